@@ -39,6 +39,9 @@ func newCounted(d *driver.Driver) *counted {
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 12),
 		}),
 	}
+	for _, result := range []string{"ok", "failed"} {
+		c.prepares.WithLabelValues(result) // a series that appears with the first failure has no increase at it
+	}
 	c.registry.MustRegister(c.prepares, c.duration,
 		flag("berth_dra_ready", "1 if the devices of the node are published.", func() bool { return d.Ready() == nil }),
 		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.CountedTwice),

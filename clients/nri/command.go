@@ -204,7 +204,8 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if server != nil {
 		tasks.Go(func() { server.watch(ctx, p.Recount) })
 		tasks.Go(func() { told.run(ctx) })
-		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime) }}
+		count.serveNode(o.publish)
+		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime) }, wrote: count.condition.SetToCurrentTime}
 		tasks.Go(func() { node.run(ctx) })
 	}
 	if o.publish {

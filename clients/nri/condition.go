@@ -86,6 +86,7 @@ func (o *options) reported() (text string) {
 type condition struct {
 	server *apiServer
 	look   func() nodeState
+	wrote  func() // nil: nobody counts
 
 	present, written nodeState
 	since            time.Time // the present state lasts
@@ -148,6 +149,9 @@ func (c *condition) step(ctx context.Context) {
 		}
 		c.failing, c.dueAt = true, now.Add(conditionRetry)
 		return
+	}
+	if c.wrote != nil {
+		c.wrote()
 	}
 	before := c.written
 	c.written, c.changed, c.failing, c.dueAt = state, changed, false, now.Add(conditionHeartbeat)

@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
@@ -19,6 +21,8 @@ type counters struct {
 	repeated prometheus.Counter
 	// writes of the NodeResourceTopology object
 	writes *prometheus.CounterVec
+	// condition is when the condition of the node was written last.
+	condition prometheus.Gauge
 
 	mu      sync.Mutex // guards reasons
 	reasons map[string]bool
@@ -36,6 +40,14 @@ func newCounters(ready func() error) *counters {
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_nri_topology_writes_total", Help: "Writes of the node's NodeResourceTopology object, by result: ok or failed.",
 		}, []string{"result"}),
+		condition: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_nri_node_condition_timestamp_seconds", Help: "Time of the last write of the node's condition BerthReady, in seconds since 1970.",
+		}),
+	}
+	// Series that appear with the first event have no increase at it.
+	for _, reason := range []errdefs.Reason{errdefs.TopologyAffinityError, errdefs.UnexpectedAdmissionError} {
+		c.refusals.WithLabelValues(string(reason))
+		c.reasons[string(reason)] = true
 	}
 	c.registry.MustRegister(c.refusals, c.repeated, c.writes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "berth_nri_ready", Help: "1 if berth-nri is connected to the runtime and to berthd.",
@@ -46,6 +58,16 @@ func newCounters(ready func() error) *counters {
 		return 1
 	}))
 	return c
+}
+
+// serveNode adds the metrics of a node whose condition is written, and with topology the zeros of its NodeResourceTopology object.
+func (c *counters) serveNode(topology bool) {
+	c.registry.MustRegister(c.condition)
+	if topology {
+		for _, result := range []string{"ok", "failed"} {
+			c.writes.WithLabelValues(result)
+		}
+	}
 }
 
 // refused counts a refusal.

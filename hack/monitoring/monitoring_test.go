@@ -2,6 +2,7 @@ package monitoring
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,6 +82,11 @@ var metric = regexp.MustCompile(`\b(?:berth|kubelet|container|plugin_manager|res
 func TestNames(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{"process_resident_memory_bytes": true}
+	for _, page := range []string{"../../docs/nri.md", "../../docs/dra.md"} {
+		for _, m := range regexp.MustCompile("`(berth_(?:nri|dra)_[a-z0-9_]+)").FindAllStringSubmatch(read(t, page), -1) {
+			known[m[1]] = true
+		}
+	}
 	for _, m := range regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (counter|gauge|histogram) ").FindAllStringSubmatch(read(t, "../../docs/metrics.md"), -1) {
 		known[m[1]] = true
 		if m[2] == "histogram" {
@@ -108,6 +114,66 @@ func TestNames(t *testing.T) {
 	for title, queries := range dashboard(t) {
 		for _, q := range queries {
 			check(title, q)
+		}
+	}
+}
+
+// TestServedEverywhere: rules and dashboard have data in every way of installation. Manifests for a node with a kubelet leave out
+// metrics with names of the kubelet, so each expression has an alternative without them.
+func TestServedEverywhere(t *testing.T) {
+	t.Parallel()
+	out := 0
+	for _, dir := range []string{"../../deploy/kubernetes", "../../deploy"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && filepath.Base(path) == "berthd.yaml" && strings.Contains(read(t, path), "\nkubeletMetrics: false") {
+				out++
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out == 0 {
+		t.Fatal("no manifest leaves out the kubelet's names: this test is not needed any more")
+	}
+	check := func(where, expression string) {
+		t.Helper()
+		served := func(alternative string) bool {
+			return !slices.ContainsFunc(metric.FindAllString(alternative, -1), func(name string) bool {
+				return !strings.HasPrefix(name, "berth") && !strings.HasPrefix(name, "process_") && !strings.HasPrefix(name, "go_")
+			})
+		}
+		if !slices.ContainsFunc(regexp.MustCompile(`\bor\b`).Split(expression, -1), served) {
+			t.Errorf("%s has no data beside a kubelet: %s", where, expression)
+		}
+		for _, name := range metric.FindAllString(expression, -1) {
+			if !served(name) && !strings.Contains(expression, " or ") {
+				t.Errorf("%s uses %s, which is not served beside a kubelet", where, name)
+			}
+		}
+	}
+	for _, r := range rules(t) {
+		check(r.Record+r.Alert, r.Expr)
+	}
+	for title, queries := range dashboard(t) {
+		for _, q := range queries {
+			check(title, q)
+		}
+	}
+}
+
+// TestRunbooksOfClusters: each section has a line for a node with systemd or berthctl, and one for kubectl.
+func TestRunbooksOfClusters(t *testing.T) {
+	t.Parallel()
+	sections := regexp.MustCompile(`(?m)^## `).Split(read(t, "../../docs/alerts.md"), -1)[1:]
+	for _, s := range sections {
+		name, text, _ := strings.Cut(s, "\n")
+		if !strings.Contains(text, "    kubectl ") {
+			t.Errorf("%s has no line for kubectl", name)
+		}
+		if !regexp.MustCompile("journalctl|systemctl|berthctl|panel|metrics are complete").MatchString(text) {
+			t.Errorf("%s says nothing about a node with systemd", name)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func TestPrometheus(t *testing.T) {
 		return err == nil && n > 0
 	})
 	for _, query := range []string{
-		`up{job="berth"} == 1`, "kubelet_node_allocatable", "berth_admission_step_duration_seconds_count", "berth:exclusive_cpus:ratio",
+		`up{job="berth"} == 1`, "kubelet_node_allocatable", "berth_node_allocatable", "berth_admission_step_duration_seconds_count", "berth:exclusive_cpus:ratio",
 		"berth:admission_duration_seconds:p99_5m", `kubelet_admission_rejections_total`,
 	} {
 		nodetest.Eventually(t, timeout, query+" has data", func() bool { n, err := s.series(query); return err == nil && n > 0 })
@@ -213,8 +213,8 @@ func TestPrometheus(t *testing.T) {
 			}
 		}
 	}
-	// Containers that run, plugins, and changes of cgroups by others are not there.
-	const without = 4
+	// Containers that run, plugins, changes of cgroups by others, berth-nri and berth-dra are not there.
+	const without = 8
 	if empty > without {
 		t.Errorf("%d queries have no data, at most %d were expected", empty, without)
 	}

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -60,7 +61,7 @@ type Settings struct {
 // it took. An error means that there is no verdict.
 func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error) {
 	if err != nil {
-		s.admissions.WithLabelValues("error").Observe(took.Seconds())
+		s.admissions.WithLabelValues(verdictOf(err)).Observe(took.Seconds())
 		return
 	}
 	s.admissions.WithLabelValues(v.Outcome.String()).Observe(took.Seconds())
@@ -74,6 +75,7 @@ func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 	if v.Outcome == admission.Rejected {
 		d.last = lastStep(v.Trace)
 		s.rejected.WithLabelValues(reason(v.Reason)).Inc()
+		s.refused.WithLabelValues(reason(v.Reason)).Inc()
 	}
 	s.topology.count(&d, took)
 	s.aligned.count(&d)
@@ -83,6 +85,26 @@ func (s *Set) Admission(pod *workload.Pod, v admission.Verdict, took time.Durati
 	if d.settings.PodLevelResourceManagers {
 		s.managers.count(&d)
 	}
+}
+
+// Results, and verdicts of admissions without one.
+const (
+	resultOK, resultError = "ok", "error"
+	// verdictError is of what berthd has failed at, verdictInvalid of a mistake or of the end of the caller, such as another specification
+	// for the uid of an admitted pod.
+	verdictError, verdictInvalid = "error", "invalid"
+)
+
+// verdictOf tells whether berthd or its caller is the cause of an error.
+func verdictOf(err error) string {
+	if errors.Is(err, context.Canceled) {
+		return verdictInvalid
+	}
+	switch errdefs.ClassOf(err) {
+	case errdefs.Invalid, errdefs.NotFound, errdefs.Exists, errdefs.Precondition, errdefs.PermissionDenied, errdefs.Unsupported:
+		return verdictInvalid
+	}
+	return verdictError
 }
 
 // decision is a verdict with the settings at its time.

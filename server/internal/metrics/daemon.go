@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/managers/device"
@@ -87,5 +89,27 @@ func ownOnly[F interface{ GetName() string }](gather func() ([]F, error)) func()
 		return slices.DeleteFunc(all, func(f F) bool {
 			return !slices.ContainsFunc([]string{"berth_", "go_", "process_"}, func(own string) bool { return strings.HasPrefix(f.GetName(), own) })
 		}), err
+	}
+}
+
+// family is one of the metrics with the same name.
+type family interface {
+	proto.Message
+	GetName() string
+}
+
+// named adds the families of ownNames by their second name.
+func named[F family](gather func() ([]F, error)) func() ([]F, error) {
+	return func() ([]F, error) {
+		all, err := gather()
+		for _, f := range all {
+			if own, ok := ownNames[f.GetName()]; ok {
+				second := proto.CloneOf(f)
+				m := second.ProtoReflect()
+				m.Set(m.Descriptor().Fields().ByName("name"), protoreflect.ValueOfString(own))
+				all = append(all, second)
+			}
+		}
+		return all, err
 	}
 }

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -202,7 +204,8 @@ func TestNoVerdict(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.expect(t,
-		`berth_admission_duration_seconds_count{verdict="error"} 1`,
+		`berth_admission_duration_seconds_count{verdict="invalid"} 1`,
+		`berth_admission_duration_seconds_count{verdict="error"} 0`,
 		`berth_admission_duration_seconds_count{verdict="deferred"} 1`,
 		"kubelet_topology_manager_admission_requests_total 0",
 		"kubelet_cpu_manager_pinning_requests_total 0",
@@ -234,4 +237,31 @@ func TestGauges(t *testing.T) {
 	}
 	h.expect(t, "kubelet_cpu_manager_exclusive_cpu_allocation_count 0", "kubelet_cpu_manager_shared_pool_size_millicores 6000",
 		`berth_ledger_pods{qos_class="Guaranteed"} 0`, `berth_containers{phase="running"} 3`, `berth_containers{phase="starting"} 0`)
+}
+
+// TestErrorsAreBerthdsOwn: what an alert watches counts what berthd has failed at, and not the mistakes of its callers.
+func TestErrorsAreBerthdsOwn(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.Restricted)
+	for _, err := range []error{
+		errdefs.Invalidf("no uid"), errdefs.Preconditionf("pod uid was admitted with another specification"), errdefs.PermissionDeniedf("not the owner"),
+		fmt.Errorf("admit: %w", context.Canceled),
+	} {
+		h.set.Admission(&workload.Pod{}, admission.Verdict{}, time.Millisecond, err)
+	}
+	for _, err := range []error{errdefs.Internalf("a bug"), errdefs.Unavailablef("the disk is full"), context.DeadlineExceeded, errors.New("unknown")} {
+		h.set.Admission(&workload.Pod{}, admission.Verdict{}, time.Millisecond, err)
+	}
+	h.expect(t, `berth_admission_duration_seconds_count{verdict="invalid"} 4`, `berth_admission_duration_seconds_count{verdict="error"} 4`)
+}
+
+// TestSeriesOfAlertsBeginWithZero: an increase is seen at the first event.
+func TestSeriesOfAlertsBeginWithZero(t *testing.T) {
+	t.Parallel()
+	h := build(t, topology.Restricted)
+	h.expect(t,
+		`berth_admission_duration_seconds_count{verdict="error"} 0`, `berth_admission_duration_seconds_count{verdict="deferred"} 0`,
+		`berth_admission_rejections_total{reason="TopologyAffinityError"} 0`,
+		`berth_reconcile_duration_seconds_count{result="error"} 0`, `berth_machine_changes_total{result="failed"} 0`,
+	)
 }

@@ -55,6 +55,7 @@ const (
 	passDuration      = "berth_reconcile_duration_seconds"
 	passOperations    = "berth_reconcile_operations_total"
 	admissionDuration = "berth_admission_duration_seconds"
+	ownRejections     = "berth_admission_rejections_total"
 	moveSteps         = "berth_move_steps_total"
 	replacements      = "berth_replacements_total"
 	ledgerRevision    = "berth_ledger_revision"
@@ -78,6 +79,20 @@ const (
 	machineChanges    = "berth_machine_changes_total"
 	machineCPUs       = "berth_machine_cpus"
 )
+
+// ownNames are names of berth's own for metrics that have a kubelet's name. They are served in every installation, also beside a kubelet,
+// where its names are left out: rules and dashboards use them.
+var ownNames = map[string]string{
+	cpuExclusive:        "berth_exclusive_cpus",
+	cpuPerNUMA:          "berth_exclusive_cpus_per_numa",
+	cpuSharedPool:       "berth_shared_pool_size_millicores",
+	nodeAllocatable:     "berth_node_allocatable",
+	pluginsFound:        "berth_plugin_sockets",
+	pluginRegistrations: "berth_device_plugin_registrations_total",
+	pluginAllocDuration: "berth_device_plugin_alloc_duration_seconds",
+	containerCPU:        "berth_container_cpu_usage_seconds_total",
+	containerWorkingSet: "berth_container_memory_working_set_bytes",
+}
 
 // Labels, and the values that the kubelet gives them.
 const (

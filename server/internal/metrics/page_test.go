@@ -50,6 +50,7 @@ var uses = map[string]described{
 	topologyErrors:        {counts, "pods", "admissions that the topology policy or a provider refused"},
 	topologyDuration:      {histograms, "milliseconds", "how long admissions take, by the kubelet's name and unit"},
 	rejections:            {counts, "pods", "which reasons pods are rejected for"},
+	ownRejections:         {counts, "pods", "the same as `kubelet_admission_rejections_total`, in every installation, and from 0 on"},
 	managerAllocations:    {counts, "allocations", "only with the feature PodLevelResourceManagers"},
 	managerErrors:         {counts, "allocations", "only with the feature PodLevelResourceManagers"},
 	managerAssignments:    {counts, "containers", "only with the feature PodLevelResourceManagers"},
@@ -139,6 +140,11 @@ func rows(t *testing.T) (all []row) {
 		}
 		all = append(all, r)
 	}
+	for _, r := range slices.Clone(all) {
+		if own, ok := ownNames[r.name]; ok {
+			all = append(all, row{own, r.help, r.labels})
+		}
+	}
 	slices.SortFunc(all, func(a, b row) int { return strings.Compare(a.name, b.name) })
 	return slices.CompactFunc(all, func(a, b row) bool { return a.name == b.name })
 }
@@ -152,8 +158,9 @@ With ` + "`http: ADDRESS`" + `, berthd serves these metrics at ` + "`/metrics`" 
 unit and labels, so that existing dashboards work. ` + "`go test ./server/internal/metrics -run TestPage -update`" + ` writes this page from the registered
 descriptors. A test compares it with ` + "`/metrics`" + ` of a real berthd. [alerts.md](alerts.md) has rules, a dashboard, and what to do about each alert.
 
-Series of a counter with labels appear with the first event. A scrape never waits for an admission.
-At most four scrapes run at the same time; others get the status 503.
+Series of a counter with labels appear with the first event, except those that alerts watch, which begin with 0. A scrape never waits for an
+admission. Beside a kubelet (` + "`kubeletMetrics: false`" + `), metrics with names of the kubelet are left out; those that rules and the dashboard use
+have a second name of berth. The verdict ` + "`error`" + ` counts what berthd has failed at, ` + "`invalid`" + ` a caller's mistakes. At most four scrapes run at the same time; others get the status 503.
 `)
 	for _, section := range []struct {
 		title string
@@ -197,6 +204,13 @@ At most four scrapes run at the same time; others get the status 503.
 func use(name string) described {
 	if d, ok := uses[name]; ok {
 		return d
+	}
+	for kubelets, own := range ownNames {
+		if own == name {
+			d := uses[kubelets]
+			d.use = "the same as `" + kubelets + "`, in every installation"
+			return d
+		}
 	}
 	if strings.HasPrefix(name, podResources) {
 		return described{counts, "calls", "calls of PodResources clients, by API version"}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc/podresources"
@@ -30,16 +32,18 @@ type Set struct {
 
 	admissions *prometheus.HistogramVec
 	rejected   *prometheus.CounterVec
-	steps      *steps
-	topology   topologyCounters
-	aligned    alignment
-	pinned     []pinning
-	managers   managerCounters
-	devices    deviceCounters
-	cgroups    cgroupCounters
-	resizes    resizeCounters
-	machine    machineCounters
-	moves      *prometheus.CounterVec
+	// refused counts the same as rejected, and has all series from the beginning.
+	refused  *prometheus.CounterVec
+	steps    *steps
+	topology topologyCounters
+	aligned  alignment
+	pinned   []pinning
+	managers managerCounters
+	devices  deviceCounters
+	cgroups  cgroupCounters
+	resizes  resizeCounters
+	machine  machineCounters
+	moves    *prometheus.CounterVec
 	// replacements count what pods have lost.
 	replacements *prometheus.CounterVec
 }
@@ -59,6 +63,7 @@ func New() *Set {
 		admissions: f.durations(admissionDuration, "Time from an admission's arrival to its verdict, by verdict.", "verdict"),
 		steps:      newSteps(f),
 		rejected:   f.counters(rejections, "Rejected pods, by reason.", labelReason),
+		refused:    f.counters(ownRejections, "Rejected pods, by reason.", labelReason),
 		topology:   newTopologyCounters(f),
 		aligned:    newAlignment(f),
 		pinned:     newPinnings(f),
@@ -70,10 +75,24 @@ func New() *Set {
 
 		replacements: f.counters(replacements, "Losses of CPUs, NUMA nodes or memory for which berthd has looked for others, by what was lost and result.", "lost", "result"),
 	}
+	s.begin()
 	for _, name := range podresources.Metrics() {
 		s.readers[name] = f.counters(string(name), "Calls of the PodResources API, as the kubelet counts them.", podresources.VersionLabel)
 	}
 	return s
+}
+
+// begin creates the series that alerts watch, with 0: a series that appears with the first event has no increase at it.
+func (s *Set) begin() {
+	for _, verdict := range []string{admission.Admitted.String(), admission.Rejected.String(), admission.Deferred.String(), verdictError, verdictInvalid} {
+		s.admissions.WithLabelValues(verdict)
+	}
+	for _, r := range append(slices.Clone(counted), reasonOther) {
+		s.refused.WithLabelValues(string(r))
+	}
+	for _, result := range []string{resultOK, resultError} {
+		s.passes.WithLabelValues(result)
+	}
 }
 
 // Start sets the sources, and creates the series that start at 0 in the kubelet. It is called
@@ -104,10 +123,11 @@ const maxScrapes = 4
 // Handler serves the metrics. With kubelet false, the kubelet's metrics are omitted.
 func (s *Set) Handler(kubelet bool) http.Handler {
 	options := promhttp.HandlerOpts{MaxRequestsInFlight: maxScrapes}
+	gather := named(s.registry.Gather)
 	if !kubelet {
-		return promhttp.HandlerFor(prometheus.GathererFunc(ownOnly(s.registry.Gather)), options)
+		gather = ownOnly(gather)
 	}
-	return promhttp.HandlerFor(s.registry, options)
+	return promhttp.HandlerFor(prometheus.GathererFunc(gather), options)
 }
 
 // Text returns the metrics as a page without the kubelet's names.
@@ -142,9 +162,9 @@ func (s *Set) Call(method, code string, took time.Duration) {
 
 // Pass counts a pass over the cgroup tree.
 func (s *Set) Pass(o reconcile.Outcome) {
-	result := "ok"
+	result := resultOK
 	if o.Err != nil {
-		result = "error"
+		result = resultError
 	}
 	s.passes.WithLabelValues(result).Observe(o.Took.Seconds())
 	s.writes.Add(float64(len(o.Ops)))
