@@ -325,10 +325,15 @@ func TestFlagsAndConfiguration(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			dropIns := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dropIns, "00.conf"), []byte(kubelet), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			berthd, nri := o.container(t, "berthd"), o.container(t, "berth-nri")
 			var args []string
 			for _, arg := range berthd.Args {
 				arg = strings.Replace(arg, "/etc/berth", temp, 1)
+				arg = strings.Replace(arg, "/var/lib/kubelet/conf.d", dropIns, 1)
 				args = append(args, strings.Replace(arg, "/var/lib/kubelet/config.yaml", temp+"/kubelet.yaml", 1))
 			}
 			run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
