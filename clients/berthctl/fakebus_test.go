@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -13,6 +15,13 @@ import (
 type fakeBus struct {
 	hintv1.UnimplementedHintBusServiceServer
 	*fake
+}
+
+func (f fakeBus) Unregister(_ context.Context, req *hintv1.UnregisterRequest) (*hintv1.UnregisterResponse, error) {
+	if req.GetProvider() != "power" {
+		return nil, status.Errorf(codes.NotFound, "no provider outside berthd is registered as %q", req.GetProvider())
+	}
+	return &hintv1.UnregisterResponse{Revision: 12}, nil
 }
 
 func (f fakeBus) ListProviders(context.Context, *hintv1.ListProvidersRequest) (*hintv1.ListProvidersResponse, error) {

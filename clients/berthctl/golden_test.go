@@ -215,6 +215,10 @@ var goldens = map[string][]step{
 		{args: "container stop c0ffee"},
 		{args: "container stop gone"},
 	},
+	"providers": {
+		{args: "providers"}, {args: "providers -o name"}, {args: "providers remove power"}, {args: "providers remove power -o json"},
+		{args: "providers remove gone"}, {args: "providers remove"}, {args: "providers power"},
+	},
 	"forget": {
 		{args: "forget example.com/nic"}, {args: "forget example.com/nic -o json"}, {args: "forget example.com/gpu"}, {args: "forget"},
 	},

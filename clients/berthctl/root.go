@@ -132,7 +132,7 @@ func (c *ctl) root() *cobra.Command {
 		root.AddCommand(verb)
 	}
 	for _, verb := range []*cobra.Command{
-		c.get(), c.describe(), c.watch(), c.top(), c.web(), c.explain(), c.hints(), c.topology(), c.machineMap(), c.history(), c.replay(), c.bundle(), c.simulate(), c.fit(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.forget(), c.reload(), c.hugePages(),
+		c.get(), c.describe(), c.watch(), c.top(), c.web(), c.explain(), c.hints(), c.topology(), c.machineMap(), c.history(), c.replay(), c.bundle(), c.simulate(), c.fit(), c.policy(), c.ledger(), c.podResources(), c.plugin(), c.providers(), c.forget(), c.reload(), c.hugePages(),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

@@ -115,6 +115,8 @@ type ExternalProvider struct {
 	// UID is the user that registered it, and that owns the socket and the process behind
 	// it.
 	UID uint32 `json:"uid,omitempty"`
+	// GID is the group that the user has its role by; nil if the user has it by itself.
+	GID *uint32 `json:"gid,omitempty"`
 	// Required is the mode that the provider registered. The configuration decides whether
 	// a failure of the provider refuses an admission.
 	Required bool `json:"required,omitempty"`

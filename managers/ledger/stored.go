@@ -40,6 +40,16 @@ func (v *View) isExternal(c *Claim) bool {
 	return external
 }
 
+// HasClaimsOf returns whether a pod has a claim of a provider.
+func (v *View) HasClaimsOf(provider string) bool {
+	for p := range v.allocations() {
+		if slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Provider == provider }) {
+			return true
+		}
+	}
+	return false
+}
+
 // author returns who has stored something with a claim: an external provider, or the device plugin of a
 // resource.
 func (v *View) author(c *Claim) string {

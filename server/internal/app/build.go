@@ -32,6 +32,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/berthd/berth/api/access"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
@@ -436,11 +437,22 @@ func (a *App) externalConfig() hintproxy.Config {
 	}
 }
 
+// noGroup is the id that no group has (setgid(2)).
+const noGroup = ^uint32(0)
+
 // buildExternal adds the ledger's external providers to the built-in ones.
 func (a *App) buildExternal() (err error) {
+	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.external, err = hintproxy.New(a.externalConfig(), hintproxy.Parts{
 		Ledger: a.Ledger, Publish: a.Managers.SetExternal, Log: a.Log.With("part", "hintproxy"), Now: a.Now,
 		Bus: func() []hint.Entry { return a.inForce().Bus.Entries() },
+		MayProvide: func(uid uint32, gid *uint32) bool {
+			who := rpc.Peer{UID: uid, GID: noGroup}
+			if gid != nil {
+				who.GID = *gid
+			}
+			return a.access.Allows(who, access.Provider)
+		},
 		Plugin: func(resource string) bool {
 			r, ok := a.inventory.Snapshot().Resource(resource)
 			return ok && r.State != device.Expired

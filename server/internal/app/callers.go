@@ -111,7 +111,8 @@ func stillThere(proc fs.FS) func(ctx context.Context, pid int) error {
 // ownProviders lets callers register providers in their own name only.
 type ownProviders struct {
 	*hintproxy.Registry
-	self uint32
+	access *rpc.Access
+	self   uint32
 }
 
 // Register implements hintbus.Registry.
@@ -137,7 +138,7 @@ func (o ownProviders) caller(ctx context.Context) (hintproxy.Caller, error) {
 	if !known {
 		return hintproxy.Caller{}, errdefs.PermissionDeniedf("the connection does not identify the provider's user")
 	}
-	return hintproxy.Caller{UID: who.UID, Trusted: who.UID == 0 || who.UID == o.self}, nil
+	return hintproxy.Caller{UID: who.UID, GID: o.access.GroupFor(who, access.Provider), Trusted: who.UID == 0 || who.UID == o.self}, nil
 }
 
 // The rate limit and burst of logged verdicts. An agent that repeats its requests must not fill

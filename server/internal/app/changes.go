@@ -166,6 +166,9 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 		}
 	}
 	a.access.Change(into.Access)
+	if err := a.external.EndRegistrations(ctx); err != nil {
+		a.Log.WarnContext(ctx, "end the registrations of users without the role provider; berthd tries again", "error", err)
+	}
 	l := into.Limits
 	a.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements, Ceiling: l.Call.Duration})
 	a.readers.SetLimits(rpc.Limits{MaxElements: l.MessageElements, Ceiling: l.Call.Duration})

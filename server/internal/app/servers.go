@@ -72,7 +72,6 @@ import (
 // buildServers makes the two gRPC servers and registers every service.
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
-	a.access = rpc.NewAccess(selfUID(), a.Config.Access, a.ownerOf)
 	a.page = rpc.NewPage()
 	a.policies = &policies{app: a}
 	a.schedulers = &schedulers{node: a.wholeNode, claims: func() workload.Quantities { return a.inForce().ClaimAmounts() }}
@@ -122,7 +121,7 @@ func (a *App) buildServers(context.Context) error {
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
-	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, selfUID()}, a.Ledger))
+	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, a.access, selfUID()}, a.Ledger))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
 		inspect.Parts{Ledger: a.Ledger, Importer: importer.Importer{Engine: a.Engine}, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered, Bundle: a.bundle}))
 	podresources.RegisterV1(a.main, readers, read.Features)
@@ -431,6 +430,9 @@ func (a *App) allowPage(next http.Handler) http.Handler {
 			if !a.access.Allows(who, need) {
 				refusal = fmt.Sprintf("the role %s is missing for uid %d: see access in the configuration", need, who.UID)
 			}
+			ctx, end := a.access.While(r.Context(), who, need)
+			defer end()
+			r = r.WithContext(ctx)
 		case error:
 			refusal = "the user of the connection is unknown"
 		default:

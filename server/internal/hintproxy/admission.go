@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -29,6 +32,8 @@ const (
 	maxClaims  = 1 << 10
 	// maxPayload limits the bytes of one claim, because the ledger stores them.
 	maxPayload = 64 << 10
+	// maxDeviceID is the longest id of a device, as for device plugins.
+	maxDeviceID = 1024
 )
 
 // concerned returns whether a request contains a resource of the provider.
@@ -213,6 +218,9 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 			continue
 		}
 		for _, d := range c.Devices.Devices {
+			if d.ID == "" || len(d.ID) > maxDeviceID || strings.ContainsFunc(d.ID, unicode.IsControl) || !utf8.ValidString(d.ID) {
+				return nil, p.wrongAnswer(c.Resource, "it planned a device %.80q: expected an id of 1 to %d bytes of text without control characters", d.ID, maxDeviceID)
+			}
 			if !d.Nodes.IsSubsetOf(machine) {
 				return nil, p.wrongAnswer(c.Resource, "its device %q is on nodes %s, the machine has %s", d.ID, d.Nodes, machine)
 			}
@@ -338,7 +346,12 @@ func (p *proxy) Abort(ctx context.Context, admissionID string) {
 	if !reserved {
 		return
 	}
-	err := p.within(ctx, "Abort", func(ctx context.Context) error { return p.notify(ctx) })
+	allowed, err := p.allowance(ctx, "Abort")
+	if err == nil {
+		began := p.parts.Now()
+		err = p.within(ctx, "Abort", allowed.limit, p.notify)
+		p.ends(allowed, began)
+	}
 	if err != nil {
 		p.parts.Log.WarnContext(ctx, "provider was not notified of a failed admission yet", "provider", p.Name(), "admission", admissionID, "error", err)
 		p.poke()

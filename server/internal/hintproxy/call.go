@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,12 +21,18 @@ import (
 // not. The error names the provider. If the caller's own context has ended, the call is
 // canceled and does not count.
 func (p *proxy) call(ctx context.Context, method string, do func(context.Context) error) error {
+	allowed, err := p.allowance(ctx, method)
+	if err != nil {
+		return err
+	}
 	call, err := p.enter(method)
 	if err != nil {
 		return err
 	}
-	err = p.within(ctx, method, do)
-	p.leave(call, ctx.Err() != nil, err)
+	began := p.parts.Now()
+	err = p.within(ctx, method, allowed.limit, do)
+	counts := p.ends(allowed, began)
+	p.leave(call, ctx.Err() != nil || !counts, err)
 	return err
 }
 
@@ -38,17 +45,23 @@ func callProvider[T any](ctx context.Context, p *proxy, method string, do func(c
 		answer T
 		err    error
 	}
+	allowed, err := p.allowance(ctx, method)
+	if err != nil {
+		return *new(T), err
+	}
 	call, err := p.enter(method)
 	if err != nil {
 		return *new(T), err
 	}
+	began := p.parts.Now()
 	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	done, left := make(chan result, 1), make(chan bool, 1)
 	go func() {
 		defer giveUp()
 		var r result
-		r.err = p.within(calling, method, func(ctx context.Context) (err error) { r.answer, err = do(ctx); return err })
-		p.leave(call, calling.Err() != nil, r.err)
+		r.err = p.within(calling, method, allowed.limit, func(ctx context.Context) (err error) { r.answer, err = do(ctx); return err })
+		counts := p.ends(allowed, began)
+		p.leave(call, calling.Err() != nil || !counts, r.err)
 		done <- r
 		if <-left {
 			p.unattended(-1)
@@ -85,10 +98,10 @@ func (p *proxy) leave(call breaker.Call, gaveUp bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case gaveUp:
-		call.GaveUp()
 	case err == nil, errdefs.ClassOf(err) == errdefs.Refused:
 		call.Answered()
+	case gaveUp:
+		call.GaveUp()
 	default:
 		call.Failed(p.parts.Now(), err.Error())
 	}
@@ -108,14 +121,13 @@ func (p *proxy) enter(method string) (breaker.Call, error) {
 	return call, nil
 }
 
-// within makes a call with the provider's deadline, and gives its error a class. The
-// caller's deadline is not passed on, because the provider's failure at that moment would
-// count against the provider.
-func (p *proxy) within(ctx context.Context, method string, do func(context.Context) error) error {
+// within makes a call that may take a time, and gives its error a class. The caller's deadline is not
+// passed on, because the provider's failure at that moment would count against the provider.
+func (p *proxy) within(ctx context.Context, method string, limit time.Duration, do func(context.Context) error) error {
 	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, giveUp)()
-	limited, cancel := p.parts.WithTimeout(calling, p.registration.Deadline)
+	limited, cancel := p.parts.WithTimeout(calling, limit)
 	defer cancel()
 	err := do(limited)
 	own := new(errdefs.Error)
@@ -127,7 +139,7 @@ func (p *proxy) within(ctx context.Context, method string, do func(context.Conte
 	case ctx.Err() != nil:
 		return p.callerGone(ctx, method)
 	case limited.Err() != nil, status.Code(err) == codes.DeadlineExceeded:
-		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, p.registration.Deadline)
+		return p.failed(errdefs.Deadline, "did not answer %s within %s", method, limit)
 	case status.Code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max"):
 		return p.wrongAnswer("", "it answered %s with more than %d bytes", method, p.config.MaxAnswerBytes)
 	case status.Code(err) == codes.Internal && strings.Contains(err.Error(), wire.TooMany):

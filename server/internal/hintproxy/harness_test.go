@@ -82,11 +82,16 @@ func (c *clock) advance(d time.Duration) {
 type endpoints struct {
 	mu        sync.Mutex
 	listeners map[string]*bufconn.Listener
+	dialed    map[string]int // connections that were made
 }
 
 func (e *endpoints) dial(ctx context.Context, path string, _ uint32) (net.Conn, error) {
 	e.mu.Lock()
 	l := e.listeners[path]
+	if e.dialed == nil {
+		e.dialed = map[string]int{}
+	}
+	e.dialed[path]++
 	e.mu.Unlock()
 	if l == nil {
 		return nil, errors.New("nobody listens there")
@@ -125,6 +130,7 @@ type stage struct {
 	config    Config
 	builtIn   []hint.Entry
 	plugins   sync.Map // resources that a device plugin serves
+	revoked   sync.Map // users without the role provider
 	end       func()
 
 	log syncBuffer
@@ -188,6 +194,7 @@ func (s *stage) start() {
 	})
 	var err error
 	s.registry, err = New(s.config, Parts{
+		MayProvide: func(uid uint32, _ *uint32) bool { _, ok := s.revoked.Load(uid); return !ok },
 		Plugin: func(resource string) bool { _, ok := s.plugins.Load(resource); return ok },
 		Ledger: s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now, Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(testWriter{s.t}, &s.log), &slog.HandlerOptions{Level: slog.LevelDebug})),

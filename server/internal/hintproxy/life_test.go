@@ -572,11 +572,11 @@ func TestConfirmedOnAKnownConnection(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, Config{})
 	sc, _ := s.serveScript(slotsOf("slots"))
-	p, err := newProxy(ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: deadline}, Config{}.withDefaults(), s.registry.parts, false)
+	p, err := s.registry.newProxy(ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Deadline: deadline}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.conn.Close()
+	defer p.release()
 	p.conn.Connect()
 	s.eventually("it is connected", func() bool { return p.conn.GetState() == connectivity.Ready })
 	if err := p.attempt(t.Context()); err != nil {

@@ -171,7 +171,7 @@ func TestMisbehaviour(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, required := range []bool{true, false} {
-				s := newStage(t, Config{Allowed: []Allowance{{Provider: "slots", Edits: []string{"env"}}}})
+				s := newStage(t, Config{Deadline: deadline, Allowed: []Allowance{{Provider: "slots", Edits: []string{"env"}}}})
 				k := slotsOf("slots")
 				sc, _ := s.serveScript(k)
 				s.register("slots", func(o *ledger.ExternalProvider) {

@@ -1,6 +1,7 @@
 package hintproxy
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -181,6 +182,9 @@ func (p *proxy) changed(reachable bool, away string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.connection++
+	if p.introduced && !reachable {
+		p.since = p.parts.Now()
+	}
 	if p.introduced && !reachable && !p.silent {
 		p.lost = true
 		if p.lines.Allow() {
@@ -199,12 +203,16 @@ func (p *proxy) canBeNotified() bool {
 }
 
 // silence stops sending allocations, because another proxy of the same provider sends them
-// now. Aborts are still delivered.
+// now, or none does. Aborts are still delivered.
 func (p *proxy) silence() {
-	p.notifying <- struct{}{}
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.silent = true
-	p.mu.Unlock()
+}
+
+// settled waits until no call that sends something to the provider is under way.
+func (p *proxy) settled() {
+	p.notifying <- struct{}{}
 	<-p.notifying
 }
 
@@ -226,7 +234,7 @@ func (p *proxy) watch(ctx context.Context) {
 		if state == connectivity.Ready {
 			p.changed(true, "it has not confirmed its allocations yet")
 		} else {
-			p.changed(false, p.unanswered())
+			p.changed(false, cmp.Or(p.conn.refusal(), "no process answers at "+p.registration.Endpoint))
 		}
 		p.poke()
 		if !p.conn.WaitForStateChange(ctx, state) {
@@ -244,8 +252,8 @@ func (p *proxy) keep(ctx context.Context) {
 	go func() { defer close(watching); p.watch(ctx) }()
 	defer func() {
 		cancel()
-		_ = p.conn.Close()
 		<-watching
+		p.release()
 	}()
 	pause := redial.Backoff.BaseDelay
 	again, end := time.NewTimer(0), time.NewTimer(0)
@@ -285,7 +293,7 @@ func (p *proxy) attempt(ctx context.Context) error {
 	if !p.canBeNotified() {
 		return nil // watch will call poke
 	}
-	if err := p.within(ctx, "Commit", p.notify); err != nil {
+	if err := p.within(ctx, "Commit", p.registration.Deadline, p.notify); err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if !p.introduced && ctx.Err() == nil {

@@ -93,6 +93,11 @@ func (p *proxy) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []
 	if !p.registration.Explains || !p.concerned(req) || !p.ready() || !p.talks() {
 		return nil
 	}
+	end, ok := p.explanations.begin(p.parts.Now)
+	if !ok {
+		return nil
+	}
+	defer end()
 	ctx, cancel := p.parts.WithTimeout(context.Background(), min(explainTime, p.registration.Deadline))
 	defer cancel()
 	resp, err := p.client.Explain(ctx, &hintv1.ExplainRequest{Request: p.request(p.question(view, req)), NumaNodes: convert.Mask(nodes)})

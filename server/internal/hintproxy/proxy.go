@@ -1,7 +1,6 @@
 package hintproxy
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -11,15 +10,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/internal/breaker"
-	"github.com/berthd/berth/server/internal/wire"
 	"golang.org/x/time/rate"
 )
 
@@ -96,8 +92,14 @@ type proxy struct {
 
 	config Config
 	parts  Parts
-	conn   *grpc.ClientConn
+	conn   *connection
 	client hintv1.HintProviderServiceClient
+	// release gives the connection up.
+	release func()
+	// explanations are shared by all providers.
+	explanations *explanations
+	// stop ends the keeper; nil before it is started.
+	stop context.CancelFunc
 
 	wake    chan struct{} // capacity 1: there may be something to send to the provider
 	retired chan struct{} // closed when another proxy has replaced this one
@@ -120,7 +122,7 @@ type proxy struct {
 	reachable    bool                         // the connection is ready, and watch has recorded it
 	introduced   bool                         // the provider has confirmed its allocations on this connection
 	away         string                       // why introduced is false
-	foreign      string                       // why the endpoint was refused
+	since        time.Time                    // of away: the end of the last connection with a confirmation
 	machine      *machine.Topology            // the last confirmed machine
 	acknowledged []*hintv1.ProviderAllocation // the last confirmed allocations
 	sequence     uint64                       // the number of acknowledged; 0: the provider does not have it
@@ -154,52 +156,21 @@ var redial = grpc.ConnectParams{
 // newProxy returns a proxy that has not begun to connect. If decided is false, its first
 // Commit lets the provider release the reservations of an earlier berthd. With decided it
 // does not, because admissions of this berthd may be running.
-func newProxy(o ledger.ExternalProvider, cfg Config, parts Parts, decided bool) (*proxy, error) {
-	p := &proxy{
-		registration: o, config: cfg, parts: parts,
+func (r *Registry) newProxy(o ledger.ExternalProvider, decided bool) (*proxy, error) {
+	conn, err := r.connections.acquire(connectionKey{o.Endpoint, o.UID})
+	if err != nil {
+		return nil, fmt.Errorf("provider %s: %w", o.Name, err)
+	}
+	return &proxy{
+		registration: o, config: r.config, parts: r.parts, explanations: &r.explanations,
+		conn: conn, client: hintv1.NewHintProviderServiceClient(conn), release: sync.OnceFunc(func() { r.connections.release(conn) }),
 		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), notifying: make(chan struct{}, 1),
 		sequences: 1 + rand.Uint64N(1<<62),
-		breaker:   breaker.New(cfg.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
-		away:         "no process has answered at " + o.Endpoint + " yet",
+		breaker:   breaker.New(r.config.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
+		away: "no process has answered at " + o.Endpoint + " yet", since: r.parts.Now(),
 		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
 		reservations: map[string]reservation{}, aborts: map[string]time.Time{},
-	}
-	var err error
-	// Only the dialer knows the path, so no character of the path is interpreted as part of
-	// a URL.
-	p.conn, err = grpc.NewClient("passthrough:///localhost",
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			c, err := parts.Dial(ctx, o.Endpoint, o.UID)
-			p.noteDial(err)
-			return c, err
-		}),
-		grpc.WithConnectParams(redial),
-		grpc.WithIdleTimeout(0),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(cfg.MaxAnswerBytes), grpc.ForceCodecV2(wire.Bounded(maxAnswerElements))),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("connect to provider %s: %w", o.Name, err)
-	}
-	p.client = hintv1.NewHintProviderServiceClient(p.conn)
-	return p, nil
-}
-
-// noteDial records why an endpoint was refused.
-func (p *proxy) noteDial(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.foreign = ""
-	if err != nil && errdefs.ClassOf(err) == errdefs.PermissionDenied {
-		p.foreign = err.Error()
-	}
-}
-
-// unanswered returns why there is no connection.
-func (p *proxy) unanswered() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return cmp.Or(p.foreign, "no process answers at "+p.registration.Endpoint)
+	}, nil
 }
 
 // Name returns the registered name.

@@ -22,15 +22,20 @@ type Access struct {
 	// changed holds later grants; copies of an Access share it. It is nil where they never
 	// change.
 	changed *atomic.Pointer[[]access.Grant]
+	// running are the calls that depend on grants; copies of an Access share them.
+	running *running
 }
 
 // NewAccess returns an Access whose grants can change.
 func NewAccess(self uint32, grants []access.Grant, ownerOf func(podUID, containerID string) (owner string, ok bool)) *Access {
-	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant])}
+	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant]), running: &running{calls: map[*runningCall]struct{}{}}}
 }
 
-// Change puts other grants into force, for calls that begin later.
-func (a Access) Change(grants []access.Grant) { a.changed.Store(&grants) }
+// Change puts other grants into force. It ends running calls that they do not allow.
+func (a Access) Change(grants []access.Grant) {
+	a.changed.Store(&grants)
+	a.running.check()
+}
 
 // grants are the grants in force.
 func (a Access) grants() []access.Grant {
@@ -73,6 +78,23 @@ func (a Access) byGroup(p Peer) (gid uint32, ok bool) {
 		}
 	}
 	return gid, ok
+}
+
+// GroupFor returns the group that a peer has a role by; nil if it has the role by itself, or does not have it.
+func (a Access) GroupFor(p Peer, r access.Role) (gid *uint32) {
+	if a.trusts(p) {
+		return nil
+	}
+	for _, g := range a.grants() {
+		switch {
+		case !covers(g, r):
+		case g.UID != nil && *g.UID == p.UID:
+			return nil
+		case g.GID != nil && gid == nil && p.in(*g.GID):
+			gid = g.GID
+		}
+	}
+	return gid
 }
 
 // covers reports whether a grant gives a role: an agent and a provider may also read.

@@ -184,6 +184,8 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 			return nil, Status(ctx, err)
 		}
 	}
+	ctx, end := cfg.following(ctx, info.FullMethod, req)
+	defer end()
 	noteAgent(ctx, info.FullMethod, req)
 	if cfg.Begin != nil {
 		ctx = cfg.Begin(ctx, info.FullMethod)
@@ -200,7 +202,7 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	defer leave()
 	resp, err := next(ctx, req)
 	if err != nil {
-		return nil, err
+		return nil, revoked(ctx, err)
 	}
 	return encode(ctx, resp)
 }
@@ -224,7 +226,17 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 			return Status(ss.Context(), err)
 		}
 	}
-	t, counted := ss.Context().Value(ticketKey{}).(*ticket)
+	ctx, end := cfg.following(ss.Context(), info.FullMethod, nil)
+	defer end()
+	return revoked(ctx, cfg.stream(ctx, srv, ss, info, next))
+}
+
+// stream carries a streaming call out, in a slot if it is costly.
+func (cfg Config) stream(ctx context.Context, srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if ctx != ss.Context() {
+		ss = streamWithContext{ss, ctx}
+	}
+	t, counted := ctx.Value(ticketKey{}).(*ticket)
 	if !counted {
 		return next(srv, ss)
 	}
@@ -234,10 +246,10 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 	}
 	defer t.leaveSlot()
 	if ceiling := cfg.ceiling(); ceiling > 0 { // other calls of the user wait for this one
-		ctx, cancel := context.WithTimeout(ss.Context(), ceiling)
+		limited, cancel := context.WithTimeout(ctx, ceiling)
 		defer cancel()
-		defer context.AfterFunc(ctx, t.closeOverdue)()
-		ss = streamWithContext{ss, ctx}
+		defer context.AfterFunc(limited, t.closeOverdue)()
+		ss = streamWithContext{ss, limited}
 	}
 	return next(srv, costlyStream{ss, t})
 }
