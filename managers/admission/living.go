@@ -157,7 +157,7 @@ func noVerdict(err error) error {
 
 // lives returns the claims of a running pod.
 func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
-	if l.known.Source == ledger.FromClaimRecord && len(l.running) == 0 && l.known.Digest != "" {
+	if l.known.Source == ledger.FromClaimRecord && !l.known.DevicesUnknown && len(l.running) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
 			return nil, errdefs.Preconditionf("pod %s runs here with another specification than the given one, which requests other "+
 				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID()).Coded(errdefs.PodSpecDiffers, "pod_uid", p.UID())

@@ -50,8 +50,37 @@ type ClaimRecord struct {
 	ResourceClaim *workload.ResourceClaim
 	// Claims in the order of records, with digests instead of plugins' answers.
 	Claims []Claim
+	// Unlisted are claims whose devices, or opaque bytes, do not fit into a record. It is set only in a
+	// record that was read.
+	Unlisted []UnlistedClaim
 	// Bindings has the newest container id of each container, by container.
 	Bindings []RecordedBinding
+}
+
+// UnlistedClaim is a claim of which a record has a digest only.
+type UnlistedClaim struct {
+	// Claim is without a payload.
+	Claim  Claim
+	Digest string
+}
+
+// Completed returns the claims of a record with the unlisted ones, taken from known claims with the same
+// content. It returns false if there are others.
+func (r *ClaimRecord) Completed(known []Claim) (claims []Claim, whole bool) {
+	if len(r.Unlisted) == 0 {
+		return r.Claims, true
+	}
+	claims, whole = slices.Clone(r.Claims), true
+	for _, u := range r.Unlisted {
+		i := slices.IndexFunc(known, func(k Claim) bool { return compareClaims(k, u.Claim) == 0 && DigestOf(k) == u.Digest })
+		if i < 0 {
+			whole = false
+			continue
+		}
+		claims = append(claims, known[i])
+	}
+	SortClaims(claims)
+	return claims, whole
 }
 
 // RecordedBinding is a binding in a claim record.
@@ -88,8 +117,11 @@ type recordedClaim struct {
 	Affinity  *Affinity `json:"affinity,omitempty"`
 	CPUs      *CPUs     `json:"cpus,omitempty"`
 	Memory    []Block   `json:"memory,omitempty"`
-	Devices   *Devices  `json:"devices,omitempty"`
 	Opaque    []byte    `json:"opaque,omitempty"`
+
+	Devices *recordedDevices `json:"devices,omitempty"`
+	// Digest of the devices or the opaque bytes, which are not in the record then.
+	Digest string `json:"digest,omitempty"`
 }
 
 // NewClaimRecord returns the claim record of a pod of the view, for a generation.
@@ -122,13 +154,15 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	}
 	for i := range r.Claims {
 		c := &r.Claims[i]
-		stored.Claims[i] = recordedClaim{c.Owner.Container, c.Provider, c.Resource, c.Affinity, c.CPUs, c.Memory, c.Devices.withoutContent(), c.Opaque}
+		stored.Claims[i] = recordedClaim{
+			Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Affinity: c.Affinity,
+			CPUs: c.CPUs, Memory: c.Memory, Opaque: c.Opaque, Devices: c.Devices.record(),
+		}
 	}
-	e, err := seal(claimRecordBucket, r.Pod, &stored)
+	out, err := stored.fitted(r.Claims)
 	if err != nil {
 		return nil, errdefs.Internalf("encode the claim record of pod %s: %w", r.Pod, err)
 	}
-	out := e.Value
 	if len(out) > ClaimRecordBytes {
 		return nil, errdefs.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
 			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), ClaimRecordBytes)
@@ -136,12 +170,41 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 	return out, nil
 }
 
-// withoutContent returns the devices with a digest instead of the plugin's answer.
-func (d *Devices) withoutContent() *Devices {
-	if d == nil || d.Response == nil {
-		return d
+// fitted returns the stored record. If it is too large, the largest claims have a digest in place of their
+// devices or bytes, one after the other.
+func (s *storedClaimRecord) fitted(claims []Claim) ([]byte, error) {
+	var largest []int // the claims that may have a digest, the smallest first
+	var sizes []int
+	for {
+		e, err := seal(claimRecordBucket, s.Pod, s)
+		if err != nil || len(e.Value) <= ClaimRecordBytes {
+			return e.Value, err
+		}
+		if sizes == nil {
+			sizes = make([]int, len(claims))
+			for i := range claims {
+				if DigestOf(claims[i]) == "" {
+					continue
+				}
+				text, err := json.Marshal(&s.Claims[i])
+				if err != nil {
+					return nil, err
+				}
+				sizes[i], largest = len(text), append(largest, i)
+			}
+			slices.SortStableFunc(largest, func(a, b int) int { return cmp.Compare(sizes[a], sizes[b]) })
+		}
+		if len(largest) == 0 {
+			return e.Value, nil
+		}
+		for over := len(e.Value) - ClaimRecordBytes; over > 0 && len(largest) > 0; {
+			i := largest[len(largest)-1]
+			largest = largest[:len(largest)-1]
+			c := &s.Claims[i]
+			c.Devices, c.Opaque, c.Digest = nil, nil, DigestOf(claims[i])
+			over -= sizes[i]
+		}
 	}
-	return &Devices{Devices: d.Devices, Answer: answerDigest(d.Response)}
 }
 
 // answerDigest returns the digest of a plugin's answer.
@@ -191,11 +254,24 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	if !slices.Contains(classes[:], r.QoS) {
 		return nil, fmt.Errorf("%q is no QoS class", stored.QoS)
 	}
+	left := mostRecordedDevices
 	for _, c := range stored.Claims {
-		r.Claims = append(r.Claims, Claim{
+		claim := Claim{
 			Owner: Owner{Pod: uid, Container: c.Container}, Provider: c.Provider, Resource: c.Resource,
-			Affinity: c.Affinity, CPUs: c.CPUs, Memory: c.Memory, Devices: c.Devices, Opaque: c.Opaque,
-		})
+			Affinity: c.Affinity, CPUs: c.CPUs, Memory: c.Memory, Opaque: c.Opaque,
+		}
+		var err error
+		if claim.Devices, err = c.Devices.devices(&left); err != nil {
+			return nil, err
+		}
+		switch {
+		case c.Digest == "":
+			r.Claims = append(r.Claims, claim)
+		case claim.payloads() > 0:
+			return nil, fmt.Errorf("the claim of %s on %s has a digest and a payload", claim.Owner, claim.Resource)
+		default:
+			r.Unlisted = append(r.Unlisted, UnlistedClaim{claim, c.Digest})
+		}
 	}
 	return r, r.check()
 }

@@ -251,3 +251,101 @@ func BenchmarkEncodeClaimRecord(b *testing.B) {
 		}
 	}
 }
+
+// manyDevices returns a claim on devices with such ids.
+func manyDevices(n int, id func(i int) string) ledger.Claim {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = id(i)
+	}
+	c := ledgertest.Devices("c", "vendor.com/many", ids...)
+	c.Owner.Pod = "a"
+	for i := range c.Devices.Devices {
+		c.Devices.Devices[i].Nodes, c.Devices.Devices[i].Topology = numa.Of(i%2), true
+	}
+	return c
+}
+
+// TestManyDevicesFit: a record has 100,000 devices with numbered ids, on any nodes, with zeros in front or without.
+func TestManyDevicesFit(t *testing.T) {
+	t.Parallel()
+	for name, id := range map[string]func(i int) string{
+		"numbers":       func(i int) string { return fmt.Sprintf("GPU-7a1c-_-%d", i) },
+		"padded":        func(i int) string { return fmt.Sprintf("mem-%06d", i) },
+		"partly padded": func(i int) string { return fmt.Sprintf("mem-%04d", i) },
+		"nothing else":  func(i int) string { return fmt.Sprint(i) },
+		"two numbers":   func(i int) string { return fmt.Sprintf("gpu-%d-%d", i/10_000, i%10_000) },
+		"long numbers":  func(i int) string { return fmt.Sprintf("x%d", 999_999_999_999_950_000+i) },
+	} {
+		r := someRecord()
+		claim := manyDevices(100_000, id)
+		for i := range claim.Devices.Devices { // nodes follow the numbers, as memory of a GPU does
+			claim.Devices.Devices[i].Nodes = numa.Of(0)
+		}
+		r.Claims = append(r.Claims, claim)
+		data, err := r.Encode()
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got, err := ledger.DecodeClaimRecord("a", data)
+		if err != nil || !reflect.DeepEqual(*got, r) {
+			t.Errorf("%s: %v, %d claims, %d unlisted", name, err, len(got.Claims), len(got.Unlisted))
+		}
+		if len(data) > 20<<10 {
+			t.Errorf("%s: %d bytes", name, len(data))
+		}
+	}
+}
+
+// TestUnlistedClaims: devices and opaque bytes that do not fit have a digest, the largest first. They are known again
+// beside the ledger, and nothing else completes the record.
+func TestUnlistedClaims(t *testing.T) {
+	t.Parallel()
+	r := someRecord()
+	large := manyDevices(100_000, func(i int) string { return fmt.Sprintf("%d-x", i*7919) })
+	opaque := ledger.Claim{Owner: large.Owner, Provider: "outside", Resource: "vendor.com/opaque", Opaque: bytes.Repeat([]byte{7}, 200<<10)}
+	r.Claims = append(r.Claims, large, opaque)
+	data, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ledger.DecodeClaimRecord("a", data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Unlisted) != 2 || len(got.Claims) != len(r.Claims)-2 {
+		t.Fatalf("%d claims, %d unlisted", len(got.Claims), len(got.Unlisted))
+	}
+	if claims, whole := got.Completed(r.Claims); !whole || !ledger.SameClaims(claims, r.Claims) {
+		t.Errorf("completed: %t, %d claims", whole, len(claims))
+	}
+	other := opaque
+	other.Opaque = []byte("another")
+	if claims, whole := got.Completed([]ledger.Claim{large, other}); whole || len(claims) != len(r.Claims)-1 {
+		t.Errorf("completed with another claim: %t, %d claims", whole, len(claims))
+	}
+}
+
+// TestEndlessRanges: a forged record cannot take more memory than a large pod.
+func TestEndlessRanges(t *testing.T) {
+	t.Parallel()
+	for _, ids := range []string{
+		`{"prefix":"x","first":0,"last":18446744073709551615}`, `{"prefix":"x","first":0,"last":262144}`,
+		`{"prefix":"x","first":0,"last":200000},{"prefix":"y","first":0,"last":200000}`,
+		`{"prefix":"x","first":5,"last":4}`, `{"prefix":"x","first":1,"last":1,"width":1000000000}`, `{"prefix":"x","first":1,"last":1,"width":-1}`,
+	} {
+		r := someRecord()
+		data, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Replace(string(data), `"ids":["gpu-0"]`, `"ranges":[`+ids+`]`, 1)
+		if text == string(data) {
+			t.Fatalf("the record has no ids: %s", data)
+		}
+		if _, err := ledger.DecodeClaimRecord("a", sealed("a", strings.TrimSuffix(text[strings.Index(text, `"value":`)+len(`"value":`):], "}"))); err == nil || !strings.Contains(err.Error(), "devices") {
+			t.Errorf("%s: %v", ids, err)
+		}
+	}
+}

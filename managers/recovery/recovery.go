@@ -201,6 +201,8 @@ type pod struct {
 	lost   *ledger.LostPod        // nil: not damaged
 	noted  *ledger.UnknownLivePod // nil: not noted as living and unknown
 	seen   Observation
+	// incomplete means that the claim record has digests of claims that are not known.
+	incomplete bool
 
 	Decision
 	// record, or unknown, is what the ledger has afterwards; both nil: nothing.
@@ -235,9 +237,31 @@ func (r *recovery) collect() {
 		r.pod(o.UID).seen = o
 	}
 	for _, p := range r.pods {
+		p.complete()
 		p.Namespace, p.Name = p.names()
 		p.Living = p.seen.Processes.Living()
 	}
+}
+
+// complete adds the claims of which the record has only digests, from what else is known of the pod.
+func (p *pod) complete() {
+	c := p.seen.Claims
+	if c == nil || len(c.Unlisted) == 0 {
+		return
+	}
+	var known []ledger.Claim
+	switch {
+	case p.ledger != nil:
+		known = p.ledger.Claims
+	case p.lost != nil:
+		known = p.lost.Claims
+	case p.noted != nil:
+		known = p.noted.Claims
+	}
+	record := *c
+	claims, whole := c.Completed(known)
+	record.Claims, p.incomplete = claims, !whole
+	p.seen.Claims = &record
 }
 
 func (p *pod) names() (namespace, name string) {
@@ -279,7 +303,7 @@ func (r *recovery) known(p *pod) {
 		p.keep(LedgerOnly)
 	case p.seen.Record == Damaged:
 		p.keep(LedgerDamaged)
-	case c.Digest == p.ledger.Digest && ledger.SameClaims(c.Claims, p.ledger.Claims):
+	case c.Digest == p.ledger.Digest && !p.incomplete && ledger.SameClaims(c.Claims, p.ledger.Claims):
 		p.keep(Agrees)
 	case !r.ours(c) && p.Living:
 		p.follow(OtherEpoch)
@@ -317,11 +341,14 @@ func (p *pod) keep(why Case) {
 func (p *pod) follow(why Case) {
 	c := p.seen.Claims
 	p.Case = why
-	if c.Digest == p.ledger.Digest {
+	if c.Digest == p.ledger.Digest && !p.incomplete {
 		p.restore(*p.ledger)
 		return
 	}
 	p.Text = "its specification is not the one in the ledger"
+	if c.Digest == p.ledger.Digest {
+		p.Text = "its claim record has no list of its devices"
+	}
 	p.wait(ledger.FromClaimRecord, c.Claims)
 }
 
@@ -354,6 +381,11 @@ func answered(claims, known []ledger.Claim) []ledger.Claim {
 // unite keeps the claims of both records, because the result of an interrupted change is unknown.
 func (p *pod) unite() {
 	p.Case = Unacknowledged
+	if p.incomplete {
+		p.Text = "its claim record has no list of its devices"
+		p.wait(ledger.FromBoth, Union(p.ledger.Claims, p.seen.Claims.Claims))
+		return
+	}
 	union := Union(p.ledger.Claims, p.seen.Claims.Claims)
 	record := *p.ledger
 	if !ledger.SameClaims(union, p.ledger.Claims) {
@@ -372,7 +404,7 @@ func (r *recovery) damaged(p *pod, shown []ledger.Claim) {
 	switch {
 	case p.seen.Processes == Gone:
 		p.Case = LostCase
-	case c != nil && l.Pod != nil && !l.PerhapsStale && l.Pod.Digest == c.Digest:
+	case c != nil && l.Pod != nil && !l.PerhapsStale && l.Pod.Digest == c.Digest && !p.incomplete:
 		record := *l.Pod
 		record.Claims = l.Claims
 		p.Case = Restored
@@ -464,7 +496,9 @@ func (p *pod) wait(source ledger.ClaimSource, claims []ledger.Claim) {
 	p.Source, p.Kept, p.Waits = source, claims, true
 	p.unknown = &ledger.UnknownLivePod{
 		UID: p.uid, Namespace: p.Namespace, Name: p.Name, Source: source, QoS: p.seen.QoS, Claims: claims,
+		DevicesUnknown: p.incomplete,
 	}
+	p.DevicesUnknown = p.incomplete
 	if p.noted != nil {
 		p.unknown.Since = p.noted.Since
 	}
