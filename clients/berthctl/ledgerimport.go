@@ -43,7 +43,9 @@ func kindFlag(cmd *cobra.Command, kind *string) {
 const importLong = `Import a state file of the kubelet, so that running pods keep their CPUs, memory and devices.
 
 The file names pods by uid only, so the specifications of the node's pods are needed, too, as the API server has them.
-Pods without an entry in the file are ignored; admit them as usual. Either the whole file is imported, or nothing.`
+Pods without an entry in the file are ignored; admit them as usual. Either the whole file is imported, or nothing.
+A file is refused if an entry contradicts the machine, the reserved CPUs or memory, or the requests of its container. With
+--force the other entries are imported.`
 
 const importExample = `  kubectl get pods -A --field-selector spec.nodeName=$(hostname) -o json > pods.json
   berthctl ledger import --kind cpu -f /var/lib/kubelet/cpu_manager_state --pods pods.json --dry-run
@@ -52,7 +54,7 @@ const importExample = `  kubectl get pods -A --field-selector spec.nodeName=$(ho
 // importFlags are the flags of ledger import.
 type importFlags struct {
 	kind, file, pods, containers, owner string
-	skip, dryRun                        bool
+	skip, force, dryRun                 bool
 }
 
 func (c *ctl) ledgerImport() *cobra.Command {
@@ -78,6 +80,7 @@ func (c *ctl) ledgerImport() *cobra.Command {
 	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
 	ownerFlag(cmd.Flags(), &f.owner, "owner of the imported pods that are not in the ledger yet")
 	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
+	cmd.Flags().BoolVar(&f.force, "force", false, "take the entries that a kubelet would start with on this machine, and list the others; otherwise the file is refused")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd
 }
@@ -91,7 +94,7 @@ func (f *importFlags) request(ctx context.Context, c *ctl) (*inspectv1.ImportReq
 	if f.file == "" {
 		return nil, usagef("ledger import", "-f is missing")
 	}
-	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, DryRun: f.dryRun, Owner: f.owner}
+	req := &inspectv1.ImportRequest{Kind: kind, SkipUnknown: f.skip, Force: f.force, DryRun: f.dryRun, Owner: f.owner}
 	if req.State, err = input.FileOrStream(ctx, f.file, c.in, input.Most); err != nil {
 		return nil, err
 	}

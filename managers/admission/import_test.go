@@ -193,16 +193,21 @@ func TestImportSkipsTheUnknown(t *testing.T) {
 	}
 }
 
-// TestImportReportsWhatRulesForbid: it is kept, as at a start.
+// TestImportReportsWhatRulesForbid: with force it is kept, as at a start.
 func TestImportReportsWhatRulesForbid(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
-	done, err := h.take(importer.Request{Data: file("1-15", "a/main=0"), Pods: []workload.Pod{guaranteed("a", 2, 0)}})
+	req := importer.Request{Data: file("1-15", "a/main=0"), Pods: []workload.Pod{guaranteed("a", 1, 0)}}
+	if _, err := h.take(req); class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "reserved") {
+		t.Errorf("without force: %v", err)
+	}
+	req.Force = true
+	done, err := h.take(req)
 	must(t, err)
 	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
 		t.Errorf("findings %v", done.Findings)
 	}
-	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "requests 2") || !strings.Contains(n, "would not accept") {
+	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "would not accept") {
 		t.Errorf("notes %s", n)
 	}
 	_, _, err = h.Remove(context.Background(), "a", admission.Scope{}) // the ledger is checked at the end
@@ -211,7 +216,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	// A shared pool that nothing is left of is the CPU manager's to point out.
 	all := []workload.Pod{guaranteed("a", 16, 0), {UID: "s", Name: "s", Containers: []workload.Container{{Name: "c"}}}}
 	h.admit(t, all[1])
-	done, err = h.take(importer.Request{Data: file("", "a/main=0-15"), Pods: all[:1]})
+	done, err = h.take(importer.Request{Data: file("", "a/main=0-15"), Pods: all[:1], Force: true})
 	must(t, err)
 	if !slices.ContainsFunc(done.Findings, func(f ledger.Finding) bool {
 		return f.Rule == ledger.RuleValidator && strings.Contains(f.Text, "shared pool would be empty")

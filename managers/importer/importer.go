@@ -9,7 +9,7 @@
 //     was known.
 //
 // Invariants: an import is one commit, or changes nothing. A pod in the ledger keeps its
-// claims. The rules cannot refuse facts; violations are reported.
+// claims. Facts that the rules do not allow are taken with Force only, and reported.
 //
 // The package decides what the ledger gets. Locks, cgroups, claim records and the commit
 // are those of admission.Engine.Adopt.
@@ -44,7 +44,10 @@ type Request struct {
 	// ContainerIDs and SkipUnknown are as in kubelet.Input.
 	ContainerIDs map[string]ledger.Owner
 	SkipUnknown  bool
-	DryRun       bool
+	// Force takes the entries that can be, and lists the others. Without it a file with an entry that no kubelet
+	// would start with is refused.
+	Force  bool
+	DryRun bool
 }
 
 // Outcomes of a pod of an import.
@@ -81,8 +84,9 @@ type Importer struct{ Engine *admission.Engine }
 // Import stores the facts of a state file in one commit, or nothing.
 //
 // Errors are those of kubelet.Read, and of class Invalid for invalid pods, Precondition for
-// a pod that is in the ledger with another specification, and if two owners have the same
-// claim; the error names them.
+// a pod that is in the ledger with another specification, if two owners have the same claim,
+// and without Force for entries that contradict the machine, the rules or their container's
+// requests; the error names them.
 func (im Importer) Import(ctx context.Context, req Request) (Result, error) {
 	i := &importing{Request: req, engine: im.Engine, given: map[string]*ledger.Pod{}, notes: map[string][]string{}}
 	if err := i.readPods(); err != nil {

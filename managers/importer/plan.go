@@ -21,6 +21,9 @@ func (i *importing) plan(ctx context.Context, view *ledger.View) (err error) {
 	if i.out.Facts, err = i.read(i.view, i.SkipUnknown); err != nil {
 		return err
 	}
+	if err := i.sift(); err != nil {
+		return fmt.Errorf("import %s: %w", i.out.Facts.File, err)
+	}
 	i.rememberResources()
 	claims := map[string][]ledger.Claim{}
 	for _, c := range i.out.Facts.Claims {
@@ -192,7 +195,7 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 	for _, f := range ledger.Check(i.engine.WithReservations(i.draft.View(), own...)) {
 		switch {
 		case slices.ContainsFunc(before, f.Same):
-		case f.Kind == ledger.Structural:
+		case f.Kind == ledger.Structural, !i.Force:
 			conflicts.Addf(f.Owner.String(), "%s", f.Text)
 		default:
 			i.out.Findings = append(i.out.Findings, f)

@@ -45,6 +45,7 @@ func TestReadDevice(t *testing.T) {
 		want    []string
 		notes   string
 		skipped string
+		flaws   []Flaw
 	}{
 		"on nodes, on several, on none": {
 			entries: []DeviceEntry{entry("c", map[int64][]string{1: {"b", "a"}, 0: {"a"}}, answer), entry("d", map[int64][]string{-1: {"x"}}, answer)},
@@ -66,7 +67,7 @@ func TestReadDevice(t *testing.T) {
 		},
 		"an answer that is none": {
 			entries: []DeviceEntry{entry("d", map[int64][]string{0: {"a"}}, []byte{0x0a, 0x7f})},
-			want:    []string{"p/d a@0 "}, notes: "what the device plugin answered to p/d about s.io/gpu cannot be read and is left out",
+			want:    []string{"p/d a@0 "}, flaws: []Flaw{{"s.io/gpu of p/d", "AllocResp: what the device plugin answered cannot be read, so it is left out"}},
 		},
 		"nobody's": {
 			entries: []DeviceEntry{{Pod: "q", Container: "c", Resource: "s.io/gpu", IDs: map[int64][]string{0: {"b", "a"}, 1: {"a"}}}, entry("e", map[int64][]string{-1: {"x"}}, nil)},
@@ -94,6 +95,9 @@ func TestReadDevice(t *testing.T) {
 			}
 		}
 		slices.Sort(facts.Notes)
+		if !slices.Equal(facts.Flaws, row.flaws) {
+			t.Errorf("%s: flaws %q", name, facts.Flaws)
+		}
 		if !slices.Equal(got, row.want) || strings.Join(facts.Notes, "|") != row.notes || strings.Join(facts.Skipped, "|") != row.skipped {
 			t.Errorf("%s: claims %q, notes %q, skipped %q", name, got, facts.Notes, facts.Skipped)
 		}

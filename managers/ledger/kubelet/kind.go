@@ -74,11 +74,17 @@ type Facts struct {
 	Claims []ledger.Claim
 	// Resources are device resources that had plugins.
 	Resources []string
+	// Flaws are entries with parts that no kubelet would start with. Claims of such entries are without
+	// these parts.
+	Flaws []Flaw
 	// Skipped describes the skipped entries of unknown owners.
 	Skipped []string
 	// Notes are other information for an operator.
 	Notes []string
 }
+
+// Flaw is what is wrong with an entry of a file.
+type Flaw struct{ Entry, Text string }
 
 // File is a state file as a kubelet writes it.
 type File struct {

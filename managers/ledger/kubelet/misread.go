@@ -3,9 +3,11 @@ package kubelet
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -78,4 +80,12 @@ func found(value string) string {
 		return "an object"
 	}
 	return "a " + value
+}
+
+// printable returns a text of a file for messages: quoted, if a terminal could take it for more than text.
+func printable(text string) string {
+	if len(text) > 40 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%.40q", text)
+	}
+	return text
 }

@@ -1286,7 +1286,11 @@ type ImportRequest struct {
 	ContainerIds map[string]*v1.ContainerRef `protobuf:"bytes,6,rep,name=container_ids,json=containerIds,proto3" json:"container_ids,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The owner of the pods that are not in the ledger yet, as in
 	// berth.admission.v1.AdmitRequest.
-	Owner         string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
+	// Take the entries that a kubelet would start with on this machine, and list the others in skipped. Without
+	// it, a file is refused that has an entry which contradicts the machine, the reservation or the requests of its
+	// container.
+	Force         bool `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1370,6 +1374,13 @@ func (x *ImportRequest) GetOwner() string {
 	return ""
 }
 
+func (x *ImportRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 // ImportResponse lists the imported pods, or with dry_run the pods to import.
 type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1379,7 +1390,8 @@ type ImportResponse struct {
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// By uid.
 	Pods []*ImportedPod `protobuf:"bytes,3,rep,name=pods,proto3" json:"pods,omitempty"`
-	// The resources that were left out because their owner is unknown, in sentences.
+	// The resources that were left out because their owner is unknown, or with force because they cannot be, in
+	// sentences.
 	Skipped []string `protobuf:"bytes,4,rep,name=skipped,proto3" json:"skipped,omitempty"`
 	// Findings about imported claims that the present rules would not allow; these claims
 	// are kept.
@@ -1718,7 +1730,7 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x12ListTracesResponse\x12-\n" +
 	"\x06traces\x18\x01 \x03(\v2\x15.berth.types.v1.TraceR\x06traces\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x8c\x03\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xa2\x03\n" +
 	"\rImportRequest\x123\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1f.berth.inspect.v1.StateFileKindR\x04kind\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x17\n" +
@@ -1726,7 +1738,8 @@ const file_berth_inspect_v1_inspect_proto_rawDesc = "" +
 	"\x04pods\x18\x04 \x03(\v2\x13.berth.types.v1.PodR\x04pods\x12!\n" +
 	"\fskip_unknown\x18\x05 \x01(\bR\vskipUnknown\x12V\n" +
 	"\rcontainer_ids\x18\x06 \x03(\v21.berth.inspect.v1.ImportRequest.ContainerIdsEntryR\fcontainerIds\x12\x14\n" +
-	"\x05owner\x18\a \x01(\tR\x05owner\x1a]\n" +
+	"\x05owner\x18\a \x01(\tR\x05owner\x12\x14\n" +
+	"\x05force\x18\b \x01(\bR\x05force\x1a]\n" +
 	"\x11ContainerIdsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
 	"\x05value\x18\x02 \x01(\v2\x1c.berth.types.v1.ContainerRefR\x05value:\x028\x01\"\x97\x02\n" +

@@ -34,7 +34,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 	}
 	done, err := s.Importer.Import(ctx, importer.Request{
 		Kind: kind, Data: req.GetState(), Settings: s.Settings(kind), Pods: pods,
-		ContainerIDs: owners, Owner: req.GetOwner(), SkipUnknown: req.GetSkipUnknown(), DryRun: req.GetDryRun(),
+		ContainerIDs: owners, Owner: req.GetOwner(), SkipUnknown: req.GetSkipUnknown(), Force: req.GetForce(), DryRun: req.GetDryRun(),
 	})
 	if err != nil {
 		return nil, err
