@@ -446,7 +446,7 @@ func Default() Config {
 		Limits: Limits{
 			MessageBytes: 4 << 20, MessageElements: 20_000, Containers: 1000, Call: d(2 * time.Minute),
 			UserConnections: 64, UserCalls: 256, UserBytes: 8 << 20,
-			PluginDevices: 1 << 16, PluginResources: 256,
+			PluginDevices: 1 << 17, PluginResources: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
 		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},

@@ -58,18 +58,17 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}
-	numbers := map[string]int{
-		"limits.messageBytes":    c.Limits.MessageBytes,
-		"limits.watchEvents":     c.Limits.WatchEvents,
-		"limits.containers":      c.Limits.Containers,
-		"limits.userConnections": c.Limits.UserConnections,
-		"limits.userCalls":       c.Limits.UserCalls,
-		"limits.userBytes":       c.Limits.UserBytes,
-		"limits.pluginDevices":   c.Limits.PluginDevices,
-		"limits.pluginResources": c.Limits.PluginResources,
-		"limits.messageElements": c.Limits.MessageElements,
-
-		"limits.podResourcesBurst": c.Limits.PodResourcesBurst,
+	numbers := map[string]struct{ is, most int }{ // the most that a daemon with a few GiB of memory can serve
+		"limits.messageBytes":      {c.Limits.MessageBytes, 64 << 20},
+		"limits.watchEvents":       {c.Limits.WatchEvents, 1 << 20},
+		"limits.containers":        {c.Limits.Containers, 10_000},
+		"limits.userConnections":   {c.Limits.UserConnections, 1024},
+		"limits.userCalls":         {c.Limits.UserCalls, 10_000},
+		"limits.userBytes":         {c.Limits.UserBytes, 256 << 20},
+		"limits.pluginDevices":     {c.Limits.PluginDevices, 1 << 20},
+		"limits.pluginResources":   {c.Limits.PluginResources, 4096},
+		"limits.messageElements":   {c.Limits.MessageElements, 1 << 20},
+		"limits.podResourcesBurst": {c.Limits.PodResourcesBurst, 10_000},
 	}
 	if n := c.History.Entries; n < 0 || n > MostHistoryEntries {
 		vs.Addf("history.entries", "expected 0, which keeps no history, to %d, got %d", MostHistoryEntries, n)
@@ -78,8 +77,11 @@ func (c Config) Validate() error {
 		vs.Addf("history.bytes", "expected %d to %d, got %d", leastHistoryBytes, mostHistoryBytes, n)
 	}
 	for _, field := range slices.Sorted(maps.Keys(numbers)) {
-		if n := numbers[field]; n <= 0 {
-			vs.Addf(field, "expected a positive number, got %d", n)
+		switch n := numbers[field]; {
+		case n.is <= 0:
+			vs.Addf(field, "expected a positive number, got %d", n.is)
+		case n.is > n.most:
+			vs.Addf(field, "expected at most %d, got %d", n.most, n.is)
 		}
 	}
 	durations := map[string]int64{
@@ -103,8 +105,11 @@ func (c Config) Validate() error {
 			vs.Addf(field, "expected a positive duration such as 10s")
 		}
 	}
-	if c.Limits.PodResourcesPerSecond <= 0 {
-		vs.Addf("limits.podResourcesPerSecond", "expected a positive number, got %v", c.Limits.PodResourcesPerSecond)
+	if n := c.Limits.PodResourcesPerSecond; n <= 0 || n > mostPerSecond {
+		vs.Addf("limits.podResourcesPerSecond", "expected a positive number of at most %d, got %v", mostPerSecond, n)
+	}
+	if d := c.Limits.Call.Duration; d > mostOfACall {
+		vs.Addf("limits.call", "expected at most %s, got %s", mostOfACall, d)
 	}
 	if c.Limits.PodResourcesWait.Duration < 0 {
 		vs.Addf("limits.podResourcesWait", "expected a duration such as 15s, or 0 for none")
@@ -396,4 +401,10 @@ const (
 	MostHistoryEntries = 1_000_000
 	leastHistoryBytes  = 1 << 20
 	mostHistoryBytes   = 256 << 20
+)
+
+const (
+	// mostPerSecond is the highest rate of calls of podresources, and mostOfACall the longest time of a call.
+	mostPerSecond = 10_000
+	mostOfACall   = time.Hour
 )

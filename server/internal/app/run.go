@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/service"
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/readiness"
+	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/podresources"
 	"github.com/berthd/berth/server/internal/socket"
 	"github.com/berthd/berth/server/internal/store"
@@ -92,7 +93,9 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.Go("hintproxy", a.external.Run)
 	g.OnStop("hintproxy", a.external.Stop)
 	if a.readerSocket != nil {
-		g.Go("podresources", serve(a.readers.Server, a.readerSocket.Serve))
+		g.Go("podresources", serve(a.readers.Server, func(serve func(net.Listener) error) error {
+			return a.readerSocket.Serve(func(l net.Listener) error { return serve(rpc.AtMost(l, readerConnections)) })
+		}))
 		g.OnStop("podresources", stop(a.readers.Server, cutOff))
 	}
 	g.Go("api", serve(a.main.Server, a.agentSocket.Serve))

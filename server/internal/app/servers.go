@@ -69,6 +69,13 @@ import (
 	"github.com/berthd/berth/server/internal/usage"
 )
 
+// Bounds of the socket of podresources, whose readers have no roles: the size of a request, which has a few names, and
+// the open connections.
+const (
+	readerBytes       = 64 << 10
+	readerConnections = 256
+)
+
 // buildServers makes the two gRPC servers and registers every service.
 func (a *App) buildServers(context.Context) error {
 	a.health = newHealth()
@@ -132,6 +139,7 @@ func (a *App) buildServers(context.Context) error {
 	frame.Access, frame.Begin = nil, nil
 	a.readersLimit = rate.NewLimiter(rate.Limit(a.Config.Limits.PodResourcesPerSecond), a.Config.Limits.PodResourcesBurst)
 	frame.Limiter = a.readersLimit
+	frame.MaxReceiveBytes = readerBytes
 	a.readers = rpc.NewServer(frame)
 	podresources.Register(a.readers, readers, read.Features)
 	reflection.Register(a.readers)

@@ -58,6 +58,9 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	if len(answer.ContainerResponses) == 0 {
 		return nil, errdefs.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
 	}
+	if why := inexpressible(answer.ContainerResponses[0]); why != "" {
+		return nil, errdefs.Unavailablef("the device plugin for %s answers Allocate with settings that no container can have: %s", resource, why)
+	}
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(answer.ContainerResponses[0])
 	if err != nil {
 		return nil, errdefs.Internalf("keep the answer of the device plugin for %s: %w", resource, err)

@@ -258,10 +258,14 @@ func TestStrangeIDs(t *testing.T) {
 			t.Errorf("device %d is %+v, want %q near to node 0", i, d, ids[i])
 		}
 	}
-	if _, err := b.Allocate(b.ctx, gpu, ids); err != nil {
+	// The plugin sets a variable to its ids, and no variable can have a zero byte.
+	if _, err := b.Allocate(b.ctx, gpu, ids[:1]); err == nil || !strings.Contains(err.Error(), "no container can have") {
+		t.Errorf("a variable with a zero byte: %v", err)
+	}
+	if _, err := b.Allocate(b.ctx, gpu, ids[1:]); err != nil {
 		t.Fatal(err)
 	}
-	if calls := p.Calls(script.Allocate); len(calls) != 1 || !slices.Equal(calls[0].IDs, ids) {
+	if calls := p.Calls(script.Allocate); len(calls) != 2 || !slices.Equal(calls[1].IDs, ids[1:]) {
 		t.Errorf("the plugin was asked %+v", calls)
 	}
 }

@@ -38,8 +38,7 @@ type Config struct {
 	// KeepName keeps the name of such a resource in the inventory, without capacity, until the
 	// server ends. Pods that request it are refused, as by the kubelet.
 	KeepName bool
-	// MaxListBytes is the largest list that a plugin may send; 0 means 64 MiB.
-	// (The kubelet ends a plugin's stream at 4 MiB.)
+	// MaxListBytes is the largest list that a plugin may send; 0 means 4 MiB, as in the kubelet.
 	MaxListBytes int
 	// MaxDevices is how many devices a resource may have, and MaxResources how many
 	// resources plugins may have together; 0 means 65,536 and 256.
@@ -138,7 +137,7 @@ func New(cfg Config, parts Parts) *Server {
 			*p.have = *p.def
 		}
 	}
-	cfg.MaxListBytes = cmp.Or(cfg.MaxListBytes, 64<<20)
+	cfg.MaxListBytes = cmp.Or(cfg.MaxListBytes, 4<<20)
 	cfg.MaxDevices = cmp.Or(cfg.MaxDevices, 1<<16)
 	cfg.MaxResources = cmp.Or(cfg.MaxResources, 256)
 	cfg.UpdateEvery = cmp.Or(cfg.UpdateEvery, 100*time.Millisecond)

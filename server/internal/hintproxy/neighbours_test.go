@@ -34,7 +34,9 @@ func TestRegistrationsAreLimited(t *testing.T) {
 	s := newStage(t, Config{Required: []string{"wanted"}, Allowed: []Allowance{{Provider: "allowed", UID: 1}}})
 	sc, _ := s.serveScript(slotsOf("all"))
 	sc.set(func(sc *script) { // it is every provider
-		sc.commit = func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) { return &hintv1.CommitResponse{}, nil }
+		sc.commit = func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
+			return &hintv1.CommitResponse{}, nil
+		}
 	})
 	register := func(uid uint32, name string, want errdefs.Class) {
 		t.Helper()

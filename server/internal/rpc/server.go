@@ -45,7 +45,7 @@ type Config struct {
 	Page *Page
 	// Begin completes the context of a unary call that is permitted; nil for nothing.
 	Begin func(ctx context.Context, fullMethod string) context.Context
-	// Limiter can reject calls before all other steps; nil rejects none.
+	// Limiter can reject calls before their messages are read, where there are no roles; nil rejects none.
 	Limiter Limiter
 
 	limiter *limiter // nil without Access
@@ -128,7 +128,7 @@ func NewServer(cfg Config) *Server {
 	cfg.lines = newLines()
 	unary, stream := cfg.outermost()
 	peers := credentials.TransportCredentials(pageCredentials{PeerCredentials(), cfg.Page})
-	frame := []grpc.ServerOption{grpc.Creds(peers)}
+	frame := cfg.unlimited(peers)
 	if cfg.Access != nil {
 		cfg.limiter = newLimiter(cfg)
 		frame = cfg.limiter.options(peers)
@@ -174,11 +174,8 @@ func (cfg Config) outermost() (unary []grpc.UnaryServerInterceptor, stream []grp
 	return unary, stream
 }
 
-// gateUnary applies rate limit, role and ceiling.
+// gateUnary applies role and ceiling.
 func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	if cfg.Limiter != nil && !cfg.Limiter.Allow() {
-		return nil, Status(ctx, errdefs.Exhaustedf("rejected by rate limit").Coded(errdefs.TooManyCalls))
-	}
 	if cfg.Access != nil {
 		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {
 			return nil, Status(ctx, err)
