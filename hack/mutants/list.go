@@ -86,7 +86,7 @@ var mutants = []mutant{
 	{"preferred memory is not insisted on", "managers/memory/plan.go", "		case affinity.Preferred && !best.Preferred:\n			return 0, f.refusal(view, NoPreferredExtension, nodes)\n", "", memorySuites},
 	{"the affinity is not extended", "managers/memory/plan.go", "best, ok := f.best(nodes)", "best, ok := f.best(0)", memorySuites},
 	{"memory of a pod is counted again", "managers/memory/plan.go", "len(total) == 0 || len(h.claims(\"\")) > 0", "len(total) == 0", []string{"managers/memory.TestRepeatedAdmission"}},
-	{"memory of a container is counted again", "managers/memory/plan.go", "	if len(h.claims(name)) > 0 {", "	if len(h.claims(name)) > 1<<20 {", []string{"managers/memory.TestRepeatedAdmission"}},
+	{"memory of a container is counted again", "managers/memory/plan.go", "len(wants) == 0 || len(h.claims(name)) > 0", "len(wants) == 0", []string{"managers/memory.TestRepeatedAdmission"}},
 	{"the narrowest set is not the smallest integer", "managers/memory/search.go", "(best == 0 || nodes.NarrowerThan(best)) {\n			best = nodes\n		}\n	}\n	if nodes", "(best == 0 || !nodes.NarrowerThan(best)) {\n			best = nodes\n		}\n	}\n	if nodes", memorySuites},
 
 	// Devices.
