@@ -137,6 +137,13 @@ func (a *apiServer) watch(ctx context.Context, changed func()) {
 	for {
 		select {
 		case <-a.taken:
+			// The amounts that berthd has compared may be those of before a restart of the kubelet.
+			if a.unsaid() {
+				if different, err := a.read(ctx); err == nil && different {
+					changed()
+					continue
+				}
+			}
 		case <-timer.C:
 			different, err := a.read(ctx)
 			a.report(err)
@@ -149,6 +156,13 @@ func (a *apiServer) watch(ctx context.Context, changed func()) {
 		}
 		a.say(ctx)
 	}
+}
+
+// unsaid reports whether berthd has sentences about an excess that are not in the log.
+func (a *apiServer) unsaid() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.latest) > 0 && strings.Join(a.latest, "; ") != a.said
 }
 
 // report logs a failure once, and its end.

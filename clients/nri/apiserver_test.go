@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestAPIServer reads a node object from a server like the API server, and sends events.
@@ -308,5 +310,30 @@ func TestOwnerIsChecked(t *testing.T) {
 	code = 200
 	if o, err := top.Get(t.Context()); err == nil {
 		t.Errorf("an answer without an object is the object %+v", o)
+	}
+}
+
+// TestExcessIsReadAgain: before it is said that the scheduler counts more than pods can have, the node object is read again, because the
+// kubelet may have been started with other reservations since the last reading.
+func TestExcessIsReadAgain(t *testing.T) {
+	t.Parallel()
+	s, a, _ := newNodeServer(t)
+	s.node.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")} // of the kubelet's present start
+	ctx, stop := context.WithCancel(t.Context())
+	changed := make(chan struct{}, 10)
+	done := make(chan struct{})
+	a.take([]string{"the scheduler counts 4 of cpu as allocatable, and pods can have 3"})
+	go func() {
+		defer close(done)
+		a.watch(ctx, func() {
+			a.take(nil) // berthd compares again
+			changed <- struct{}{}
+		})
+	}()
+	<-changed
+	stop()
+	<-done
+	if len(s.events) != 0 {
+		t.Errorf("an event from amounts of before: %+v", s.events)
 	}
 }
