@@ -46,7 +46,7 @@ func (i *installer) start(name string) time.Duration {
 	i.t.Helper()
 	began := time.Now()
 	i.create(podsPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": false, "containers": [
-		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "wait"], "resources": %s}]}}`, name, containerd.ProbeImage, startKinds[0].resources))
+		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "wait"], "resources": %s}]}}`, name, containerd.ProbeImage, `{"requests": {"memory": "16Mi"}, "limits": {"memory": "64Mi"}}`))
 	i.Eventually("the container of "+name+" runs", func() bool {
 		var p corev1.Pod
 		err := i.Call(i.t.Context(), http.MethodGet, podsPath+"/"+name, "", &p)
@@ -155,6 +155,7 @@ func TestClusterInstall(t *testing.T) {
 	i.comeAndGo("without berth", 30)
 
 	i.configure(wrongConfiguration)
+	i.comeAndGo("while it is installed", 30)
 	i.condition(reasonNeverReady, "failed: ")
 	i.condition(reasonNeverReady, "cpu.policy: expected one of none, static")
 	i.hasEvent("Node", cluster.Node, "BerthNeverReady", "cpu.policy: expected one of none, static")
@@ -169,6 +170,7 @@ func TestClusterInstall(t *testing.T) {
 	late := i.pid("late")
 
 	i.configure("")
+	i.comeAndGo("while berthd is ready for the first time", 30)
 	i.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
 	i.condition(reasonReady, "berth places the pods")
 	i.runsOn("after the first start of berthd", own, trainer)
