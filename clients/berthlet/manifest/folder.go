@@ -156,7 +156,7 @@ func (f *Folder) Read() (manifests []podspec.Manifest, all bool, err error) {
 	var entries []fs.DirEntry
 	dir, err := trust.OpenFolder(f.path)
 	if err == nil {
-		defer dir.Close()
+		defer func() { _ = dir.Close() }() // it was only read
 		entries, err = dir.List()
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

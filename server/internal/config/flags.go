@@ -16,13 +16,7 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
 	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berthd reads the fields of the container manager")
 	fs.StringVar(&s.KubeletDir, "kubelet-config-dir", "", "the directory of the kubelet's drop-ins (its --config-dir), which are merged with --kubelet-config as the kubelet merges them")
-	defer func() {
-		trust.Mark(fs, trust.File, "config", "kubelet-config", "runtime-pid-file", "agent-pid-file")
-		trust.Mark(fs, trust.Directory, "kubelet-config-dir", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir", "plugin-registry-dir", "pod-resources-dir")
-		trust.Mark(fs, trust.Socket, "listen", "runtime-endpoint")
-		trust.Mark(fs, trust.Address, "http")
-		trust.Mark(fs, trust.FileOrText, "machine")
-	}()
+	defer markFlags(fs)
 	d := config.Default()
 	given := &d
 	var order []func(*config.Config) error
@@ -121,6 +115,15 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 		return nil
 	}
 	return s
+}
+
+// markFlags says what the flags name.
+func markFlags(fs *pflag.FlagSet) {
+	trust.Mark(fs, trust.File, "config", "kubelet-config", "runtime-pid-file", "agent-pid-file")
+	trust.Mark(fs, trust.Directory, "kubelet-config-dir", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir", "plugin-registry-dir", "pod-resources-dir")
+	trust.Mark(fs, trust.Socket, "listen", "runtime-endpoint")
+	trust.Mark(fs, trust.Address, "http")
+	trust.Mark(fs, trust.FileOrText, "machine")
 }
 
 // addDirectories declares the flags of the directories that can be switched off.
