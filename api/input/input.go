@@ -18,12 +18,8 @@ const Most = 64 << 20
 // writer of a pipe until the context ends. Errors are of the file system, of the context, or of
 // class Invalid.
 func File(ctx context.Context, path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if info.Mode().Type()&fs.ModeNamedPipe == 0 {
-		return Regular(path, most)
+	if info, err := os.Stat(path); err != nil || info.Mode().Type()&fs.ModeNamedPipe == 0 {
+		return Regular(path, most) // also for the error
 	}
 	return until(ctx, path, func() ([]byte, error) {
 		// Opening waits for a writer.

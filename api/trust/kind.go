@@ -112,7 +112,8 @@ func checkFileOrText(kind Kind, value string) error {
 	return CheckExistingFile(value)
 }
 
-// SocketPath is the path of a socket in an endpoint.
+// SocketPath is the path of a socket in an endpoint; false for one without a file. Other schemes are for the program
+// to refuse.
 func SocketPath(endpoint string) (string, bool) {
 	for _, scheme := range []string{"unix://", "unix:"} {
 		if rest, ok := strings.CutPrefix(endpoint, scheme); ok {
@@ -120,7 +121,7 @@ func SocketPath(endpoint string) (string, bool) {
 			break
 		}
 	}
-	return endpoint, !strings.HasPrefix(endpoint, "@") && !strings.Contains(endpoint, "\x00") && !strings.Contains(endpoint, "://") && endpoint != ""
+	return endpoint, !strings.HasPrefix(endpoint, "@") && !strings.Contains(endpoint, "\x00") && endpoint != ""
 }
 
 var errNoSocket = errdefs.Preconditionf("expected the path of a socket, whose directory says who answers")

@@ -132,7 +132,7 @@ func TestFields(t *testing.T) {
 
 func TestSocketPath(t *testing.T) {
 	t.Parallel()
-	for endpoint, want := range map[string]string{"/a/b": "/a/b", "unix:///a/b": "/a/b", "unix:/a": "/a", "@a": "", "unix:@a": "", "tcp://a:1": "", "": ""} {
+	for endpoint, want := range map[string]string{"/a/b": "/a/b", "unix:///a/b": "/a/b", "unix:/a": "/a", "@a": "", "unix:@a": "", "tcp://a:1": "tcp://a:1", "": ""} {
 		if path, ok := trust.SocketPath(endpoint); ok != (want != "") || ok && path != want {
 			t.Errorf("%q: %q, %t", endpoint, path, ok)
 		}
