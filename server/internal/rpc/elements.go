@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/berthd/berth/server/internal/wire"
 )
@@ -37,10 +38,34 @@ func (c counting) Marshal(v any) (mem.BufferSlice, error) {
 	switch v := v.(type) {
 	case encoded:
 		return v.data, nil
+	case *Shared:
+		return v.data, nil
 	case proto.Message:
 		return marshal(v)
 	}
 	return c.CodecV2.Marshal(v)
+}
+
+// Shared is a message that is encoded once for many streams.
+type Shared struct {
+	kind protoreflect.MessageType
+	data mem.BufferSlice
+}
+
+// Share encodes a message.
+func Share(m proto.Message) (*Shared, error) {
+	data, err := marshal(m)
+	return &Shared{m.ProtoReflect().Type(), data}, err
+}
+
+// Len returns the bytes of the message.
+func (s *Shared) Len() int { return s.data.Len() }
+
+// ProtoReflect implements proto.Message, for streams without a codec.
+func (s *Shared) ProtoReflect() protoreflect.Message {
+	m := s.kind.New()
+	_ = proto.Unmarshal(s.data.Materialize(), m.Interface()) // marshal made it
+	return m
 }
 
 // marshal encodes a message into a buffer of its size.

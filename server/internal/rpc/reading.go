@@ -125,8 +125,12 @@ func (s readStream) SendMsg(m any) error {
 		if err := t.awaitReading(s.Context()); err != nil {
 			return err
 		}
-		if p, ok := m.(proto.Message); ok && t.conn != nil { // others are shared by many streams
-			t.conn.answers.add(proto.Size(p))
+		switch p := m.(type) {
+		case *Shared: // with other streams: it is not this one's
+		case proto.Message:
+			if t.conn != nil {
+				t.conn.answers.add(proto.Size(p))
+			}
 		}
 	}
 	return s.ServerStream.SendMsg(m)

@@ -999,7 +999,7 @@ func (x *WatchRequest) GetOwner() string {
 }
 
 // WatchResponse has all changes of one or more commits, and the changes of devices since the
-// message before. Frequent commits are sent together. Changes of more than about 1 MiB are
+// message before. Frequent commits are sent together. Changes of more than about 64 KiB are
 // sent in several messages.
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

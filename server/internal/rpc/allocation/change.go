@@ -50,8 +50,8 @@ func (e *event) size() int {
 }
 
 // longestMessage limits the bytes of events in one message; a larger single event is sent
-// alone. By default clients refuse messages of more than 4 MiB.
-const longestMessage = 1 << 20
+// alone. Each stream whose reader does not read has two messages in memory.
+const longestMessage = 64 << 10
 
 // messages groups events into at least one message. The last message has the given
 // revision. Each earlier message has the revision that shown returns for the first event of

@@ -32,6 +32,11 @@ func (f filter) all() bool {
 	return len(f.types) == 0 && f.namespace == "" && f.resource == "" && f.owner == ""
 }
 
+// key is the same for filters that select the same events.
+func (f filter) key() string {
+	return fmt.Sprintf("%v %q %q %q", f.types, f.namespace, f.resource, f.owner)
+}
+
 // of returns the selected events.
 func (f filter) of(events []event) []event {
 	if f.all() {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/rpc"
 )
 
 // History keeps the newest events of the ledger in memory, encoded, so that a reader can resume. A
@@ -209,7 +210,7 @@ type page struct {
 	// encoded are the messages for streams without filters. The first such stream encodes
 	// them.
 	once    sync.Once
-	encoded []*grpc.PreparedMsg
+	encoded []*rpc.Shared
 	err     error
 }
 
@@ -218,8 +219,8 @@ type page struct {
 func (p *page) sendTo(stream grpc.ServerStream, longest int) error {
 	p.once.Do(func() {
 		for m := range messages(slices.Values(p.events), before, p.revision, longest) {
-			e := &grpc.PreparedMsg{}
-			if p.err = e.Encode(stream, m); p.err != nil {
+			var e *rpc.Shared
+			if e, p.err = rpc.Share(m); p.err != nil {
 				return
 			}
 			p.encoded = append(p.encoded, e)

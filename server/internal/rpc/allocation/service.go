@@ -18,6 +18,8 @@
 //     are not in the history: each stream sends the current state first, and then the
 //     differences to what it has sent.
 //   - Commits do not wait for readers or for the encoding of events.
+//   - What the initial states of streams take is limited for each user, however many streams and
+//     revisions there are, and is released when no stream reads an initial state.
 //   - Events of several commits are encoded once for all streams without filters, by the
 //     first stream that sends them. After sending, a stream pauses; the pause grows with the
 //     number of streams and is the same for all of them.
@@ -99,13 +101,14 @@ type service struct {
 	Config
 	Parts
 
-	begun time.Time
-	views views // of lists whose pages are being read
+	begun  time.Time
+	starts starts // of new readers of Watch
+	views  views  // of lists whose pages are being read
 }
 
 // New returns the service.
 func New(cfg Config, parts Parts) allocationv1.AllocationServiceServer {
-	return &service{Config: cfg, Parts: parts, begun: time.Now()}
+	return &service{Config: cfg, Parts: parts, begun: time.Now(), starts: starts{root: rootRoom, user: userRoom}}
 }
 
 // Allocate implements AllocationService.

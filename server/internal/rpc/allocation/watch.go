@@ -108,35 +108,23 @@ func (w *watch) send(events []event, before uint64, initial bool) {
 }
 
 func (w *watch) sendAll(messages iter.Seq[*allocationv1.WatchResponse], initial bool) {
-	leave := func() {}
-	if initial {
-		leave = w.slot()
-	}
 	for m := range messages {
-		if leave(); w.err == nil {
+		if w.err == nil {
 			m.Initial = initial
 			w.err = w.stream.Send(m)
 		}
 		if w.err != nil {
 			return
 		}
-		if initial {
-			leave = w.slot()
-		}
 	}
-	leave()
 }
 
-// slot waits until the stream may read all pods.
-func (w *watch) slot() (leave func()) {
-	if w.Slot == nil || w.err != nil {
-		return func() {}
+// slot waits until the stream may read pods.
+func (w *watch) slot() (leave func(), err error) {
+	if w.Slot == nil {
+		return func() {}, nil
 	}
-	leave, err := w.Slot(w.stream.Context())
-	if w.err = err; err != nil {
-		return func() {}
-	}
-	return leave
+	return w.Slot(w.stream.Context())
 }
 
 // turn waits until the stream may compute events.
@@ -149,40 +137,13 @@ func (w *watch) turn() (end func(), err error) {
 
 // begin sends the initial state: everything to a new reader, and the device resources,
 // which are not in the history, to a reader that resumes. One that resumes at the revision of
-// the start also gets what a start changes without a commit. The view stays the same while the
-// reader reads; events are computed as they are sent.
+// the start also gets what a start changes without a commit.
 func (w *watch) begin(view *ledger.View, from uint64, snap *device.Snapshot) {
-	events := func(yield func(event) bool) {
-		for e := range w.present(view, from, snap) {
-			if e.Revision = w.revision; (w.filter.all() || w.filter.passes(e)) && !yield(e) {
-				return
-			}
-		}
-	}
-	w.sendAll(messages(events, func(event) uint64 { return from }, w.revision, w.History.longest), true)
-}
-
-// present returns the events of the initial state.
-func (w *watch) present(view *ledger.View, from uint64, snap *device.Snapshot) iter.Seq[event] {
-	var pods []*ledger.Pod
-	rules := w.History.sinceStart(from)
 	if from == 0 {
-		pods = slices.SortedFunc(view.Pods(), inOrder)
-		rules = []event{sharedCPUs(view), policy(view), machine(view)}
+		w.err = w.sendState(view, snap)
+		return
 	}
-	rest := append(rules, w.devices(nil, snap)...)
-	return func(yield func(event) bool) {
-		for _, p := range pods {
-			if !yield(added(view, p, snap)) {
-				return
-			}
-		}
-		for _, e := range rest {
-			if !yield(e) {
-				return
-			}
-		}
-	}
+	w.send(w.filter.of(append(w.History.sinceStart(from), w.devices(nil, snap)...)), from, true)
 }
 
 // sendNext sends a page of the history. If no event carries the new revision, or if due is set,
