@@ -360,7 +360,7 @@ func TestAccessors(t *testing.T) {
 	})
 	c, ctx := dial(t, path, berth.Options{UserAgent: "test"}), t.Context()
 	for want, call := range map[string]func() error{
-		"method Remove not implemented":         func() error { _, err := c.Admission().Remove(ctx, nil); return err },
+		"method RemovePod not implemented":      func() error { _, err := c.Admission().RemovePod(ctx, nil); return err },
 		"method List not implemented":           func() error { _, err := c.Allocation().List(ctx, nil); return err },
 		"method PreStartContainer not":          func() error { _, err := c.Lifecycle().PreStartContainer(ctx, nil); return err },
 		"method GetAllocatable not implemented": func() error { _, err := c.CPU().GetAllocatable(ctx, nil); return err },

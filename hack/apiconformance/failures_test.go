@@ -100,8 +100,8 @@ func wants(uid, resource string) *typesv1.Pod {
 }
 
 var (
-	removals = []string{"AdmissionService/RemovePod", "AdmissionService/Remove"}
-	syncs    = []string{"AdmissionService/SyncPods", "AdmissionService/Sync"}
+	removals = []string{"AdmissionService/RemovePod"}
+	syncs    = []string{"AdmissionService/SyncPods"}
 )
 
 // named returns requests with the name of a cgroup, for every method that takes one.
@@ -116,9 +116,7 @@ func named(name string) map[string]proto.Message {
 		"CgroupService/Validate":        &cgroupv1.ValidateRequest{Name: name},
 		"CgroupService/GetConfig":       &cgroupv1.GetConfigRequest{Name: name},
 		"CgroupService/ListProcesses":   &cgroupv1.ListProcessesRequest{Name: name},
-		"CgroupService/Pids":            &cgroupv1.ListProcessesRequest{Name: name},
 		"CgroupService/GetMemoryUsage":  &cgroupv1.GetMemoryUsageRequest{Name: name},
-		"CgroupService/MemoryUsage":     &cgroupv1.GetMemoryUsageRequest{Name: name},
 		"CgroupService/Plan":            &cgroupv1.PlanRequest{Name: name, Resources: limits},
 	}
 }
@@ -151,9 +149,7 @@ func invalids() (rows []failure) {
 		"AdmissionService/Defragment":         &admissionv1.DefragmentRequest{},
 		"NodeService/SetHugePages":            &nodev1.SetHugePagesRequest{},
 		"AdmissionService/RemovePod":          &admissionv1.RemovePodRequest{},
-		"AdmissionService/Remove":             &admissionv1.RemovePodRequest{},
 		"AdmissionService/SyncPods":           &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b"}},
-		"AdmissionService/Sync":               &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "b"}},
 		"AllocationService/Allocate":          &allocationv1.AllocateRequest{},
 		"AllocationService/Get":               &allocationv1.GetRequest{},
 		"AllocationService/List":              &allocationv1.ListRequest{PageSize: 100_000},
@@ -451,7 +447,7 @@ func healthy() []failure {
 		theirs(errorsv1.ErrorReason_OWNER_DIFFERS, false, "c", "third"),
 		theirs(notOwner, true, "b", ""),
 		onCgroups(noCgroup, extra, "CgroupService/Create", "CgroupService/Destroy", "CgroupService/Exists", "CgroupService/Validate", "CgroupService/Plan",
-			"CgroupService/ListProcesses", "CgroupService/Pids"),
+			"CgroupService/ListProcesses"),
 		[]failure{
 			{method: "AdmissionService/Admit", reason: unsupported, request: is(admission(claiming()))},
 			{method: "AdmissionService/Admit", reason: condition, request: is(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{

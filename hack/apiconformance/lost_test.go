@@ -95,9 +95,7 @@ var mutations = map[string]mutation{
 		answer: changed(func(m *admissionv1.ResizeResponse) { m.Replayed = true }),
 	},
 	"/berth.admission.v1.AdmissionService/RemovePod": removal,
-	"/berth.admission.v1.AdmissionService/Remove":    removal,
 	"/berth.admission.v1.AdmissionService/SyncPods":  syncing,
-	"/berth.admission.v1.AdmissionService/Sync":      syncing,
 	"/berth.allocation.v1.AllocationService/Allocate": {
 		request: func(*node) proto.Message {
 			return &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: guaranteed("a", "2", "1")}, ContainerName: "main"}

@@ -25,7 +25,6 @@ type notReached struct{ why, file, test string }
 var unreached = map[string]notReached{
 	"LifecycleService/PreStartContainer CONTAINER_IDS_EXHAUSTED": {"needs many processes that live in cgroups of the kernel", "managers/admission/bindings_test.go", "TestIDsOfARuntime"},
 	"AdmissionService/RemovePod PRECONDITION_FAILED":             {"needs a container runtime with a container outside of its pod's cgroup", "server/internal/reconcile/outside_test.go", "TestRemovalEndsContainersOutside"},
-	"AdmissionService/Remove PRECONDITION_FAILED":                {"needs a container runtime with a container outside of its pod's cgroup", "server/internal/reconcile/outside_test.go", "TestRemovalEndsContainersOutside"},
 	"FitService/Fit PRECONDITION_FAILED":                         {"needs a machine of the past that the configuration does not fit", "server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
 	"FitService/GetFreeResources PRECONDITION_FAILED":            {"needs a machine of the past that the configuration does not fit", "server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
 	"OBJECT_NOT_FOUND":        {"the reason of an error without a reason of its own; every object that a request names has one", "server/internal/rpc/hintbus/service_test.go", "TestUnregister"},

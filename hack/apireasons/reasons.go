@@ -60,9 +60,7 @@ var Methods = map[string][]e.ErrorReason{
 	},
 	"berth.admission.v1.AdmissionService/Defragment": {invalid, unsupported, specDiffers},
 	"berth.admission.v1.AdmissionService/RemovePod":  {invalid, ownerDiffer, notOwner, condition, noLedger},
-	"berth.admission.v1.AdmissionService/Remove":     {invalid, ownerDiffer, notOwner, condition, noLedger},
 	"berth.admission.v1.AdmissionService/SyncPods":   {invalid, unknown, notOwner, noLedger},
-	"berth.admission.v1.AdmissionService/Sync":       {invalid, unknown, notOwner, noLedger},
 
 	"berth.allocation.v1.AllocationService/Allocate": {
 		invalid, unsupported, noPod, noContainer, specDiffers, ownerDiffer, notOwner, e.ErrorReason_POD_REJECTED, deferred, away,
@@ -129,9 +127,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.cgroup.v1.CgroupService/Validate":        {invalid, condition},
 	"berth.cgroup.v1.CgroupService/GetConfig":       {invalid, condition, noCgroup, unserved},
 	"berth.cgroup.v1.CgroupService/ListProcesses":   {invalid, condition},
-	"berth.cgroup.v1.CgroupService/Pids":            {invalid, condition},
 	"berth.cgroup.v1.CgroupService/GetMemoryUsage":  {invalid, condition, noCgroup},
-	"berth.cgroup.v1.CgroupService/MemoryUsage":     {invalid, condition, noCgroup},
 	"berth.cgroup.v1.CgroupService/Name":            {invalid},
 	"berth.cgroup.v1.CgroupService/Plan":            {invalid, condition},
 	"berth.cgroup.v1.CgroupService/List":            {},

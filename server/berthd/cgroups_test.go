@@ -285,7 +285,10 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name, Resources: &typesv1.LinuxResources{CpuShares: proto.Uint64(2)}})
 				return err
 			},
-			"Pids":      func() error { _, err := c.Pids(n.ctx(), &cgroupv1.ListProcessesRequest{Name: name}); return err },
+			"ListProcesses": func() error {
+				_, err := c.ListProcesses(n.ctx(), &cgroupv1.ListProcessesRequest{Name: name})
+				return err
+			},
 			"GetConfig": func() error { _, err := c.GetConfig(n.ctx(), &cgroupv1.GetConfigRequest{Name: name}); return err },
 		} {
 			if err := call(); err == nil {
@@ -325,7 +328,7 @@ func TestCgroupsBesideThePods(t *testing.T) {
 		t.Error("it is still there")
 	}
 	n.eventually("berthd is in its own cgroup", func() bool {
-		pids, err := client.Pids(d.ctx(), &cgroupv1.ListProcessesRequest{Name: own})
+		pids, err := client.ListProcesses(d.ctx(), &cgroupv1.ListProcessesRequest{Name: own})
 		return err == nil && slices.Contains(pids.GetPids(), int32(d.Cmd.Process.Pid))
 	})
 	for name, want := range map[string]codes.Code{

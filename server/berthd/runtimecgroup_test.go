@@ -50,7 +50,7 @@ func TestRuntimeCgroup(t *testing.T) {
 			t.Errorf("%v, want %v", found[i], want)
 		}
 	}
-	pids, err := cgroups.Pids(d.ctx(), &cgroupv1.ListProcessesRequest{Name: place})
+	pids, err := cgroups.ListProcesses(d.ctx(), &cgroupv1.ListProcessesRequest{Name: place})
 	if err != nil || !slices.Equal(pids.GetPids(), []int32{int32(runtime.pid())}) {
 		t.Errorf("processes in the runtime's cgroup: %v, %v", pids, err)
 	}

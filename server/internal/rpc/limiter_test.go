@@ -306,7 +306,7 @@ func TestRolesBeforeMessages(t *testing.T) {
 		{agent, "/berth.inspect.v1.InspectService/Check", codes.PermissionDenied},
 		{reader, list, codes.OK},
 		{reader, admit, codes.OK}, // it may be a dry run
-		{reader, "/berth.admission.v1.AdmissionService/Remove", codes.PermissionDenied},
+		{reader, "/berth.admission.v1.AdmissionService/RemovePod", codes.PermissionDenied},
 		{unprivileged, list, codes.PermissionDenied},
 		{unprivileged, admit, codes.PermissionDenied},
 		{unprivileged, "/grpc.health.v1.Health/Check", codes.PermissionDenied},

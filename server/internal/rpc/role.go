@@ -117,7 +117,6 @@ type requirer interface{ GetDryRun() bool }
 var triable = []string{
 	"/berth.admission.v1.AdmissionService/Admit",
 	"/berth.admission.v1.AdmissionService/Resize",
-	"/berth.admission.v1.AdmissionService/Sync",
 	"/berth.admission.v1.AdmissionService/SyncPods",
 }
 

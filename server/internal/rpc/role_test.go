@@ -101,9 +101,7 @@ func TestRolesOfChanges(t *testing.T) {
 	t.Parallel()
 	for method, want := range map[string]access.Role{
 		admissionv1.AdmissionService_Admit_FullMethodName:             access.Agent,
-		admissionv1.AdmissionService_Remove_FullMethodName:            access.Agent,
 		admissionv1.AdmissionService_RemovePod_FullMethodName:         access.Agent,
-		admissionv1.AdmissionService_Sync_FullMethodName:              access.Agent,
 		admissionv1.AdmissionService_SyncPods_FullMethodName:          access.Agent,
 		cgroupv1.CgroupService_Create_FullMethodName:                  access.Admin,
 		cgroupv1.CgroupService_Destroy_FullMethodName:                 access.Admin,

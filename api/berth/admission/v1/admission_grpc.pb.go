@@ -21,10 +21,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	AdmissionService_Admit_FullMethodName      = "/berth.admission.v1.AdmissionService/Admit"
 	AdmissionService_RemovePod_FullMethodName  = "/berth.admission.v1.AdmissionService/RemovePod"
-	AdmissionService_Remove_FullMethodName     = "/berth.admission.v1.AdmissionService/Remove"
 	AdmissionService_Resize_FullMethodName     = "/berth.admission.v1.AdmissionService/Resize"
 	AdmissionService_SyncPods_FullMethodName   = "/berth.admission.v1.AdmissionService/SyncPods"
-	AdmissionService_Sync_FullMethodName       = "/berth.admission.v1.AdmissionService/Sync"
 	AdmissionService_Defragment_FullMethodName = "/berth.admission.v1.AdmissionService/Defragment"
 )
 
@@ -40,18 +38,12 @@ type AdmissionServiceClient interface {
 	// that decide its placement and that berth does not support is INVALID_ARGUMENT with
 	// UNSUPPORTED_POD_FIELD and the fields' paths.
 	Admit(ctx context.Context, in *AdmitRequest, opts ...grpc.CallOption) (*AdmitResponse, error)
-	// Remove ends a pod: its processes are killed, its cgroup removed, everything
+	// RemovePod ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
 	// another owner is FAILED_PRECONDITION. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	RemovePod(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
-	// Remove is RemovePod.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
 	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
 	// with what Allocate answers afterwards. Exclusive CPUs and pinned memory change with the
@@ -69,13 +61,7 @@ type AdmissionServiceClient interface {
 	// known, a pod that requests devices is DEFERRED with UnknownDevices; where nothing
 	// is known, a pod that requests anything exclusive is DEFERRED with StateUncertain. Before the
 	// first SyncPods after a start of berthd no process of an unknown pod is ended.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	SyncPods(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
-	// Sync is SyncPods.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Sync(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error)
 	// Defragment searches moves of other pods after which a pod fits, and carries them out one after
 	// the other. Only pods move that allow it by the annotation "berthd.github.io/movable": never
 	// (the default), within-node or anywhere. Before each move, the rest is planned again. The
@@ -114,16 +100,6 @@ func (c *admissionServiceClient) RemovePod(ctx context.Context, in *RemovePodReq
 	return out, nil
 }
 
-func (c *admissionServiceClient) Remove(ctx context.Context, in *RemovePodRequest, opts ...grpc.CallOption) (*RemovePodResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(RemovePodResponse)
-	err := c.cc.Invoke(ctx, AdmissionService_Remove_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *admissionServiceClient) Resize(ctx context.Context, in *ResizeRequest, opts ...grpc.CallOption) (*ResizeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ResizeResponse)
@@ -138,16 +114,6 @@ func (c *admissionServiceClient) SyncPods(ctx context.Context, in *SyncPodsReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(SyncPodsResponse)
 	err := c.cc.Invoke(ctx, AdmissionService_SyncPods_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *admissionServiceClient) Sync(ctx context.Context, in *SyncPodsRequest, opts ...grpc.CallOption) (*SyncPodsResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SyncPodsResponse)
-	err := c.cc.Invoke(ctx, AdmissionService_Sync_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -185,18 +151,12 @@ type AdmissionServiceServer interface {
 	// that decide its placement and that berth does not support is INVALID_ARGUMENT with
 	// UNSUPPORTED_POD_FIELD and the fields' paths.
 	Admit(context.Context, *AdmitRequest) (*AdmitResponse, error)
-	// Remove ends a pod: its processes are killed, its cgroup removed, everything
+	// RemovePod ends a pod: its processes are killed, its cgroup removed, everything
 	// it held is free. Removing an unknown pod succeeds and releases nothing. A pod of
 	// another owner is FAILED_PRECONDITION. A pod of
 	// which a container runtime runs a container in a cgroup that is shared with others
 	// is FAILED_PRECONDITION until that container has ended.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	RemovePod(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
-	// Remove is RemovePod.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error)
 	// Resize changes the cpu and memory of an admitted pod in place. A pod of another owner
 	// is FAILED_PRECONDITION. The agent changes containers whose cgroups the runtime made,
 	// with what Allocate answers afterwards. Exclusive CPUs and pinned memory change with the
@@ -214,13 +174,7 @@ type AdmissionServiceServer interface {
 	// known, a pod that requests devices is DEFERRED with UnknownDevices; where nothing
 	// is known, a pod that requests anything exclusive is DEFERRED with StateUncertain. Before the
 	// first SyncPods after a start of berthd no process of an unknown pod is ended.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	SyncPods(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)
-	// Sync is SyncPods.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error)
 	// Defragment searches moves of other pods after which a pod fits, and carries them out one after
 	// the other. Only pods move that allow it by the annotation "berthd.github.io/movable": never
 	// (the default), within-node or anywhere. Before each move, the rest is planned again. The
@@ -245,17 +199,11 @@ func (UnimplementedAdmissionServiceServer) Admit(context.Context, *AdmitRequest)
 func (UnimplementedAdmissionServiceServer) RemovePod(context.Context, *RemovePodRequest) (*RemovePodResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemovePod not implemented")
 }
-func (UnimplementedAdmissionServiceServer) Remove(context.Context, *RemovePodRequest) (*RemovePodResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
-}
 func (UnimplementedAdmissionServiceServer) Resize(context.Context, *ResizeRequest) (*ResizeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Resize not implemented")
 }
 func (UnimplementedAdmissionServiceServer) SyncPods(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SyncPods not implemented")
-}
-func (UnimplementedAdmissionServiceServer) Sync(context.Context, *SyncPodsRequest) (*SyncPodsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Sync not implemented")
 }
 func (UnimplementedAdmissionServiceServer) Defragment(*DefragmentRequest, grpc.ServerStreamingServer[DefragmentResponse]) error {
 	return status.Error(codes.Unimplemented, "method Defragment not implemented")
@@ -317,24 +265,6 @@ func _AdmissionService_RemovePod_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
-func _AdmissionService_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(RemovePodRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(AdmissionServiceServer).Remove(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: AdmissionService_Remove_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdmissionServiceServer).Remove(ctx, req.(*RemovePodRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _AdmissionService_Resize_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ResizeRequest)
 	if err := dec(in); err != nil {
@@ -371,24 +301,6 @@ func _AdmissionService_SyncPods_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
-func _AdmissionService_Sync_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SyncPodsRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(AdmissionServiceServer).Sync(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: AdmissionService_Sync_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(AdmissionServiceServer).Sync(ctx, req.(*SyncPodsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _AdmissionService_Defragment_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(DefragmentRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -416,20 +328,12 @@ var AdmissionService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AdmissionService_RemovePod_Handler,
 		},
 		{
-			MethodName: "Remove",
-			Handler:    _AdmissionService_Remove_Handler,
-		},
-		{
 			MethodName: "Resize",
 			Handler:    _AdmissionService_Resize_Handler,
 		},
 		{
 			MethodName: "SyncPods",
 			Handler:    _AdmissionService_SyncPods_Handler,
-		},
-		{
-			MethodName: "Sync",
-			Handler:    _AdmissionService_Sync_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

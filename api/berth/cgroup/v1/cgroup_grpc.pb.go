@@ -27,10 +27,8 @@ const (
 	CgroupService_GetConfig_FullMethodName       = "/berth.cgroup.v1.CgroupService/GetConfig"
 	CgroupService_SetConfig_FullMethodName       = "/berth.cgroup.v1.CgroupService/SetConfig"
 	CgroupService_ListProcesses_FullMethodName   = "/berth.cgroup.v1.CgroupService/ListProcesses"
-	CgroupService_Pids_FullMethodName            = "/berth.cgroup.v1.CgroupService/Pids"
 	CgroupService_ReduceCPULimits_FullMethodName = "/berth.cgroup.v1.CgroupService/ReduceCPULimits"
 	CgroupService_GetMemoryUsage_FullMethodName  = "/berth.cgroup.v1.CgroupService/GetMemoryUsage"
-	CgroupService_MemoryUsage_FullMethodName     = "/berth.cgroup.v1.CgroupService/MemoryUsage"
 	CgroupService_Name_FullMethodName            = "/berth.cgroup.v1.CgroupService/Name"
 	CgroupService_Plan_FullMethodName            = "/berth.cgroup.v1.CgroupService/Plan"
 	CgroupService_List_FullMethodName            = "/berth.cgroup.v1.CgroupService/List"
@@ -76,23 +74,11 @@ type CgroupServiceClient interface {
 	// SetConfig is Update under the kubelet's name.
 	SetConfig(ctx context.Context, in *SetConfigRequest, opts ...grpc.CallOption) (*SetConfigResponse, error)
 	// ListProcesses lists the processes in a cgroup and below, ascending.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListProcesses(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
-	// Pids is ListProcesses.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Pids(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error)
 	// ReduceCPULimits gives a cgroup the smallest weight; its quota stays.
 	ReduceCPULimits(ctx context.Context, in *ReduceCPULimitsRequest, opts ...grpc.CallOption) (*ReduceCPULimitsResponse, error)
 	// GetMemoryUsage reads how much memory a cgroup uses.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	GetMemoryUsage(ctx context.Context, in *GetMemoryUsageRequest, opts ...grpc.CallOption) (*GetMemoryUsageResponse, error)
-	// MemoryUsage is GetMemoryUsage.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	MemoryUsage(ctx context.Context, in *GetMemoryUsageRequest, opts ...grpc.CallOption) (*GetMemoryUsageResponse, error)
 	// Name converts between names and paths on disk. It touches no cgroup.
 	Name(ctx context.Context, in *NameRequest, opts ...grpc.CallOption) (*NameResponse, error)
 	// Plan lists what would be written, without writing: of the next pass over the
@@ -190,16 +176,6 @@ func (c *cgroupServiceClient) ListProcesses(ctx context.Context, in *ListProcess
 	return out, nil
 }
 
-func (c *cgroupServiceClient) Pids(ctx context.Context, in *ListProcessesRequest, opts ...grpc.CallOption) (*ListProcessesResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListProcessesResponse)
-	err := c.cc.Invoke(ctx, CgroupService_Pids_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
 func (c *cgroupServiceClient) ReduceCPULimits(ctx context.Context, in *ReduceCPULimitsRequest, opts ...grpc.CallOption) (*ReduceCPULimitsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReduceCPULimitsResponse)
@@ -214,16 +190,6 @@ func (c *cgroupServiceClient) GetMemoryUsage(ctx context.Context, in *GetMemoryU
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetMemoryUsageResponse)
 	err := c.cc.Invoke(ctx, CgroupService_GetMemoryUsage_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *cgroupServiceClient) MemoryUsage(ctx context.Context, in *GetMemoryUsageRequest, opts ...grpc.CallOption) (*GetMemoryUsageResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetMemoryUsageResponse)
-	err := c.cc.Invoke(ctx, CgroupService_MemoryUsage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -300,23 +266,11 @@ type CgroupServiceServer interface {
 	// SetConfig is Update under the kubelet's name.
 	SetConfig(context.Context, *SetConfigRequest) (*SetConfigResponse, error)
 	// ListProcesses lists the processes in a cgroup and below, ascending.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
-	// Pids is ListProcesses.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	Pids(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error)
 	// ReduceCPULimits gives a cgroup the smallest weight; its quota stays.
 	ReduceCPULimits(context.Context, *ReduceCPULimitsRequest) (*ReduceCPULimitsResponse, error)
 	// GetMemoryUsage reads how much memory a cgroup uses.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
 	GetMemoryUsage(context.Context, *GetMemoryUsageRequest) (*GetMemoryUsageResponse, error)
-	// MemoryUsage is GetMemoryUsage.
-	// buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
-	// buf:lint:ignore RPC_REQUEST_STANDARD_NAME
-	// buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
-	MemoryUsage(context.Context, *GetMemoryUsageRequest) (*GetMemoryUsageResponse, error)
 	// Name converts between names and paths on disk. It touches no cgroup.
 	Name(context.Context, *NameRequest) (*NameResponse, error)
 	// Plan lists what would be written, without writing: of the next pass over the
@@ -358,17 +312,11 @@ func (UnimplementedCgroupServiceServer) SetConfig(context.Context, *SetConfigReq
 func (UnimplementedCgroupServiceServer) ListProcesses(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListProcesses not implemented")
 }
-func (UnimplementedCgroupServiceServer) Pids(context.Context, *ListProcessesRequest) (*ListProcessesResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method Pids not implemented")
-}
 func (UnimplementedCgroupServiceServer) ReduceCPULimits(context.Context, *ReduceCPULimitsRequest) (*ReduceCPULimitsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReduceCPULimits not implemented")
 }
 func (UnimplementedCgroupServiceServer) GetMemoryUsage(context.Context, *GetMemoryUsageRequest) (*GetMemoryUsageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMemoryUsage not implemented")
-}
-func (UnimplementedCgroupServiceServer) MemoryUsage(context.Context, *GetMemoryUsageRequest) (*GetMemoryUsageResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method MemoryUsage not implemented")
 }
 func (UnimplementedCgroupServiceServer) Name(context.Context, *NameRequest) (*NameResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Name not implemented")
@@ -544,24 +492,6 @@ func _CgroupService_ListProcesses_Handler(srv interface{}, ctx context.Context, 
 	return interceptor(ctx, in, info, handler)
 }
 
-func _CgroupService_Pids_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListProcessesRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(CgroupServiceServer).Pids(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: CgroupService_Pids_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CgroupServiceServer).Pids(ctx, req.(*ListProcessesRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
 func _CgroupService_ReduceCPULimits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReduceCPULimitsRequest)
 	if err := dec(in); err != nil {
@@ -594,24 +524,6 @@ func _CgroupService_GetMemoryUsage_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(CgroupServiceServer).GetMemoryUsage(ctx, req.(*GetMemoryUsageRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _CgroupService_MemoryUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetMemoryUsageRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(CgroupServiceServer).MemoryUsage(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: CgroupService_MemoryUsage_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(CgroupServiceServer).MemoryUsage(ctx, req.(*GetMemoryUsageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -710,20 +622,12 @@ var CgroupService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _CgroupService_ListProcesses_Handler,
 		},
 		{
-			MethodName: "Pids",
-			Handler:    _CgroupService_Pids_Handler,
-		},
-		{
 			MethodName: "ReduceCPULimits",
 			Handler:    _CgroupService_ReduceCPULimits_Handler,
 		},
 		{
 			MethodName: "GetMemoryUsage",
 			Handler:    _CgroupService_GetMemoryUsage_Handler,
-		},
-		{
-			MethodName: "MemoryUsage",
-			Handler:    _CgroupService_MemoryUsage_Handler,
 		},
 		{
 			MethodName: "Name",

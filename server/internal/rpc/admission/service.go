@@ -191,13 +191,3 @@ func readScheduler(texts map[string]string, vs *errdefs.Violations) workload.Qua
 	*vs = append(*vs, bad...)
 	return amounts
 }
-
-// Remove implements AdmissionService.
-func (s *service) Remove(ctx context.Context, req *admissionv1.RemovePodRequest) (*admissionv1.RemovePodResponse, error) {
-	return s.RemovePod(ctx, req)
-}
-
-// Sync implements AdmissionService.
-func (s *service) Sync(ctx context.Context, req *admissionv1.SyncPodsRequest) (*admissionv1.SyncPodsResponse, error) {
-	return s.SyncPods(ctx, req)
-}

@@ -452,8 +452,7 @@ func TestRemoveAndSync(t *testing.T) {
 	t.Parallel()
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}}
 	client := serve(t, e)
-	// The former names of both are the same calls.
-	_, err := client.Sync(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
+	_, err := client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
 	if want := (admission.SyncRequest{Living: []string{"a"}, Known: 7, DryRun: true}); err != nil || !reflect.DeepEqual(e.synced[len(e.synced)-1], want) {
 		t.Errorf("asked %+v, %v", e.synced, err)
 	}
@@ -465,7 +464,7 @@ func TestRemoveAndSync(t *testing.T) {
 	if err != nil || !got.GetRemoved() || len(got.GetReleased()) != 1 || got.GetReleased()[0].GetCpu().GetCpus().GetList() != "2-3" {
 		t.Errorf("remove: %v, %v; want CPUs 2-3 released", got, err)
 	}
-	got, err = client.Remove(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
+	got, err = client.RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "a"})
 	if err != nil || got.GetRemoved() || len(got.GetReleased()) != 0 {
 		t.Errorf("remove again: %v, %v; want success and nothing released", got, err)
 	}

@@ -161,11 +161,6 @@ func (s *service) GetConfig(ctx context.Context, req *cgroupv1.GetConfigRequest)
 	return out, nil
 }
 
-// Pids implements CgroupService.
-func (s *service) Pids(ctx context.Context, req *cgroupv1.ListProcessesRequest) (*cgroupv1.ListProcessesResponse, error) {
-	return s.ListProcesses(ctx, req)
-}
-
 // ListProcesses implements CgroupService.
 func (s *service) ListProcesses(ctx context.Context, req *cgroupv1.ListProcessesRequest) (*cgroupv1.ListProcessesResponse, error) {
 	name, err := convert.CgroupName("name", req.GetName())
@@ -188,11 +183,6 @@ func (s *service) ReduceCPULimits(ctx context.Context, req *cgroupv1.ReduceCPULi
 	}
 	ops, err := s.write.Change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
 	return &cgroupv1.ReduceCPULimitsResponse{Writes: convert.CgroupWrites(ops)}, err
-}
-
-// MemoryUsage implements CgroupService.
-func (s *service) MemoryUsage(ctx context.Context, req *cgroupv1.GetMemoryUsageRequest) (*cgroupv1.GetMemoryUsageResponse, error) {
-	return s.GetMemoryUsage(ctx, req)
 }
 
 // GetMemoryUsage implements CgroupService.

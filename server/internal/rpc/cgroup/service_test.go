@@ -107,7 +107,7 @@ func TestOneCgroup(t *testing.T) {
 		t.Errorf("all: %v, %v", all, err)
 	}
 	s.tree.UseMemory(cgroup.ParseCgroupfs(name), 4096)
-	used, err := s.MemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name})
+	used, err := s.GetMemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name})
 	if err != nil || used.GetBytes() != 4096 {
 		t.Errorf("usage: %v, %v", used, err)
 	}
@@ -115,7 +115,7 @@ func TestOneCgroup(t *testing.T) {
 	if err := s.tree.Move(t.Context(), cgroup.ParseCgroupfs(name), pid); err != nil {
 		t.Fatal(err)
 	}
-	pids, err := s.Pids(t.Context(), &cgroupv1.ListProcessesRequest{Name: name})
+	pids, err := s.ListProcesses(t.Context(), &cgroupv1.ListProcessesRequest{Name: name})
 	if err != nil || !slices.Equal(pids.GetPids(), []int32{int32(pid)}) {
 		t.Errorf("pids: %v, %v", pids, err)
 	}
@@ -133,7 +133,7 @@ func TestOneCgroup(t *testing.T) {
 	if _, err := s.Destroy(t.Context(), &cgroupv1.DestroyRequest{Name: name}); err != nil {
 		t.Errorf("destroy: %v", err)
 	}
-	if _, err := s.MemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name}); status.Code(err) != codes.NotFound {
+	if _, err := s.GetMemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name}); status.Code(err) != codes.NotFound {
 		t.Errorf("usage of an absent cgroup: %v", err)
 	}
 	if _, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: "/kubepods", Resource: "pids"}); status.Code(err) != codes.Unimplemented {
@@ -157,11 +157,9 @@ func TestNamesAreNeeded(t *testing.T) {
 		"Exists":          func() error { _, err := s.Exists(ctx, &cgroupv1.ExistsRequest{}); return err },
 		"Validate":        func() error { _, err := s.Validate(ctx, &cgroupv1.ValidateRequest{}); return err },
 		"GetConfig":       func() error { _, err := s.GetConfig(ctx, &cgroupv1.GetConfigRequest{}); return err },
-		"Pids":            func() error { _, err := s.Pids(ctx, &cgroupv1.ListProcessesRequest{}); return err },
 		"ListProcesses":   func() error { _, err := s.ListProcesses(ctx, &cgroupv1.ListProcessesRequest{}); return err },
 		"GetMemoryUsage":  func() error { _, err := s.GetMemoryUsage(ctx, &cgroupv1.GetMemoryUsageRequest{}); return err },
 		"ReduceCPULimits": func() error { _, err := s.ReduceCPULimits(ctx, &cgroupv1.ReduceCPULimitsRequest{}); return err },
-		"MemoryUsage":     func() error { _, err := s.MemoryUsage(ctx, &cgroupv1.GetMemoryUsageRequest{}); return err },
 		"Name":            func() error { _, err := s.Name(ctx, &cgroupv1.NameRequest{}); return err },
 		"Name, driver": func() error {
 			_, err := s.Name(ctx, &cgroupv1.NameRequest{Subject: &cgroupv1.NameRequest_Name{Name: "/a"}, Driver: "upstart"})
