@@ -48,6 +48,7 @@ type options struct {
 	serviceAccount                   string
 	health                           *health.Addresses
 	release, daemonSet, dev, cgroups string
+	unsolicited                      string
 	passNamespaces, cdiDirectories   []string
 	berthdState                      string
 	checkReports                     []string
@@ -55,7 +56,7 @@ type options struct {
 	publishSpread                    time.Duration
 }
 
-const long = `berth-nri connects a container runtime (containerd 1.7 or later, CRI-O) to berthd.
+const long = `berth-nri connects a container runtime with NRI (containerd, CRI-O) to berthd.
 
 berthd assigns CPUs and memory nodes to every container of the runtime, and berth-nri
 moves running containers when their CPUs change. The kubelet's own CPU, memory and
@@ -96,6 +97,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
 	f.StringVar(&o.berthdState, "berthd-state", "", "berthd's state directory: until berthd has been ready once with this directory, containers start as with --on-failure "+pass+"; empty: --on-failure holds from the beginning")
 	f.StringSliceVar(&o.checkReports, "check-reports", nil, "files with what checks before the start have found (berthd config validate --report, berth-nri check): it is in the condition "+conditionType+" of the node while berthd is not ready")
+	f.StringVar(&o.unsolicited, "unsolicited-updates", string(policy.UnsolicitedAuto), "whether running containers are updated without an event of the runtime, which runtimes before NRI 0.12.1 may not survive: auto (by the runtime's version), always (a patched runtime) or never (updates wait for an event that can carry them)")
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
 	f.BoolVar(&o.publish, "publish", false, "in a pod, keep the node's NodeResourceTopology object equal to berthd's answer, so that the scheduler sees the free resources of each NUMA node")
 	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread, "longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
@@ -169,6 +171,7 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused, Prepared: names.PreparedCPUs,
+		Unsolicited: policy.Unsolicited(o.unsolicited), NRIVersion: runtime.nriVersion,
 	}
 	if err := o.useCgroups(&c); err != nil {
 		return err
@@ -263,6 +266,9 @@ func (o *options) check() error {
 	if o.failure != refuse && o.failure != pass {
 		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}
+	if u := policy.Unsolicited(o.unsolicited); u != policy.UnsolicitedAuto && u != policy.UnsolicitedAlways && u != policy.UnsolicitedNever {
+		return errdefs.Invalidf("--unsolicited-updates %q: expected %s, %s or %s", o.unsolicited, policy.UnsolicitedAuto, policy.UnsolicitedAlways, policy.UnsolicitedNever)
+	}
 	if err := api.CheckPluginIndex(o.index); err != nil {
 		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
 	}
@@ -319,8 +325,11 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 		if ctx.Err() != nil {
 			return nil
 		}
-		if started {
+		if started || errdefs.ClassOf(err) == errdefs.Unsupported {
 			return err
+		}
+		if subscribed := away.subscribed.Swap(0); subscribed != 0 && !runtime.up.Load() {
+			err = fmt.Errorf("the runtime has closed it before it listed its pods; berth-nri had subscribed to the events 0x%x, and the runtime's log may have the reason: %w", subscribed, err)
 		}
 		if away.begin() {
 			log.Warn("no connection to the runtime", "socket", o.socket, "error", err)
@@ -342,6 +351,15 @@ type outage struct {
 	log     *slog.Logger
 	runtime *connection
 	away    atomic.Bool
+	// subscribed are the events of the last subscription; 0 if the runtime has not called Configure.
+	subscribed atomic.Int32
+}
+
+// Configure is the runtime's first call on a connection.
+func (o *outage) Configure(ctx context.Context, config, runtime, version string) (api.EventMask, error) {
+	events, err := o.Policy.Configure(ctx, config, runtime, version)
+	o.subscribed.Store(int32(events))
+	return events, err
 }
 
 // begin reports whether the connection has just been lost.
@@ -350,7 +368,7 @@ func (o *outage) begin() bool {
 	return !o.away.Swap(true)
 }
 
-// Synchronize is the runtime's first call on a connection.
+// Synchronize is the runtime's second call on a connection.
 func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	if o.away.Swap(false) {
 		o.log.Info("connected to the runtime again")
@@ -396,12 +414,15 @@ func (c *connection) timeout() time.Duration {
 
 // UpdateContainers implements policy.Updater.
 func (c *connection) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
-	s := c.stub.Load()
-	if s == nil {
-		return nil, errors.New("not connected to the runtime yet")
+	// The version of a runtime that is just connecting is not known yet.
+	if err := c.ready(); err != nil {
+		return nil, err
 	}
-	return (*s).UpdateContainers(updates)
+	return (*c.stub.Load()).UpdateContainers(updates)
 }
+
+// nriVersion is the version of NRI that the runtime has reported, or that the stub takes it for.
+func (c *connection) nriVersion() string { return (*c.stub.Load()).RuntimeNRIVersion() }
 
 // cpusOf reads the CPUs that a process may run on: proc_pid_status(5).
 func cpusOf(pid int) (cpuset.Set, error) {

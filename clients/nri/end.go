@@ -77,6 +77,9 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 	if err == nil {
 		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)
 		defer cancel()
+		if !p.Requests() {
+			runtime = registration{o.socket, o.name + "-release", o.index, logger{log, &outage{}}}
+		}
 		err = p.Release(releasing, runtime, all)
 	}
 	if err != nil {

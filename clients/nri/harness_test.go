@@ -34,6 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	programs.Remove()
+	daemon.Remove()
 	os.Exit(code)
 }
 
@@ -59,6 +60,7 @@ type node struct {
 	slices         *servertest.Slices // nil where cgroupfs is the driver
 	built          string             // where the programs are
 	topology       string             // the topology policy; empty for best-effort
+	nudges         int                // containers that were made for their events
 }
 
 func (n *node) path(elements ...string) string {
@@ -78,8 +80,8 @@ func newNode(t *testing.T, slices *servertest.Slices) *node {
 	t.Cleanup(n.clean)
 	// It goes first, with all pods: berthd and berth-nri have to see that.
 	n.containerd = containerd.Prepare(t, slices != nil)
-	if n.containerd.Old {
-		t.Skip("needs containerd 2 or later, and this is containerd 1, which has no NRI here")
+	if n.containerd.NoNRI {
+		t.Skip("needs containerd 1.7 or later: older ones have no plugins of NRI")
 	}
 	if n.built, err = programs.Dir(); err != nil {
 		t.Fatal(err)
@@ -370,9 +372,25 @@ func (n *node) runsOn(what string, pid int, cpus string) {
 		}
 	}()
 	n.eventually(fmt.Sprintf("%s runs on CPUs %s", what, cpus), func() bool {
-		now = allowed(pid)
+		if now = allowed(pid); now != cpus {
+			n.nudge()
+		}
 		return now == cpus
 	})
+}
+
+// nudge makes a container and removes it, if berth-nri needs events to update others.
+func (n *node) nudge() {
+	n.t.Helper()
+	if !strings.Contains(n.log("berth-nri").String(), "updates at any time: ") {
+		return
+	}
+	n.nudges++
+	p := n.pod(fmt.Sprintf("nudge%d", n.nudges), "besteffort")
+	if _, err := p.create(2, 0); err != nil {
+		n.t.Logf("an event for the others: %v", err)
+	}
+	p.remove()
 }
 
 // range1 is the list of CPUs from 1 to the last one.

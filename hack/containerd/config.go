@@ -30,16 +30,18 @@ const runcOptions = `
       NoPivotRoot = NOPIVOT
 `
 
-// config2 is the configuration of containerd 2, config1 that of containerd 1, which
-// has no NRI here.
-const config2 = "version = 3\n" + directories + `[plugins.'io.containerd.nri.v1.nri']
+// nri switches NRI on; containerd 1.6 does not know it, and ignores it.
+const nri = `[plugins."io.containerd.nri.v1.nri"]
   disable = false
   socket_path = "DIR/n"
   plugin_path = "DIR/nri"
   plugin_config_path = "DIR/nri"
   plugin_registration_timeout = "60s"
   plugin_request_timeout = "20s"
-[plugins.'io.containerd.internal.v1.opt']
+`
+
+// config2 is the configuration of containerd 2, config1 that of containerd 1.
+const config2 = "version = 3\n" + directories + nri + `[plugins.'io.containerd.internal.v1.opt']
   path = "DIR/opt"
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "SNAPSHOTTER"
@@ -56,7 +58,7 @@ const config2 = "version = 3\n" + directories + `[plugins.'io.containerd.nri.v1.
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]` + runcOptions
 
-const config1 = "version = 2\n" + directories + `[plugins."io.containerd.internal.v1.opt"]
+const config1 = "version = 2\n" + directories + nri + `[plugins."io.containerd.internal.v1.opt"]
   path = "DIR/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "` + PauseImage + `"

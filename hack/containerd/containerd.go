@@ -52,8 +52,8 @@ type Daemon struct {
 	Socket, NRI string
 	// Cgroup is one for the cgroups of pods, which goes with the daemon.
 	Cgroup string
-	// Old means containerd 1, which does not report its cgroup driver.
-	Old bool
+	// Old means containerd 1, which does not report its cgroup driver. NoNRI means that it is too old for plugins of NRI.
+	Old, NoNRI bool
 	// Spawn starts its programs; a test that has namespaces of its own replaces it.
 	Spawn         func(*exec.Cmd) error
 	programs, dir string
@@ -65,6 +65,9 @@ type Daemon struct {
 
 // oldVersion finds containerd 1 in what it says of itself.
 var oldVersion = regexp.MustCompile(`containerd v?1\.`)
+
+// tooOld finds the versions before 1.7.
+var tooOld = regexp.MustCompile(`containerd v?1\.[0-6]\.`)
 
 // Run runs a containerd with ProbeImage until the test ends.
 func Run(t testing.TB) *Daemon {
@@ -169,6 +172,7 @@ func prepare(programs, dir string, systemd bool) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("get the version of containerd: %w", err)
 	}
+	d.NoNRI = tooOld.Match(version)
 	config := config2
 	if d.Old = oldVersion.Match(version); d.Old {
 		config = config1

@@ -194,8 +194,8 @@ func TestContainerdImagesRunPods(t *testing.T) {
 func TestContainerdImagesNRI(t *testing.T) {
 	t.Parallel()
 	i := newImages(t)
-	if i.d.Old {
-		t.Skip("needs containerd 2 or later, and this is containerd 1, which has no NRI here")
+	if i.d.NoNRI {
+		t.Skip("needs containerd 1.7 or later: older ones have no plugins of NRI")
 	}
 	i.berthd("--cgroup-tree", "memory", "--devices-elsewhere", "*")
 	p, log := i.start("berth-nri", "--endpoint", filepath.Join(i.dir, "root", "berth.sock"), "--nri-socket", i.d.NRI, "--pod-resources", "", "--log-level", "debug")

@@ -51,21 +51,6 @@ func (m *member) readParts(c *api.Container) {
 	}
 }
 
-// Configure is the runtime's first call on a connection. The events are those that the policy has methods for.
-func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.runtime, p.reportsCDI = runtime+" "+version, reportsCDI(runtime, version)
-	return 0, nil
-}
-
-// reportsCDI reports whether a runtime is known to send the CDI devices of containers: containerd does since 2.3.
-func reportsCDI(runtime, version string) bool {
-	var major, minor int
-	_, err := fmt.Sscanf(strings.TrimPrefix(version, "v"), "%d.%d", &major, &minor)
-	return err == nil && runtime == "containerd" && (major > 2 || major == 2 && minor >= 3)
-}
-
 // checkRuntime refuses a container of which the kubelet says that it uses a claim, if the runtime sends no CDI devices. If the kubelet
 // cannot be called either, each container with claims is refused on a node where claims on CPUs are prepared: it may use one of these.
 func (p *Policy) checkRuntime(ctx context.Context, m *member) error {

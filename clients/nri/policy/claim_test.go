@@ -508,7 +508,7 @@ func TestRuntimesWithoutCDI(t *testing.T) {
 			running := container(p, "main", "user-0", 2, 0)
 			running.Linux.Resources.Cpu.Cpus = "6"
 			name, number, _ := strings.Cut(version, " ")
-			if events, err := e.policy.Configure(t.Context(), "", name, number); events != 0 || err != nil {
+			if events, err := e.policy.Configure(t.Context(), "", name, number); events == 0 || err != nil {
 				t.Fatal(events, err)
 			}
 			updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{running})

@@ -186,26 +186,29 @@ func (p *Policy) replace(m *member) {
 	m.pod.made[m.name] = true
 }
 
+// ended reports whether the runtime says that a container has no process any more.
+func ended(c *api.Container) bool { return c.GetState() == api.ContainerState_CONTAINER_STOPPED }
+
 // PostCreateContainer makes a container comparable. The runtime has stored it now, so updates of
 // it have an effect.
-func (p *Policy) PostCreateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+func (p *Policy) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	_, end := p.begin(ctx)
 	defer end()
-	if m := p.members[c.GetId()]; m != nil && !m.stopped {
+	if m := p.known(pod, c); m != nil && !m.stopped {
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
 		p.kick()
 	}
 	return nil
 }
 
-// StopContainer reports to berthd that a container has exited.
+// StopContainer reports to berthd that a container has exited. Its answer can carry updates of other containers.
 func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
 	if m := p.members[c.GetId()]; m != nil {
 		p.unbind(ctx, m)
 	}
-	return nil, nil
+	return p.answer(nil, nobody), nil
 }
 
 // RemoveContainer deletes a container.

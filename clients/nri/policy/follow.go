@@ -84,7 +84,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 // take adds a container of the runtime's list. known is its earlier state, or nil.
 func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	s.made[c.GetName()] = true
-	if c.GetState() == api.ContainerState_CONTAINER_STOPPED {
+	if ended(c) {
 		return
 	}
 	r := c.GetLinux().GetResources()
@@ -138,8 +138,10 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 	p.members[m.id] = m
 }
 
-// everyone chooses all members.
+// everyone chooses all members, nobody none.
 func everyone(*member, placement.Container) bool { return true }
+
+func nobody(*member, placement.Container) bool { return false }
 
 // pause is the delay of Follow after a failure. callTimeout is the time for a call of the kubelet or of berthd for which no event waits.
 // sweeping is the interval of checks for ended processes. compareInterval is the interval of comparisons without an event.
@@ -288,6 +290,9 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 		}
 	}
 	p.reportMemory(ctx)
+	if !p.requests {
+		return nil, nil, nil // the next answers carry them
+	}
 	for _, w := range p.writable(everyone) {
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)

@@ -26,7 +26,7 @@ func pairOf(name string) *typesv1.Pod {
 
 // renew replaces the policy by a new one, as after a restart of berth-nri.
 func (e *engine) renew(c Config) {
-	c.CPUsOf, c.Log = e.cpusOf, e.policy.Log
+	c.CPUsOf, c.Log, c.Unsolicited = e.cpusOf, e.policy.Log, e.policy.Unsolicited
 	e.policy = New(c)
 }
 

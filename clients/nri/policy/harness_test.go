@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,6 +162,7 @@ func newEngineOf(t *testing.T, c Config) *engine {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	c.Unsolicited = cmp.Or(c.Unsolicited, UnsolicitedAlways)
 	e.policy = New(c)
 	return e
 }
@@ -342,9 +344,11 @@ func (e *engine) stop(p *api.PodSandbox, c *api.Container) {
 	delete(e.cpus, c.GetId())
 	e.mu.Unlock()
 	c.State = api.ContainerState_CONTAINER_STOPPED
-	if _, err := e.policy.StopContainer(e.t.Context(), p, c); err != nil {
+	updates, err := e.policy.StopContainer(e.t.Context(), p, c)
+	if err != nil {
 		e.t.Fatal(err)
 	}
+	e.apply(updates)
 }
 
 // end ends a pod, whose containers have ended.

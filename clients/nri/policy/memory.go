@@ -99,6 +99,8 @@ func (p *Policy) reportOf(ctx context.Context, m *member) error {
 	m.wide = 0
 	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: p.ledger.revision}
 	switch {
+	case !p.requests:
+		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + p.runtime + ") has NRI " + p.nri.String()
 	case p.Memory == nil:
 		req.ImmovableReason = "berth-nri does not read cgroups, because --cgroups is empty"
 	case !p.read(m, req):
@@ -182,7 +184,7 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 		nodes := m.wide
 		m.wide = 0
 		c, known := p.tracker.Get(m.id)
-		if nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() || c.Phase == placement.Starting {
+		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() || c.Phase == placement.Starting {
 			continue
 		}
 		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)

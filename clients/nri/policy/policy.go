@@ -79,6 +79,10 @@ type Config struct {
 	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
 	// refusals are not counted.
 	Refused func(reason string, repeated bool)
+	// Unsolicited is whether updates may be sent to the runtime without an event; empty for UnsolicitedAuto. NRIVersion returns the
+	// version of NRI that the runtime reports, and nil if it reports none.
+	Unsolicited Unsolicited
+	NRIVersion  func() string
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
 	Log *slog.Logger
@@ -118,6 +122,8 @@ type Policy struct {
 	standby      error              // another program assigns the CPUs of the node
 	barred       error              // berthd manages the containers of a runtime itself
 	runtime      string             // the name and the version of the runtime
+	nri          release            // its version of NRI
+	requests     bool               // updates may be requested from it at any time
 	reportsCDI   bool               // it is known to report the CDI devices of containers
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
@@ -133,7 +139,10 @@ func New(c Config) *Policy {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Policy{Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}, refusals: map[string]refused{}}
+	return &Policy{
+		Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}, refusals: map[string]refused{},
+		requests: c.Unsolicited == UnsolicitedAlways,
+	}
 }
 
 // Alone refuses a berthd that moves a runtime's containers itself, with an error of class

@@ -54,7 +54,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	p.quotaReturns()
 	if m.match == unplaced {
-		return p.stay(m, r), nil
+		return append(p.answer(m, nobody), p.stay(m, r)...), nil
 	}
 	// The runtime applies this update after it has continued with other events. CPUs and memory
 	// nodes in this update could therefore replace those of a later update. Without them the
@@ -72,10 +72,11 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		u = updateCPUs(m, t.WantedCPUs)
 		p.send(m, t.WantedCPUs)
 	}
-	if u.GetLinux() == nil {
-		return nil, nil // an empty one would make the runtime change nothing
+	updates := p.answer(m, nobody)
+	if u.GetLinux() != nil { // an empty one would make the runtime change nothing
+		updates = append(updates, u)
 	}
-	return []*api.ContainerUpdate{u}, nil
+	return updates, nil
 }
 
 // logRefused logs a refused resize. A kubelet repeats it every second, so the same one with the

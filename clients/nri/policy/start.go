@@ -34,16 +34,20 @@ func (p *Policy) occupies(m *member) bool {
 	return p.hasProcess(m) || m.start == permitted && p.pending(m)
 }
 
-// known returns the member of an event. A container that no earlier event has told of is added: it was created while this policy
-// was not connected, or in the meantime another one of its name was created.
+// known returns the member of an event; nil if the container has ended, or nothing is placed any more. A container that no earlier
+// event has told of is added, and may run anywhere until it is compared with the ledger: it was created while this policy was not
+// connected, or while it synchronized, of which no plugin is told (containerd#13698, cri-o#10090), or in the meantime another one of
+// its name was created.
 func (p *Policy) known(pod *api.PodSandbox, c *api.Container) *member {
-	if m := p.members[c.GetId()]; m != nil {
+	if m := p.members[c.GetId()]; m != nil || p.released || !p.synchronized || ended(c) {
 		return m
 	}
+	_, told := p.sandboxes[pod.GetId()]
 	s := p.sandbox(pod)
-	s.stopped = false
+	s.stopped, s.unfound = false, s.unfound || !told
 	p.take(s, c, nil)
 	p.incomplete = true
+	p.kick()
 	return p.members[c.GetId()]
 }
 

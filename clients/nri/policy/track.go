@@ -334,14 +334,12 @@ func (p *Policy) updates(writes []placement.Write) (out []*api.ContainerUpdate) 
 // clear returns the updates that move other members off a member's exclusive CPUs.
 func (p *Policy) clear(m *member) []*api.ContainerUpdate {
 	if m.own.IsEmpty() {
-		return nil
+		return p.answer(m, nobody)
 	}
 	for _, other := range p.all() {
 		_, _, _ = p.observe(other) // a member that cannot be read keeps its possible CPUs
 	}
-	return p.updates(p.writable(func(other *member, c placement.Container) bool {
-		return other != m && (c.Anywhere || c.PossibleCPUs.Overlaps(m.own))
-	}))
+	return p.answer(m, func(_ *member, c placement.Container) bool { return c.Anywhere || c.PossibleCPUs.Overlaps(m.own) })
 }
 
 // vacate checks that no other member may run on a member's exclusive CPUs. It also checks that a
@@ -354,12 +352,9 @@ func (p *Policy) vacate(m *member) error {
 		}
 	}
 	blockers := p.tracker.Block(m.id, p.Now())
-	if m.own.IsEmpty() {
-		blockers = nil
-		for _, b := range p.tracker.Intrusions(m.id) {
-			if p.members[b.ID] != nil && p.members[b.ID].start == permitted {
-				blockers = append(blockers, b)
-			}
+	for _, b := range p.tracker.Intrusions(m.id) { // with CPUs of its own, if they are not those of its creation
+		if p.members[b.ID] != nil && p.members[b.ID].start == permitted {
+			blockers = append(blockers, b)
 		}
 	}
 	for _, b := range blockers {
