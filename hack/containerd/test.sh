@@ -2,9 +2,9 @@
 # The tests on real container runtimes: builds containerd, its shim and runc from
 # their Go modules, and runs what asks for them, also in a virtual machine where systemd
 # is the driver of cgroups, of version 2, and a stress test of BERTH_STRESS containers (200)
-# that fails if anybody ran on the exclusive CPUs of another; then once more with the containerd that is
-# installed here, if there is one, but for NRI and the machine. With "vm" it runs only
-# the machine's part. Needs root, a C compiler, pkg-config and libseccomp with its header
+# that fails if anybody ran on the exclusive CPUs of another; the tests of NRI with older releases of containerd; then once
+# more with the containerd that is installed here, if there is one, but for NRI and the machine. With "vm" it runs only
+# the machine's part, with "older" only the older releases. Needs root, a C compiler, pkg-config and libseccomp with its header
 # (Debian: libseccomp-dev): containers have a seccomp profile by default, and runc
 # refuses to make those where it is built without.
 set -euo pipefail
@@ -18,10 +18,38 @@ run_with() {
 	BERTH_CONTAINERD=$1 go test -count=1 -run 'Containerd' "${@:2}"
 }
 
+# build_older FOLDER MODULE@VERSION builds a release of containerd, with the modules that its own go.mod names.
+build_older() {
+	local source=$programs/source program
+	cp -r "$(go mod download -json "$2" | sed -n 's/^\t"Dir": "\(.*\)",$/\1/p')" "$source"
+	chmod -R u+w "$source"
+	mkdir "$1"
+	for program in containerd containerd-shim-runc-v2 ctr; do
+		go build -C "$source" -ldflags "-s -w -X ${2%@*}/version.Version=${2##*@}" -o "$1/" "./cmd/$program"
+	done
+	ln -s "$programs/built/runc" "$1/"
+	rm -rf "$source"
+}
+
+# test_older runs the tests of NRI with the newest releases of older lines, whose NRI differs (docs/versions.md).
+test_older() {
+	local version folder
+	for version in containerd@v1.7.35 containerd/v2@v2.1.9 containerd/v2@v2.2.9 containerd/v2@v2.3.7; do
+		folder=$programs/${version##*@}
+		build_older "$folder" "github.com/containerd/$version"
+		BERTH_CONTAINERD=$folder go test -count=1 -run '^TestContainerd(Release)?$' ./clients/nri
+		rm -rf "$folder"
+	done
+}
+
 mkdir "$programs/built" "$programs/installed"
 pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
 go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
 library=$(ldd "$programs/built/runc" | awk '/libseccomp/ {print $3}')
+if [ "${1:-}" = older ]; then
+	test_older
+	exit
+fi
 if [ "${1:-}" != vm ]; then
 	run_with "$programs/built" ./server/internal/runtime ./clients/berthlet/... ./clients/nri ./hack/quickstart
 	# berth's own images, of this machine's architecture.
@@ -32,6 +60,7 @@ if [ "${1:-}" != vm ]; then
 	# killed: on NRI, on CRI and on berthlet's own runtime, one after the other.
 	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD="$programs/built" \
 		go test -count=1 -timeout 2h -p 1 -v -run '^TestStress' ./clients/nri ./clients/berthlet
+	test_older
 fi
 
 # The machine has no Go toolchain, and of its own no shell, which the plugin of the
