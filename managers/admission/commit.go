@@ -493,9 +493,7 @@ func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
 	now := e.Now()
 	for l := range view.Leases() {
 		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
-			err := errdefs.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
-			err.Provider = l.Provider
-			return err
+			return hint.ExpiredLease(l)
 		}
 	}
 	return nil

@@ -70,24 +70,30 @@ func TestLeaseIsCommittedWithTheClaims(t *testing.T) {
 	}
 }
 
-// An admission that took longer than what was reserved for it is refused, and
+// An admission that took longer than what was reserved for it is deferred, or refused without deferrals, and
 // what was reserved is given back.
 func TestLeaseRunsOutBeforeTheCommit(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t, topology.BestEffort)
-	l := &lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}
-	l.during = func() { h.now.Store(1060) }
-	h.with(t, l)
-	v := h.admit(t, wantingSlot("a"))
-	if v.Outcome != admission.Rejected || !strings.Contains(v.Message, "provider slots") {
-		t.Errorf("outcome %v, %s", v.Outcome, v.Message)
-	}
-	if want := []string{"prepare", "abort"}; !slices.Equal(l.heard, want) {
-		t.Errorf("heard %q, want %q", l.heard, want)
-	}
-	view := h.ledger.View()
-	if view.NumPods() != 0 || len(slices.Collect(view.Leases())) != 0 || len(h.cgroups.pods) != 0 {
-		t.Errorf("left: %d pods, cgroups of %v", view.NumPods(), h.cgroups.pods)
+	for outcome, defers := range map[admission.Outcome]bool{admission.Deferred: true, admission.Rejected: false} {
+		h := newFixture(t, topology.BestEffort)
+		h.DeferWaits = defers
+		l := &lessor{Slots: hinttest.Slots{At: map[string]int{"s": 1}}, until: 1060}
+		l.during = func() { h.now.Store(1060) }
+		h.with(t, l)
+		v := h.admit(t, wantingSlot("a"))
+		if v.Outcome != outcome || !strings.Contains(v.Message, "provider slots") {
+			t.Errorf("outcome %v, want %v: %s", v.Outcome, outcome, v.Message)
+		}
+		if c := v.Condition; defers && (c == nil || *c != admission.Condition{Type: hint.LeaseExpired, Provider: "slots"}) {
+			t.Errorf("condition %+v", c)
+		}
+		if want := []string{"prepare", "abort"}; !slices.Equal(l.heard, want) {
+			t.Errorf("heard %q, want %q", l.heard, want)
+		}
+		view := h.ledger.View()
+		if view.NumPods() != 0 || len(slices.Collect(view.Leases())) != 0 || len(h.cgroups.pods) != 0 {
+			t.Errorf("left: %d pods, cgroups of %v", view.NumPods(), h.cgroups.pods)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package hint
 import (
 	"context"
 	"iter"
+	"time"
 
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -110,6 +112,25 @@ type Leaser interface {
 	// is in the ledger from the commit on until the provider has confirmed.
 	Lease(admissionID string) (ledger.Lease, bool)
 }
+
+// LeaseExpired is the condition of a pod whose admission took longer than a provider holds a reservation.
+const LeaseExpired = "LeaseExpired"
+
+// ExpiredLease returns the error for a reservation that has expired before the commit, because the provider may have given it to another
+// pod. It names the provider, and is temporary: the rest of the admission took too long.
+func ExpiredLease(l ledger.Lease) error {
+	err := errdefs.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
+	err.Provider = l.Provider
+	return expiredLease{err}
+}
+
+type expiredLease struct{ error }
+
+// Unwrap returns the error that names the provider.
+func (e expiredLease) Unwrap() error { return e.error }
+
+// Waits implements Waiter.
+func (expiredLease) Waits() Wait { return Wait{Condition: LeaseExpired} }
 
 // Finisher has claims that are needed only for a part of a pod's life.
 type Finisher interface {

@@ -256,13 +256,15 @@ func isReason(text string) bool {
 }
 
 // Prepare reserves the planned claims at the provider, for the time of a lease. Outstanding
-// commits and aborts are sent first.
+// commits and aborts are sent first. A reservation prolongs the lease of the admission's earlier ones only if the provider still holds
+// these: the answer must have arrived before that lease ends.
 func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
 	request := &hintv1.ReserveRequest{
 		Provider: p.Name(), AdmissionId: admissionID,
 		Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
 		Claims: convert.Claims(claims), Lease: durationpb.New(p.config.Lease),
 	}
+	earlier, some := p.Lease(admissionID)
 	err = p.call(ctx, "Reserve", func(ctx context.Context) error {
 		if err := p.notify(ctx); err != nil {
 			return err
@@ -283,10 +285,16 @@ func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Reques
 		if lease <= 0 {
 			return p.wrongAnswer("", "it reserves for %s", lease)
 		}
+		if took := p.parts.Now().Sub(start); took >= lease {
+			return p.failed(errdefs.Deadline, "holds a reservation for %s, and answered Reserve after %s", lease, took)
+		}
 		p.note(admissionID, start, lease, true)
 		prepared, err = p.readGrants(resp.GetReservation().GetGrants(), claims)
 		return err
 	})
+	if err == nil && some && !p.parts.Now().Before(earlier.Expires) {
+		err = hint.ExpiredLease(earlier)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -933,8 +933,8 @@ type Condition struct {
 	// resources of pods that are being removed),
 	// "NoHealthyDevice" (all of its devices are unhealthy), "ResourceUnknown" (no plugin
 	// has registered for the resource yet), "StateUncertain" (the agent has not called
-	// SyncPods, or has not yet admitted again a running pod that is not in the ledger), or a
-	// reason of an external provider.
+	// SyncPods, or has not yet admitted again a running pod that is not in the ledger), "LeaseExpired" (the admission took longer than an
+	// external provider holds a reservation), or a reason of an external provider.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// "berthd.github.io".
 	Domain string `protobuf:"bytes,2,opt,name=domain,proto3" json:"domain,omitempty"`

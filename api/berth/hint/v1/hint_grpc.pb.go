@@ -252,6 +252,7 @@ type HintProviderServiceClient interface {
 	Plan(ctx context.Context, in *PlanRequest, opts ...grpc.CallOption) (*PlanResponse, error)
 	// Reserve reserves the planned claims until Commit, Abort or the end of the lease. For
 	// one admission and container the last call counts; a repeated call has the same answer.
+	// It prolongs earlier reservations of the admission whose lease has not ended.
 	// berthd has sent all earlier commits and aborts before, or tried to.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Commit updates the list of all allocations. Reservations for the admissions in the list
@@ -372,6 +373,7 @@ type HintProviderServiceServer interface {
 	Plan(context.Context, *PlanRequest) (*PlanResponse, error)
 	// Reserve reserves the planned claims until Commit, Abort or the end of the lease. For
 	// one admission and container the last call counts; a repeated call has the same answer.
+	// It prolongs earlier reservations of the admission whose lease has not ended.
 	// berthd has sent all earlier commits and aborts before, or tried to.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Commit updates the list of all allocations. Reservations for the admissions in the list
