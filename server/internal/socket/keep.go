@@ -20,10 +20,12 @@ const lookEvery = time.Second
 
 // Keeper serves a socket, and creates it again if it is removed.
 type Keeper struct {
-	path    string
+	path  string
+	log   *slog.Logger
+	every time.Duration
+
+	making  sync.Mutex // held while the file is made or changed, before mu; guards options
 	options Options
-	log     *slog.Logger
-	every   time.Duration
 
 	mu      sync.Mutex // guards the fields below
 	current *listener  // the served listener; its file may have been removed
@@ -54,6 +56,8 @@ func Keep(path string, o Options, log *slog.Logger) (*Keeper, error) {
 // Listen listens as the function Listen does, for Serve to serve. activated is the socket
 // that the service manager keeps at the path; nil if there is none.
 func (k *Keeper) Listen(activated *net.UnixListener) error {
+	k.making.Lock()
+	defer k.making.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	o := k.options
@@ -78,11 +82,18 @@ func (k *Keeper) Problem() error {
 	return k.problem
 }
 
-// SetMode sets the mode of the socket and of those that replace it.
+// SetMode sets the mode of the socket and of those that replace it. A file of another program at the path does not change.
 func (k *Keeper) SetMode(mode os.FileMode) error {
+	k.making.Lock()
+	defer k.making.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := os.Chmod(k.path, mode); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	own := k.current.info
+	k.mu.Unlock()
+	now, err := os.Lstat(k.path)
+	if err == nil && os.SameFile(now, own) {
+		err = os.Chmod(k.path, mode)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errdefs.Unavailablef("change the mode of socket %s: %w", k.path, err)
 	}
 	k.options.Mode = mode
@@ -199,6 +210,8 @@ func (k *Keeper) restore() *listener {
 	if missing := k.look(); !missing {
 		return nil
 	}
+	k.making.Lock()
+	defer k.making.Unlock()
 	made, err := listen(k.path, k.options)
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -165,6 +165,7 @@ func TestRemovedSocketsComeBack(t *testing.T) {
 func TestReplacedSocketIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
+	k.until("the socket answers", k.answers)
 	other := filepath.Join(filepath.Dir(k.path), "other.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: other, Net: "unix"})
 	if err != nil {
@@ -237,5 +238,59 @@ func TestServeEndsWithItsServer(t *testing.T) {
 	k.ended <- nil
 	if k.answers() || k.Problem() != nil {
 		t.Errorf("it answers: %v; problem %v", k.answers(), k.Problem())
+	}
+}
+
+// TestSetModeWhileMadeAgain: the mode is set while the socket is created again. The socket gets the new mode, however both are ordered.
+func TestSetModeWhileMadeAgain(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	path := filepath.Join(dir, "b.sock")
+	k, err := Keep(path, Options{}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for i := range 300 {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		mode := []os.FileMode{0o660, 0o600}[i%2]
+		var both sync.WaitGroup
+		both.Go(func() { k.restore() })
+		both.Go(func() {
+			if err := k.SetMode(mode); err != nil {
+				t.Error(err)
+			}
+		})
+		both.Wait()
+		if info, err := os.Lstat(path); err != nil || info.Mode().Perm() != mode {
+			t.Fatalf("round %d: %v, %v, want mode %#o", i, info, err, mode)
+		}
+	}
+}
+
+// TestSetModeOfForeignFile: a file that another program has put in the place of the socket, also a link, keeps its mode.
+func TestSetModeOfForeignFile(t *testing.T) {
+	t.Parallel()
+	k := keep(t)
+	k.until("the socket answers", k.answers)
+	other := filepath.Join(filepath.Dir(k.path), "other")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := other + ".link"
+	if err := errors.Join(os.Symlink(other, link), os.Rename(link, k.path)); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.SetMode(0o666); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Lstat(other); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: the file of another program has another mode", info, err)
 	}
 }
