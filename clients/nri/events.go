@@ -20,6 +20,8 @@ import (
 const (
 	// maxMessage bounds the message of an event, and of a condition, in bytes: the API server takes 1 KiB.
 	maxMessage = 1000
+	// maxName bounds the name of an object, and so of an event, at the API server.
+	maxName = 253
 	// maxPodEvents is how many events of pods wait. More are dropped: an API server that is away must not cost memory.
 	maxPodEvents = 256
 	// podEventsBurst events are sent at once, and then one each second.
@@ -50,11 +52,17 @@ func (a *apiServer) send(ctx context.Context, e event, now time.Time) error {
 	at := metav1.NewTime(now)
 	return a.call(ctx, http.MethodPost, "/api/v1/namespaces/"+url.PathEscape(namespace)+"/events", &corev1.Event{
 		TypeMeta:       metav1.TypeMeta{APIVersion: "v1", Kind: "Event"},
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.about.Name, now.UnixNano()), Namespace: namespace},
+		ObjectMeta:     metav1.ObjectMeta{Name: eventName(e.about.Name, now), Namespace: namespace},
 		InvolvedObject: e.about, Reason: e.reason, Message: plain("berth: " + e.message), Type: kind,
 		Source:         corev1.EventSource{Component: "berth-nri", Host: a.node},
 		FirstTimestamp: at, LastTimestamp: at, Count: 1,
 	}, nil)
+}
+
+// eventName returns a name for an event about an object. The object's name may be as long as any name.
+func eventName(object string, now time.Time) string {
+	suffix := fmt.Sprintf(".%x", now.UnixNano())
+	return strings.TrimRight(object[:min(len(object), maxName-len(suffix))], ".-") + suffix
 }
 
 // plain makes a text one line of bounded length, without control characters.
