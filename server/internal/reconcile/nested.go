@@ -49,8 +49,8 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 // of an opening pod.
 func (l *Loop) confines(name cgroup.Name) bool {
 	uid, isPod := l.Layout.PodUID(name)
-	_, opens := l.opening[uid]
-	return isPod && opens || l.inContainer(name)
+	o, opens := l.opening[uid]
+	return isPod && opens && o.name.Equal(name) || l.inContainer(name)
 }
 
 // observeInside observes the cgroups of nodes, and on v1 also everything below those

@@ -37,7 +37,7 @@ func (l *Loop) openingCPUs(view *ledger.View, uid string) cpuset.Set {
 func (l *Loop) restrictOpening(view *ledger.View, nodes []cgroup.Node) {
 	for i := range nodes {
 		uid, _ := l.Layout.PodUID(nodes[i].Name)
-		if _, opens := l.opening[uid]; opens {
+		if o, opens := l.opening[uid]; opens && o.name.Equal(nodes[i].Name) {
 			nodes[i].Values.CPUs = l.openingCPUs(view, uid)
 		}
 	}
@@ -189,7 +189,7 @@ func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
 		uid, isPod := l.Layout.PodUID(o.Name)
-		if _, known := view.Pod(uid); !isPod || !known || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
+		if p, known := view.Pod(uid); !isPod || !known || !l.isOf(p, o.Name) || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
 			continue
 		}
 		parent := o.Name.Parent()

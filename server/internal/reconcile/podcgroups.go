@@ -228,10 +228,7 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 	l.mu.Lock()
 	l.drift.forgetAll(name)
 	if err == nil {
-		if uid, isPod := l.Layout.PodUID(name); isPod {
-			l.stopOpening(uid)
-			l.forgetSharers(uid)
-		}
+		l.forgetPodState(name)
 		l.forget(name.String())
 	}
 	l.mu.Unlock()
@@ -239,6 +236,19 @@ func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
 		return err
 	}
 	return l.forgetRecord(ctx, name)
+}
+
+// forgetPodState forgets what is known of the pod with a cgroup that was removed. A pod of another class may have the same uid: its cgroup
+// is another one. The caller holds mu.
+func (l *Loop) forgetPodState(name cgroup.Name) {
+	uid, isPod := l.Layout.PodUID(name)
+	if !isPod {
+		return
+	}
+	if o, opens := l.opening[uid]; opens && o.name.Equal(name) {
+		l.stopOpening(uid)
+	}
+	l.forgetSharers(uid, name)
 }
 
 // EnsureContainer implements admission.CgroupManager. It waits for blocking containers that
@@ -416,6 +426,9 @@ func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []strin
 
 // RemoveUnknown implements admission.CgroupManager.
 func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
+	if now := l.View(); now.Generation() > view.Generation() {
+		view = now // it may have been admitted since
+	}
 	p, known := view.Pod(uid)
 	var errs []error
 	if l.NoPodCgroups {
@@ -457,6 +470,11 @@ func (l *Loop) UnknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.
 		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
 	return l.Layout.Orphans(seen, known(view)), nil
+}
+
+// isOf returns whether a pod's cgroup is a pod's own, and not one of another class with its uid.
+func (l *Loop) isOf(p *ledger.Pod, name cgroup.Name) bool {
+	return name.Parent().Equal(l.Layout.Tier(p.QoS))
 }
 
 // pod returns a pod and the name of its cgroup.

@@ -201,13 +201,21 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 }
 
 // forgetRecord removes the record file of a pod whose cgroup is gone, because files are not
-// removed with the cgroup.
+// removed with the cgroup. The cgroups of all classes share a file: it stays if it is that of another pod with the uid.
 func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 	uid, ok := l.Layout.PodUID(name)
 	if !ok || l.Records == nil {
 		return nil
 	}
 	l.mu.Lock()
+	p, known := l.View().Pod(uid)
+	if !known && l.InFlight != nil {
+		p, known = l.InFlight().Pod(uid)
+	}
+	if known && !l.isOf(p, name) && !l.NoPodCgroups {
+		l.mu.Unlock()
+		return nil
+	}
 	delete(l.records.written, uid)
 	l.mu.Unlock()
 	return l.Records.WriteRecord(context.WithoutCancel(ctx), name, nil)

@@ -96,12 +96,18 @@ func (l *Loop) knowSandboxes(ctx context.Context, view *ledger.View) error {
 	return nil // the loop reports an error of the pass
 }
 
-// forgetSharers forgets the sharers of a pod whose cgroup was removed. The caller holds mu.
-func (l *Loop) forgetSharers(uid string) {
-	for _, s := range l.sharers[uid] {
-		l.forget(s.name.String())
+// forgetSharers forgets the sharers in a pod's cgroup, which was removed. The caller holds mu.
+func (l *Loop) forgetSharers(uid string, removed cgroup.Name) {
+	left := slices.DeleteFunc(l.sharers[uid], func(s sharer) bool {
+		if s.name.Within(removed) {
+			l.forget(s.name.String())
+			return true
+		}
+		return false
+	})
+	if l.sharers[uid] = left; len(left) == 0 {
+		delete(l.sharers, uid)
 	}
-	delete(l.sharers, uid)
 }
 
 // forgetSandbox forgets that the cgroup of a runtime's container is a sandbox. It counts as one
