@@ -61,9 +61,9 @@ type Driver struct {
 	// limit is the time for a call of berthd or the API server that is not part of a kubelet's call.
 	limit time.Duration
 	// changed is sent to when other devices are to be published, and measuredAgain when wanted is to be compared with what
-	// is published.
-	changed, measuredAgain chan struct{}
-	health                 health
+	// is published. answered is sent to when berthd answers again.
+	changed, measuredAgain, answered chan struct{}
+	health                           health
 
 	mu sync.Mutex // guards the fields below; held over no call. prepared and unrestored change with gate, too.
 	// prepared are the claims with a CDI file, by uid.
@@ -103,7 +103,7 @@ func New(c Config) (*Driver, error) {
 	}
 	d := &Driver{
 		Config: c, files: f, unsure: true, limit: 10 * time.Second, differs: map[string]bool{},
-		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1),
+		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1), answered: make(chan struct{}, 1),
 	}
 	var unread error
 	if d.prepared, unread = f.list(); d.prepared == nil {

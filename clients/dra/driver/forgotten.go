@@ -176,18 +176,30 @@ func (d *Driver) giveBack(ctx context.Context, uid string) (released bool, err e
 	return true, d.remove(ctx, uid)
 }
 
-// compareClaims calls forget and prepareLost from time to time, until the context ends.
+// compareClaims calls forget and prepareLost from time to time, soon after an error, and when berthd has answered again, until the context
+// ends.
 func (d *Driver) compareClaims(ctx context.Context) {
-	tick := time.NewTicker(round)
-	defer tick.Stop()
-	for now := time.Now(); ; {
-		if err := errors.Join(d.forget(ctx, now), d.prepareLost(ctx)); err != nil && ctx.Err() == nil {
-			d.Log.Warn("claims are not compared with those at the API server", "error", err)
-		}
-		select {
-		case now = <-tick.C:
-		case <-ctx.Done():
+	pauses, logged := retries(), ""
+	for {
+		next := round
+		switch err := errors.Join(d.forget(ctx, time.Now()), d.prepareLost(ctx)); {
+		case ctx.Err() != nil:
 			return
+		case err == nil:
+			pauses, logged = retries(), ""
+		default:
+			next = pauses.Step()
+			if text := err.Error(); text != logged {
+				logged = text
+				d.Log.Warn("claims are not compared with those at the API server", "error", err)
+			}
 		}
+		timer := time.NewTimer(next)
+		select {
+		case <-timer.C:
+		case <-d.answered:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 }

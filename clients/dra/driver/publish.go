@@ -140,6 +140,9 @@ func (d *Driver) follow(ctx context.Context) (answered bool, err error) {
 		if err := d.measure(ctx, compare); err != nil {
 			return answered, err
 		}
+		if !answered {
+			wake(d.answered)
+		}
 		answered = true
 	}
 }

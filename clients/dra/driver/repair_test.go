@@ -4,13 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/berthd/berth/hack/nodetest"
 )
 
 // fileOfClaim is where the CDI file of claim a is.
@@ -201,6 +206,74 @@ func TestLostFile(t *testing.T) {
 			if again := err == nil; again != row.again || again && string(after) != string(before) {
 				t.Errorf("%v: %s, want %s", err, after, before)
 			}
+		})
+	}
+}
+
+// lines is a log that sends the messages of its warnings.
+type lines struct{ messages chan string }
+
+func (l lines) Enabled(context.Context, slog.Level) bool { return true }
+func (l lines) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l lines) WithGroup(string) slog.Handler            { return l }
+
+func (l lines) Handle(_ context.Context, r slog.Record) error {
+	select {
+	case l.messages <- r.Message:
+	default:
+	}
+	return nil
+}
+
+// TestLostFileIsTriedAgain: berthd, or the API server, does not answer when the driver begins to look for lost CDI files. The file is
+// written when both answer, and not only with the next comparison of all claims.
+func TestLostFileIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	for name, berthdIsAway := range map[string]bool{"berthd answers late": true, "the API server answers late": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, "")
+			c := allocated("a", 1, 2, "1Gi")
+			if r := p.prepared(c); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			if err := os.Remove(p.fileOfClaim()); err != nil {
+				t.Fatal(err)
+			}
+			p.startDriver()
+			log := lines{make(chan string, 100)}
+			p.Log = slog.New(log)
+			p.api.claims = map[string]*resourceapi.ResourceClaim{"default/claim-a": c}
+			var late atomic.Bool
+			late.Store(!berthdIsAway)
+			read := p.ReadClaim
+			p.ReadClaim = func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+				if late.Load() {
+					return nil, errors.New("it does not answer")
+				}
+				return read(ctx, namespace, name)
+			}
+			if berthdIsAway {
+				p.stop()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan struct{})
+			go func() { defer close(ended); p.Follow(ctx, ignored{}) }()
+			for message := range log.messages {
+				if strings.HasPrefix(message, "claims are not compared") {
+					break
+				}
+			}
+			late.Store(false)
+			if berthdIsAway {
+				p.startBerthd("")
+			}
+			nodetest.Eventually(t, time.Minute, "the file is written again", func() bool {
+				_, err := os.Stat(p.fileOfClaim())
+				return err == nil
+			})
+			cancel()
+			<-ended
 		})
 	}
 }
