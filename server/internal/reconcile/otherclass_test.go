@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -56,5 +58,78 @@ func TestRecordOfAnotherClassStays(t *testing.T) {
 				t.Error("the cgroup of the pod was removed")
 			}
 		})
+	}
+}
+
+// TestUnknownPodThatStays: of an unknown pod with cgroups of two classes, one is removed, and the other cannot be read, or not be removed.
+// The pod is not removed then, and keeps the claim record, which is a file for both.
+func TestUnknownPodThatStays(t *testing.T) {
+	t.Parallel()
+	for what, bad := range map[string]func(b *bench, path string){
+		"unreadable": func(b *bench, path string) { b.blind[path] = errRefused },
+		"stuck":      func(b *bench, path string) { b.refuse[path] = errRefused },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			files, err := claimfiles.Open(filepath.Join(t.TempDir(), "claims"), "boot")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = files.Close() })
+			b := newBench(t, memtree.V1(), func(c *Config) { c.Records = files })
+			const stays, leaves = "/kubepods/burstable/podx", "/kubepods/besteffort/podx"
+			b.set(stays, cgroup.Values{})
+			b.set(leaves, cgroup.Values{})
+			b.must(files.WriteRecord(t.Context(), name(stays), []byte("record")))
+			bad(b, stays)
+			if err := b.RemoveUnknown(t.Context(), b.ledger.View(), "x"); err == nil {
+				t.Error("the pod counts as removed")
+			}
+			clear(b.blind)
+			clear(b.refuse)
+			if record, err := files.ReadRecord(t.Context(), name(stays)); err != nil || record == nil {
+				t.Errorf("the record is %q, %v", record, err)
+			}
+			if b.seen(leaves).State != cgroup.Absent {
+				t.Error("the other cgroup was not removed")
+			}
+			b.must(b.RemoveUnknown(t.Context(), b.ledger.View(), "x"))
+			if record, err := files.ReadRecord(t.Context(), name(stays)); err != nil || record != nil {
+				t.Errorf("the pod is removed, and the record is %q, %v", record, err)
+			}
+		})
+	}
+}
+
+// TestSkippingLoopsAreTested: each test in the table of loops that leave something out exists.
+func TestSkippingLoopsAreTested(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(text)
+	}
+	found := 0
+	for _, word := range strings.FieldsFunc(string(doc), func(r rune) bool { return strings.ContainsRune(" \t\n,", r) }) {
+		if !strings.HasPrefix(word, "Test") {
+			continue
+		}
+		if found++; !strings.Contains(tests.String(), "func "+word+"(t *testing.T)") {
+			t.Errorf("doc.go has %s, which is no test", word)
+		}
+	}
+	if found == 0 {
+		t.Error("doc.go has no table")
 	}
 }

@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 )
+
+// classes are the QoS classes, each with a tier of its own.
+var classes = []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort}
 
 // The failpoints of this package, in the order of an admission.
 const (
@@ -201,7 +206,7 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 }
 
 // forgetRecord removes the record file of a pod whose cgroup is gone, because files are not
-// removed with the cgroup. The cgroups of all classes share a file: it stays if it is that of another pod with the uid.
+// removed with the cgroup. The cgroups of all classes share a file: it stays while it may be that of another one with the uid.
 func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 	uid, ok := l.Layout.PodUID(name)
 	if !ok || l.Records == nil {
@@ -216,9 +221,35 @@ func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 		l.mu.Unlock()
 		return nil
 	}
+	l.mu.Unlock()
+	if others, err := l.hasOther(ctx, name, uid); others || err != nil {
+		return err
+	}
+	l.mu.Lock()
 	delete(l.records.written, uid)
 	l.mu.Unlock()
 	return l.Records.WriteRecord(context.WithoutCancel(ctx), name, nil)
+}
+
+// hasOther returns whether there is a cgroup of another class with the uid, and it shares a pod's record.
+func (l *Loop) hasOther(ctx context.Context, name cgroup.Name, uid string) (bool, error) {
+	if _, shared := l.Records.(Named); !shared || l.NoPodCgroups {
+		return false, nil
+	}
+	for _, class := range classes {
+		other, err := l.Layout.Pod(class, uid)
+		if err != nil || other.Equal(name) {
+			continue
+		}
+		seen, err := l.Tree.Observe(ctx, other, 0)
+		if err != nil {
+			return false, fmt.Errorf("the claim record of pod %s stays: observe cgroup %s: %w", uid, other, err)
+		}
+		if seen.Find(other).State != cgroup.Absent {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Started implements admission.CgroupManager.
