@@ -70,10 +70,9 @@ func (s *Shared) ProtoReflect() protoreflect.Message {
 
 // marshal encodes a message into a buffer of its size.
 func marshal(m proto.Message) (mem.BufferSlice, error) {
-	size := proto.Size(m)
-	buf, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	buf, err := wire.Encode(m)
 	if err != nil {
-		return nil, fmt.Errorf("encode an answer of %d bytes: %w", size, err)
+		return nil, fmt.Errorf("encode an answer of %d bytes: %w", proto.Size(m), err)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(buf)}, nil
 }

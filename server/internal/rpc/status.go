@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/host/errno"
+	"github.com/berthd/berth/server/internal/wire"
 )
 
 // retryAfter is sent with errors that may be temporary.
@@ -83,6 +84,9 @@ func Status(ctx context.Context, err error) error {
 		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(cmp.Or(fe.RetryAfter, retryAfter))})
 	}
 	s := status.New(classCodes[class], clip(err.Error()))
+	for _, d := range details {
+		wire.MakeValid(protoadapt.MessageV2Of(d)) // gRPC encodes them, and drops all if it cannot
+	}
 	if with, derr := s.WithDetails(details...); derr == nil {
 		s = with
 	}
@@ -118,10 +122,10 @@ func classOf(err error) errdefs.Class {
 	return class
 }
 
-// clip cuts a message that is too long, between two characters.
+// clip cuts a message that is too long, between two characters, and replaces what is no UTF-8.
 func clip(text string) string {
 	if len(text) <= maxMessage {
-		return text
+		return wire.ValidText(text)
 	}
 	return strings.ToValidUTF8(text[:maxMessage], "") + "..."
 }

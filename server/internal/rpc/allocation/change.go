@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/wire"
 )
 
 // event is one event with the values that filters compare. The message is nil once it is
@@ -35,7 +36,7 @@ var eventsField = (*allocationv1.WatchResponse)(nil).ProtoReflect().Descriptor()
 // encode encodes the event. An event that cannot be encoded stays a message, so that
 // sending it fails.
 func (e *event) encode() {
-	if text, err := proto.Marshal(e.Event); err == nil {
+	if text, err := wire.Encode(e.Event); err == nil {
 		e.encoded = protowire.AppendBytes(protowire.AppendTag(nil, eventsField, protowire.BytesType), text)
 		e.Event = nil
 	}
