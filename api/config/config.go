@@ -156,8 +156,6 @@ type Cgroups struct {
 type CPU struct {
 	Policy  string            `json:"policy"`
 	Options map[string]string `json:"options,omitempty"`
-	// AsKubelet chooses CPUs exactly as the kubelet does, also where berth's choice is better.
-	AsKubelet bool `json:"asKubelet,omitempty"`
 }
 
 // Topology is the topology manager's policy.
@@ -399,6 +397,8 @@ type Features struct {
 	// and the pinned memory of a container.
 	ExclusiveCPUResize    bool `json:"inPlacePodVerticalScalingExclusiveCPUs"`
 	ExclusiveMemoryResize bool `json:"inPlacePodVerticalScalingExclusiveMemory"`
+	// AsKubelet decides exactly as the kubelet does, also where berth's decision is better.
+	AsKubelet bool `json:"asKubelet,omitempty"`
 }
 
 // Privileges are dropped at the start if the kernel supports it, so that an exploited berthd

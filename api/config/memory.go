@@ -132,7 +132,7 @@ func (c Config) MemoryConfig(m *machine.Topology) (memory.Config, error) {
 	out := memory.Config{
 		Policy: c.Memory.Policy, AllowUnreserved: c.Memory.AllowUnreserved, DisjointNUMAGroups: c.Memory.DisjointNUMAGroups,
 		Features:     c.WorkloadFeatures(),
-		ResizePinned: c.Features.ExclusiveMemoryResize,
+		ResizePinned: c.Features.ExclusiveMemoryResize, AsKubelet: c.Features.AsKubelet,
 	}
 	var err error
 	if out.Reserved, err = c.reservedMemory(); err != nil {

@@ -279,7 +279,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 	return cpu.Config{
 		Policy: c.CPU.Policy, Options: maps.Clone(c.CPU.Options),
 		ReservedCPUs: c.Reserved.CPUs, ReservedMilliCPU: reserved,
-		TopologyPolicy: string(c.Topology.Policy), AsKubelet: c.CPU.AsKubelet,
+		TopologyPolicy: string(c.Topology.Policy), AsKubelet: c.Features.AsKubelet,
 		Features: cpu.Features{
 			AlphaOptions: c.Features.CPUAlphaOptions, BetaOptions: c.Features.CPUBetaOptions,
 			Features: c.WorkloadFeatures(), ResizeExclusiveCPUs: c.Features.ExclusiveCPUResize,

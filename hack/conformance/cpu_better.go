@@ -122,13 +122,21 @@ func (in cpuAllocateIn) betterParts(pod choicePair, entry string, want, got cpuS
 	return nil
 }
 
-// podAdmitBetter checks a history in which CPUs are chosen better than by the kubelet. After the first such choice the
-// pods that follow find other CPUs free, so only the invariants are compared.
+// podAdmitBetter checks a history with a decision that is better than the kubelet's. After it the pods that follow
+// find other resources free, so only the invariants are compared.
 func podAdmitBetter(_ *Env, in podAdmitIn, _, got []podStepGot) (string, error) {
 	for i, g := range got {
 		if g.Left+g.Wrong != "" {
 			return "", fmt.Errorf("step %d: a rejected pod leaves %s, an admitted one holds %s", i, g.Left, g.Wrong)
 		}
 	}
-	return cpuSetup{Options: in.CPUOptions}.betterEntry()
+	entry, err := cpuSetup{Options: in.CPUOptions}.betterEntry()
+	if err != nil && in.TopologyScope == "pod" {
+		for _, p := range in.Pods {
+			if requestedEarlier(p.Pod) != "" {
+				return earlierOnly, nil
+			}
+		}
+	}
+	return entry, err
 }

@@ -32,14 +32,15 @@ type memoryBench struct {
 // bench builds the manager. Some of the reference's own tests have hand-written tables that do
 // not match their machine, or have no machine. The machine is then derived from the tables'
 // allocatable amounts.
-func (s memorySetup) bench(state memoryState) (*memoryBench, error) {
+func (s memorySetup) bench(state memoryState, asKubelet bool) (*memoryBench, error) {
 	if len(s.Machine.Nodes) > 0 {
-		b, err := s.build(s.Machine.Nodes, s.Reserved)
+		b, err := s.build(s.Machine.Nodes, s.Reserved, asKubelet)
 		if err != nil || state.wrapped() || state.allocatable(b.State(b.base)) {
 			return b, err
 		}
 	}
-	return s.build(state.machine())
+	nodes, reserved := state.machine()
+	return s.build(nodes, reserved, asKubelet)
 }
 
 // wrapped reports whether an allocatable amount is negative.
@@ -71,12 +72,12 @@ func (s memoryState) allocatable(nodes []memory.NodeState) bool {
 	return len(nodes) == len(s.Nodes)
 }
 
-func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint64) (*memoryBench, error) {
+func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint64, asKubelet bool) (*memoryBench, error) {
 	topo, err := memoryMachine(nodes)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.manager(reserved, topo)
+	m, err := s.manager(reserved, topo, asKubelet)
 	if err != nil {
 		return nil, err
 	}
@@ -85,12 +86,13 @@ func (s memorySetup) build(nodes []vector.Node, reserved map[int]map[string]uint
 
 // manager builds the manager. The recordings have only reservations by node. The reservation of
 // the whole machine is their sum.
-func (s memorySetup) manager(reserved map[int]map[string]uint64, topo *machine.Topology) (*memory.Manager, error) {
+func (s memorySetup) manager(reserved map[int]map[string]uint64, topo *machine.Topology, asKubelet bool) (*memory.Manager, error) {
 	cfg := memory.Config{
 		Policy:          memory.PolicyStatic,
 		SystemReserved:  map[workload.Resource]uint64{},
 		AllowUnreserved: true,
 		Features:        s.Gates.Features(),
+		AsKubelet:       asKubelet,
 	}
 	for node, limits := range reserved {
 		for name, bytes := range limits {

@@ -57,7 +57,7 @@ type (
 
 // live decides the steps in one ledger.
 func (in memorySequence) live() error {
-	b, err := in.bench(in.Initial)
+	b, err := in.bench(in.Initial, true)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ type memoryAllocateIn struct {
 type memoryAllocated = operated[memoryResult, memoryState]
 
 func decideMemoryAllocate(_ *Env, in memoryAllocateIn) (got memoryAllocated, err error) {
-	b, err := in.bench(in.Before)
+	b, err := in.bench(in.Before, true)
 	if err != nil {
 		return got, err
 	}
@@ -185,7 +185,45 @@ var memoryHints = Define("memory_hints", Plan[memoryHintsIn, recordedHints, podH
 	Decide:  decideMemoryHints,
 	Compare: compareHints[memoryHintsIn],
 	Differs: memoryHintsDiffer,
+	Better:  memoryHintsBetter,
 })
+
+// earlierOnly is the entry for pods in pod scope that request a resource only in init containers or sidecars.
+const earlierOnly = "N14"
+
+// requestedEarlier returns a memory resource that only init containers or sidecars of a pod request.
+func requestedEarlier(pod *workload.Pod) (only workload.Resource) {
+	app := workload.Quantities{}
+	for _, c := range pod.Walk() {
+		for r := range c.Requests {
+			if c.Role == workload.App {
+				app[r] = 1
+			}
+		}
+	}
+	for _, c := range pod.Walk() {
+		for r := range c.Requests {
+			if app[r] == 0 && (r == workload.Memory || r.IsHugePages()) {
+				only = r
+			}
+		}
+	}
+	return only
+}
+
+// memoryHintsBetter checks that only the hints for the pod differ, and that they have the resource that the
+// kubelet leaves out.
+func memoryHintsBetter(_ *Env, in memoryHintsIn, asKubelet, got podHints) (string, error) {
+	only := requestedEarlier(in.Pod.Pod)
+	_, counted := got.PodHints[string(only)]
+	switch {
+	case only == "" || !reflect.DeepEqual(asKubelet.ContainerHints, got.ContainerHints):
+		return "", errors.New("the hints differ, and every resource is requested by an app container")
+	case !counted && got.PodHints != nil:
+		return "", fmt.Errorf("there are hints, and none for %s", only)
+	}
+	return earlierOnly, nil
+}
 
 type memoryHintsIn struct {
 	memorySetup
@@ -193,8 +231,8 @@ type memoryHintsIn struct {
 	State memoryState `json:"state"`
 }
 
-func decideMemoryHints(_ *Env, in memoryHintsIn) (podHints, error) {
-	b, err := in.bench(in.State)
+func decideMemoryHints(env *Env, in memoryHintsIn) (podHints, error) {
+	b, err := in.bench(in.State, env.asKubelet)
 	if err != nil {
 		return podHints{}, err
 	}

@@ -116,7 +116,7 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	if err != nil {
 		return nil, err
 	}
-	mem, err := memorySetup{Gates: in.Gates}.manager(in.ReservedMemory, m)
+	mem, err := memorySetup{Gates: in.Gates}.manager(in.ReservedMemory, m, env.asKubelet)
 	if err != nil {
 		return nil, err
 	}

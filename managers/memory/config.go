@@ -44,6 +44,9 @@ type Config struct {
 	Features           workload.Features
 	// ResizePinned lets a resize in place change pinned memory (KEP-5554).
 	ResizePinned bool
+	// AsKubelet decides exactly as the kubelet does, also where berth's decision is better: row N14 of
+	// docs/deviations.md.
+	AsKubelet bool
 }
 
 // Reservation is an amount of a resource that is kept for the system on a node.
@@ -82,7 +85,7 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
-	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, resizes: cfg.ResizePinned, nodes: topo.NodeMask()}
+	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, resizes: cfg.ResizePinned, asKubelet: cfg.AsKubelet, nodes: topo.NodeMask()}
 	if m.policy == PolicyStatic {
 		m.measure(topo, cfg.Reserved)
 	}

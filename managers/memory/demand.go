@@ -14,9 +14,12 @@ type want struct {
 }
 
 // demand answers how much memory of certain nodes a pod and its containers get.
-type demand struct{ workload.Share }
+type demand struct {
+	workload.Share
+	asKubelet bool
+}
 
-func (m *Manager) demand(pod *workload.Pod) demand { return demand{pod.Share(m.features)} }
+func (m *Manager) demand(pod *workload.Pod) demand { return demand{pod.Share(m.features), m.asKubelet} }
 
 // of is what a container requests by itself, zero amounts included, by resource.
 // A container of a pod with pod-level resources must be Guaranteed by itself for
@@ -41,15 +44,15 @@ func wants(requests workload.Quantities, least int64) []want {
 }
 
 // total is what the pod holds at its busiest moment, of the resources that it
-// names as a whole, or else of those that some app container requests. As in the
-// kubelet, what only init containers request is left out.
+// names as a whole, or else of those that some container requests. The kubelet leaves
+// out what only init containers and sidecars request (kubernetes#140814).
 func (d *demand) total() []want {
 	if d.Whole {
 		return wants(d.Pod.Resources.Requests, 1)
 	}
 	var out []want
 	for _, c := range d.Pod.Walk() {
-		if c.Role != workload.App {
+		if d.asKubelet && c.Role != workload.App {
 			continue
 		}
 		for _, w := range wants(c.Requests, 0) {

@@ -63,7 +63,7 @@ func TestHintsOfRequests(t *testing.T) {
 		{"pod: init 4, 3, then 2 and 1", pod("a", "init:i=4Gi", "init:j=3Gi", "a=2Gi", "b=1Gi"), -1, "memory: 0p 1p 0-1"},
 		{"pod: init 1, sidecar 2, init 3, then 8", pod("a", "init:i=1Gi", "sidecar:s=2Gi", "init:j=3Gi", "a=8Gi"), -1, "memory: 0-1p"},
 		{"pod: sidecar 3, init 7, then 1", pod("a", "sidecar:s=3Gi", "init:i=7Gi", "a=1Gi"), -1, "memory: 0-1p"},
-		{"pod: pages of an init container only", pod("a", "init:i=1Gi 2Mi=4Mi", "a=1Gi"), -1, "memory: 0p 1p 0-1"},
+		{"pod: pages of an init container only", pod("a", "init:i=1Gi 2Mi=4Mi", "a=1Gi"), -1, "hugepages-2Mi: 1p 0-1, memory: 1p 0-1"},
 		{"pod as a whole", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi"), -1, "memory: 0-1p"},
 		{"pod as a whole, container on its own", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi", "b"), 0, "memory: 0p 1p 0-1"},
 		{"pod as a whole, container that shares", whole(pod("a", "a=1Gi", "b=1Gi"), "12Gi", "b"), 1, ""},

@@ -26,6 +26,8 @@ type Manager struct {
 	nodes      numa.Mask
 	ids        []int       // of nodes, ascending
 	capacities []*capacity // by resource
+	// asKubelet is Config.AsKubelet.
+	asKubelet bool
 }
 
 var (

@@ -330,3 +330,27 @@ func TestNothingRequestedBesidePodLevel(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesOfInitContainersCount: in pod scope, what only an init container or a sidecar requests is in the pod's hints, so
+// that the pod is placed where it is (kubernetes#140814).
+func TestPagesOfInitContainersCount(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("2n4c", machinetest.Memory(0, 18*gi), machinetest.Memory(1, 18*gi), machinetest.HugePages(1, 1<<20, 4))
+	for _, row := range []struct {
+		init      string
+		asKubelet bool
+		hints     string
+	}{
+		{"init:i=1Gi 1Gi=4Gi", false, "hugepages-1Gi: 1p 0-1, memory: 1p 0-1"},
+		{"sidecar:i=1Gi 1Gi=4Gi", false, "hugepages-1Gi: 1p 0-1, memory: 1p 0-1"},
+		{"init:i=1Gi 1Gi=4Gi", true, "memory: 0p 1p 0-1"},
+	} {
+		n := newNode(t, topo, func(c *Config) { c.AsKubelet = row.asKubelet })
+		p := pod("a", row.init, "c=1Gi")
+		wantText(t, row.init, n.hintsFor(p, -1), row.hints)
+		if !row.asKubelet {
+			n.must(n.admitWhole(p, preferably(1)))
+			wantText(t, "nodes", n.placed("a", "i")+" "+n.placed("a", "c"), "1 1")
+		}
+	}
+}

@@ -271,7 +271,7 @@ func (p *replay) load(name string) (apiconfig.Config, error) {
 			c.Node.KernelTunables = apiconfig.TunablesIgnore
 			c.Limits.PodResourcesBurst = 1000 // a comparison reads all pods at once
 			c.Memory.CheckFreeHugePages = apiconfig.PagesIgnore
-			c.CPU.AsKubelet = true
+			c.Features.AsKubelet = true
 			// As the captured kubelets, which are of 1.36.
 			if c.Cgroups.MemoryQoS = memoryQoSOn.Match(p.Configs[name]); c.Cgroups.MemoryQoS && c.Cgroups.MemoryThrottlingFactor == nil {
 				c.Cgroups.MemoryThrottlingFactor = new(0.9)
