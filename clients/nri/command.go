@@ -156,15 +156,9 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	var p *policy.Policy
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
 	count := newCounters(ready)
-	server, err := newAPIServer(o.serviceAccount, o.nodeName, o.daemonSet, log)
+	server, err := o.apiServer(log)
 	if err != nil {
 		return err
-	}
-	if server == nil && o.release == releaseRemoved {
-		return errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)", releaseRemoved, o.serviceAccount)
-	}
-	if server == nil && o.publish {
-		return errdefs.Preconditionf("--publish needs a service account, and there is none in %q (--service-account)", o.serviceAccount)
 	}
 	c := policy.Config{
 		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
@@ -176,9 +170,8 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if err := o.useCgroups(&c); err != nil {
 		return err
 	}
-	var told *podEvents
+	told := newPodEvents(server)
 	if server != nil {
-		told = newPodEvents(server)
 		c.Allocatable, c.Excess, c.Tell = server.counted, server.take, told.tell
 	}
 	if o.berthdState != "" {
@@ -196,20 +189,14 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
-	// Before the runtime lists its containers: those of a kubelet that assigns CPUs itself stay where they are.
-	if reason, known := devices.managers(ctx); known {
-		p.SetStandby(reason)
-	}
-	if devices != nil {
-		tasks.Go(func() { devices.watchManagers(ctx, p.SetStandby) })
-	}
+	watchKubelet(ctx, &tasks, devices, p)
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
-		tasks.Go(func() { server.watch(ctx, p.Recount) })
-		tasks.Go(func() { told.run(ctx) })
 		count.serveNode(o.publish)
 		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime) }, wrote: count.condition.SetToCurrentTime}
-		tasks.Go(func() { node.run(ctx) })
+		for _, task := range []func(context.Context){func(ctx context.Context) { server.watch(ctx, p.Recount) }, told.run, node.run} {
+			tasks.Go(func() { task(ctx) })
+		}
 	}
 	if o.publish {
 		t := newTopology(client, devices, server, count, o.publishSpread)
@@ -253,6 +240,33 @@ func (o *options) useCgroups(c *policy.Config) error {
 	}
 	c.PodQuota, c.Memory = quota.set, memory.of
 	return nil
+}
+
+// apiServer returns a client of the API server; nil without a service account, which some flags need.
+func (o *options) apiServer(log *slog.Logger) (*apiServer, error) {
+	server, err := newAPIServer(o.serviceAccount, o.nodeName, o.daemonSet, log)
+	if err != nil {
+		return nil, err
+	}
+	if server == nil && o.release == releaseRemoved {
+		return nil, errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)", releaseRemoved, o.serviceAccount)
+	}
+	if server == nil && o.publish {
+		return nil, errdefs.Preconditionf("--publish needs a service account, and there is none in %q (--service-account)", o.serviceAccount)
+	}
+	return server, nil
+}
+
+// watchKubelet follows the kubelet's managers. It looks once before the runtime lists its containers: those of a kubelet that assigns CPUs
+// itself stay where they are.
+func watchKubelet(ctx context.Context, tasks *sync.WaitGroup, devices *podResources, p *policy.Policy) {
+	if devices == nil {
+		return
+	}
+	if reason, known := devices.managers(ctx); known {
+		p.SetStandby(reason)
+	}
+	tasks.Go(func() { devices.watchManagers(ctx, p.SetStandby) })
 }
 
 // established reports whether berthd has been ready on this node once.
