@@ -76,7 +76,8 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if s.spec == nil {
 		return nil
 	}
-	if err := p.compare(ctx, s); err != nil || s.form != unadmitted {
+	_, kept := p.awaited[s.uid] // compare takes the pod for started
+	if err := p.compare(ctx, s); err != nil || s.form != unadmitted && !kept {
 		return err
 	}
 	if s.unfound { // the specification is of an earlier connection of the runtime
@@ -85,7 +86,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 		}
 	}
 	err := p.admitOrReclaim(ctx, s, s.spec)
-	if _, kept := p.awaited[s.uid]; kept && berth.IsPrecondition(err) {
+	if kept && berth.IsPrecondition(err) {
 		// It has other amounts than before the boot, and nothing of it runs.
 		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid, Owner: p.Client.Owner()}); removeErr != nil {
 			return removeErr
@@ -218,12 +219,14 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 	if err != nil {
 		return nil, err
 	}
+	was := p.ownOf(m)
 	m.key, m.own, m.free = key, cpuset.Set{}, false
 	if a.GetAllocation().GetExclusiveCpus() {
 		m.free = a.GetResources().GetCpuQuotaMicroseconds() < 0
 		if m.own, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
 			return nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 		}
+		m.former = m.former.Union(was).Minus(m.own)
 	}
 	return a, nil
 }

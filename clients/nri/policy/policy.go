@@ -262,9 +262,10 @@ type member struct {
 	match match
 	room  uint64
 	tries int
-	// own are the exclusive CPUs. free means that the container must have no quota.
-	own  cpuset.Set
-	free bool
+	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs of an earlier allocation
+	// that the member may still run on: nobody else gets them before it has left them.
+	own, former cpuset.Set
+	free        bool
 	// mems are the memory nodes that were sent to the runtime last. cgroup is the container's, as NRI names it.
 	mems, cgroup string
 	// reportAt is when the memory is reported to berthd again. step is the pod after the last step of its move that a report

@@ -319,7 +319,7 @@ func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error)
 // refuses the size, the container keeps its CPUs until resources have become free. An error means that
 // berthd does not answer.
 func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.ContainerAllocation) error {
-	if counted == nil || !m.resized(counted) {
+	if counted == nil || p.isReplaced(m) || !m.resized(counted) {
 		m.match = compared // want detects a pod that berthd has lost
 		return nil
 	}

@@ -59,10 +59,11 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	// The runtime applies this update after it has continued with other events. CPUs and memory
 	// nodes in this update could therefore replace those of a later update. Without them the
 	// container keeps the last ones that were sent to the runtime, and Follow sends others.
-	u := updateCPUs(m, m.own.Intersect(own))
-	if m.own != own {
-		// An update by Follow adds CPUs, when others have left them.
-		p.send(m, m.own.Intersect(own))
+	// An update by Follow adds CPUs, when others have left them.
+	mine := p.tracker.Grantable(m.id, m.own.Intersect(own))
+	u := updateCPUs(m, mine)
+	if !mine.IsEmpty() {
+		p.send(m, mine)
 	}
 	if m.own != own || m.moved {
 		p.kick()
@@ -244,7 +245,7 @@ func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) erro
 func (p *Policy) grown(m *member, spec *typesv1.Pod) (*typesv1.Pod, error) {
 	sizes := map[string]*member{}
 	for _, other := range append(p.live(), m) {
-		if other.pod == m.pod && other.key == m.pod.uid {
+		if other.pod == m.pod && other.key == m.pod.uid && (other == m || !p.isReplaced(other)) {
 			sizes[other.name] = other
 		}
 	}
@@ -319,7 +320,7 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 		if spec, err = p.present(ctx, m, differs); err != nil {
 			return err
 		}
-	case !m.limited(spec):
+	case !m.limited(spec) && !p.countedOtherwise(m):
 		return nil
 	}
 	if s.form != whole {
@@ -336,6 +337,18 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 		return errors.Join(differs, err)
 	}
 	return nil
+}
+
+// countedOtherwise reports whether berthd has a container of a pod that was admitted as a whole with another size: the answer to a resize was
+// lost, or it was refused, and the source of the specification has the size that was requested.
+func (p *Policy) countedOtherwise(m *member) bool {
+	s := m.pod
+	counted := p.ledger.containers[s.uid+"/"+m.name]
+	if s.form != whole || counted == nil {
+		return false
+	}
+	m.key = s.uid
+	return m.resized(counted)
 }
 
 // present returns the specification of a member's pod after a resize. The one that was found first differs from the runtime's values.

@@ -138,6 +138,12 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 	return nil
 }
 
+// isReplaced reports whether a member has no process, and another one of its name has. The kubelet does not resize it any more, and its
+// size is not that of the container.
+func (p *Policy) isReplaced(m *member) bool {
+	return m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) })
+}
+
 // dropReplaced deletes the containers of a list that have no process and get none, if a later one of the same name runs. A
 // kubelet that was interrupted during a creation creates another container and never starts the
 // earlier one.

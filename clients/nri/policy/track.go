@@ -113,14 +113,29 @@ func (p *Policy) estimateShared() {
 }
 
 // withheld returns the CPUs that members may have for themselves, and that a list of the ledger does not have. So it is after berthd
-// has lost its ledger, until a member is admitted again. Berthd shares these CPUs meanwhile.
+// has lost its ledger, until a member is admitted again, and until it has left its CPUs if it has got others. Berthd shares these CPUs
+// meanwhile.
 func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 	for _, m := range p.all() {
-		if l.place(m) == nil {
+		c := l.place(m)
+		if c == nil {
 			cpus = cpus.Union(p.ownOf(m))
+		} else if now, err := cpuset.Parse(c.GetCpus().GetList()); err == nil && c.GetExclusiveCpus() {
+			m.former = m.former.Union(p.ownOf(m)).Minus(now)
 		}
+		cpus = cpus.Union(p.stillOn(m))
 	}
 	return cpus
+}
+
+// stillOn returns the former CPUs of a member that it has not left.
+func (p *Policy) stillOn(m *member) cpuset.Set {
+	if t, _ := p.tracker.Get(m.id); !p.may(m) {
+		m.former = cpuset.Set{}
+	} else if !t.Anywhere {
+		m.former = m.former.Intersect(t.PossibleCPUs)
+	}
+	return m.former
 }
 
 // ownOf returns the CPUs that a member may have for itself: those of its last allocation. Of a member without one these are the CPUs of
@@ -280,11 +295,11 @@ func (p *Policy) arrived() {
 func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	now, seen, blind := p.observe(m)
 	switch {
-	case seen && now.IsSubsetOf(cpus):
-		p.apply(m, placement.Confirmed, cpus)
+	case !errors.Is(err, errRefused) && seen && (now == cpus || err == nil && now.IsSubsetOf(cpus)):
+		p.apply(m, placement.Confirmed, cpus) // a process that has only some of them may have narrowed itself
 	case seen && err == nil, errors.Is(err, errRefused):
 		p.apply(m, placement.Refused, cpus)
-		p.kick()
+		p.kickLater() // and not at once: it may fail for ever
 	case err == nil && blind == nil:
 		p.apply(m, placement.Confirmed, cpus)
 	}

@@ -1,0 +1,85 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// TestRefusedGrowthIsRepeated: the runtime fails to give a container more CPUs. The process runs on a part of them then, which does not mean
+// that it was given all and has narrowed itself.
+func TestRefusedGrowthIsRepeated(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	job := pod("job", "guaranteed")
+	c := container(job, "main", "job-1", 1000, gib)
+	e.run(job, c)
+	if _, err := e.resize(job, c, size(2000, 2000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	e.fails, e.stuck = map[string]bool{"job-1": true}, true
+	e.pushes(1)
+	e.fails, e.stuck = nil, false
+	e.pushes(2)
+	if got := set(t, e.on("job-1")); got.Len() != 2 {
+		t.Errorf("the container runs on CPUs %s, want two", got)
+	}
+}
+
+// TestUnmovedProcessIsNotPushedAtOnce: a runtime confirms an update, and the process stays where it is. The update is not repeated without a
+// pause.
+func TestUnmovedProcessIsNotPushedAtOnce(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	web, job := pod("web", "burstable"), pod("job", "guaranteed")
+	e.run(web, container(web, "main", "web-1", 500, 0))
+	e.pushes(2)
+	e.stuck = true
+	if _, err := e.create(job, container(job, "main", "job-1", 2000, gib)); err != nil {
+		t.Fatal(err)
+	}
+	for pass := range 5 {
+		select {
+		case <-e.policy.kicked:
+		default:
+		}
+		e.pushes(1)
+		select {
+		case <-e.policy.kicked:
+			if pass > 1 {
+				t.Fatalf("pass %d asks for another one at once", pass)
+			}
+		default:
+		}
+	}
+}
+
+// TestReplacedContainerHasNoSize: a container was created and never started, and another one of its name runs and was resized. The size of the
+// first one is not that of the container when the runtime connects again.
+func TestReplacedContainerHasNoSize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")}, active: []string{"job-uid"}}})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	first, second := container(job, "main", "job-1", 1000, gib), container(job, "main", "job-2", 1000, gib)
+	if _, err := e.create(job, first); err != nil {
+		t.Fatal(err)
+	}
+	e.run(job, second)
+	if _, err := e.resize(job, second, size(2000, 2000, 0)); err != nil {
+		t.Fatal(err)
+	}
+	second.Linux.Resources = changed(second.Linux.Resources, size(2000, 2000, 0))
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first, second}); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	d.expect("the container that runs was resized", "job-uid", "main", 2000, gib)
+}
