@@ -1,0 +1,253 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
+)
+
+// This file has what is to be true.
+
+// compareAll checks that no process runs on CPUs that a running container has for itself, and that no quota limits such a container.
+func (n *node) compareAll() {
+	alive := n.containers(func(c *nodeContainer) bool { return c.alive })
+	for _, c := range alive {
+		if c.own.IsEmpty() {
+			continue
+		}
+		if quota := c.resources.GetCpu().GetQuota().GetValue(); quota > 0 {
+			n.fail("%s has CPUs %s for itself, and the quota %d", c.id, c.own, quota)
+		}
+		for _, o := range alive {
+			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) {
+				n.fail("%s runs on CPUs %s, and %s has %s for itself", o.id, o.cpus, c.id, c.own)
+			}
+		}
+	}
+}
+
+// shares returns whether two containers may have the same CPUs: those of the same name, and init containers with those that follow.
+func (c *nodeContainer) shares(o *nodeContainer) bool {
+	return c.pod == o.pod && (c.name == o.name || c.wanted().init || o.wanted().init)
+}
+
+// kubeletStep is what the kubelet does next for a pod; false if there is nothing to do, or if all of it has failed.
+func (n *node) kubeletStep(p *nodePod, late bool) (some bool) {
+	if p.deleted {
+		return false
+	}
+	if p.sandbox == nil {
+		return n.runSandbox(p, true)
+	}
+	for _, w := range p.template.containers {
+		if w.init && p.prepared[w.name] {
+			continue
+		}
+		if some = n.containerStep(p, w, late) || some; some || w.init {
+			return some
+		}
+	}
+	return some
+}
+
+// containerStep is what the kubelet does next for a container.
+func (n *node) containerStep(p *nodePod, w wanted, late bool) bool {
+	var now *nodeContainer
+	for _, c := range p.containers {
+		if c.name == w.name && c.sandbox == p.sandbox && !c.givenUp {
+			now = c
+		}
+	}
+	switch {
+	case now == nil || now.phase == exited:
+		return n.create(p, w.name, late)
+	case now.phase == making || now.phase == begun || now.phase == shows:
+		n.proceed(now)
+		return true
+	case now.phase == created:
+		return n.start(now, late)
+	case w.init:
+		n.note("container %s has ended well", now.id)
+		p.prepared[w.name] = true
+		n.kill(now, true)
+		return true
+	}
+	return false
+}
+
+// Bounds of the time in which everything heals.
+const (
+	healRounds = 12
+	healTime   = 15 * time.Second
+	settleTime = 65 * time.Second
+)
+
+// heal makes everything reachable, and checks that then everything has its place.
+func (n *node) heal() {
+	n.note("everything is reachable")
+	n.kubelet.away, n.kubelet.early, n.updates = false, false, atOnce
+	if n.link.reach == away {
+		n.restartBerthd()
+	}
+	n.link.become(answers)
+	for len(n.queue) > 0 {
+		n.answer(false, true)
+	}
+	if n.partial {
+		n.note("the runtime connects again")
+		n.connect(nothing)
+	}
+	for round := range healRounds {
+		for _, p := range n.pods {
+			n.endHanging(p)
+			for range 20 {
+				if !n.kubeletStep(p, false) {
+					break
+				}
+			}
+			n.collect(p)
+			n.repeatResizes(p, round == healRounds/2)
+		}
+		n.pass(healTime)
+	}
+	n.pass(settleTime)
+	if n.failure.kind == "" {
+		n.healed()
+	}
+}
+
+// endHanging ends the processes that hang.
+func (n *node) endHanging(p *nodePod) {
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p && c.alive && c.phase == exited }) {
+		n.note("the process of %s ends", c.id)
+		c.alive = false
+	}
+}
+
+// collect removes the containers that the kubelet does not need any more.
+func (n *node) collect(p *nodePod) {
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p }) {
+		if c.phase == exited && !c.alive || c.givenUp && c.phase == created {
+			n.remove(c)
+		}
+	}
+	for _, s := range slices.Clone(p.old) {
+		n.removeSandbox(p, s)
+	}
+}
+
+// repeatResizes has the kubelet resize what has not the size that it requests. If undone, it requests what was accepted last.
+func (n *node) repeatResizes(p *nodePod, undone bool) {
+	for i := range p.template.containers {
+		if w := &p.template.containers[i]; undone && w.accepted > 0 {
+			w.milli = w.accepted
+		}
+	}
+	for _, c := range p.containers {
+		if undone && c.phase == running && !c.givenUp {
+			c.wanted().milli = milliRequest(c.resources)
+		}
+		if c.phase == running && !c.givenUp && !sameShares(c.wanted().milli, c) {
+			n.resize(c, false)
+		}
+	}
+}
+
+// sameShares reports whether a container has a request in the runtime.
+func sameShares(milli int64, c *nodeContainer) bool { return milliRequest(c.resources) == milli }
+
+// healed checks that everything that runs has what it requests, and that nothing else is in the ledger.
+func (n *node) healed() {
+	view := n.link.Ledger.View()
+	shared := view.CommonCPUs()
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.alive }) {
+		holds, w := n.holds(c), c.wanted()
+		size, known := n.counted(c)
+		switch {
+		case !known:
+			n.fail("everything is reachable, and berthd does not have %s", c.id)
+		case c.whole() && n.lost && c.cpus.Len() == holds.Len() && n.inTheWay(c, holds):
+		case c.whole() && (c.cpus != holds || int64(holds.Len())*milliPerCPU != milliRequest(c.resources)):
+			n.fail("everything is reachable, and %s runs on CPUs %s; berthd has %s for it", c.id, c.cpus, holds)
+		case !c.whole() && c.cpus != shared:
+			n.fail("everything is reachable, and %s runs on CPUs %s; shared are %s", c.id, c.cpus, shared)
+		case size != milliRequest(c.resources) && !c.givenUp:
+			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, milliRequest(c.resources))
+		}
+		if c.phase == running && !c.givenUp && size != w.milli {
+			n.fail("everything is reachable, and %s was not resized from %dm to %dm", c.id, size, w.milli)
+		}
+	}
+	for _, p := range n.pods {
+		if n.kubeletStep(p, false) || !p.deleted && (p.sandbox == nil || n.waiting(p)) {
+			n.fail("everything is reachable, and pod %s does not run", p.title())
+		}
+	}
+	for _, uid := range n.link.ledgerPods() {
+		n.belongs(uid)
+	}
+	for _, f := range ledger.Check(view) {
+		n.fail("check of the ledger: %s", f)
+	}
+}
+
+// inTheWay reports whether another container runs on the CPUs that a container is to have: after the loss of the ledger several may have
+// got each other's CPUs, and then none of them moves.
+func (n *node) inTheWay(c *nodeContainer, holds cpuset.Set) bool {
+	return len(n.containers(func(o *nodeContainer) bool { return o != c && o.alive && o.whole() && o.cpus.Overlaps(holds) })) > 0
+}
+
+// waiting returns whether a container of a pod does not run.
+func (n *node) waiting(p *nodePod) bool {
+	for _, w := range p.template.containers {
+		if !w.init && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.name == w.name && c.phase == running }) {
+			return true
+		}
+	}
+	return false
+}
+
+// belongs checks that a pod of berthd's is of one of the kubelet's, and that it is there once.
+func (n *node) belongs(uid string) {
+	of, name := owner(uid)
+	i := slices.IndexFunc(n.pods, func(p *nodePod) bool { return p.uid() == of })
+	switch {
+	case i < 0 || n.pods[i].deleted:
+		n.fail("berthd has %s, which has ended; it has %s", uid, strings.Join(n.link.ledgerPods(), " "))
+	case name != "" && slices.Contains(n.link.ledgerPods(), of):
+		n.fail("berthd has %s as a whole and the container %s", of, uid)
+	}
+}
+
+// finish ends all pods, after which nothing is left.
+func (n *node) finish() {
+	n.note("all pods end")
+	for _, p := range n.pods {
+		if p.deleted = true; p.sandbox != nil {
+			n.stopSandbox(p, p.sandbox, false, true)
+		}
+		n.endHanging(p)
+		n.collect(p)
+	}
+	n.pass(settleTime)
+	if left := n.link.ledgerPods(); len(left) > 0 {
+		n.fail("all pods have ended, and berthd has %s", strings.Join(left, " "))
+	}
+	members, sandboxes := 0, 0
+	for _, m := range n.policy.all() {
+		if !m.stopped || n.policy.may(m) {
+			members++
+		}
+	}
+	for _, s := range n.policy.sandboxes {
+		if !s.stopped {
+			sandboxes++
+		}
+	}
+	if members > 0 || sandboxes > 0 {
+		n.fail("all pods have ended, and berth-nri has %d sandboxes and %d containers", sandboxes, members)
+	}
+}

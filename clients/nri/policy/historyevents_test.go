@@ -1,0 +1,328 @@
+package policy
+
+import (
+	"slices"
+	"time"
+)
+
+// happening is something that happens on a node. What it is about depends on the state: a chooses among what there is, and n is how it
+// happens.
+type happening struct {
+	kind kind
+	a, n int
+}
+
+// kind is a kind of happenings, with its share of them.
+type kind struct {
+	name  string
+	share int
+	do    func(n *node, a, how int)
+}
+
+var kinds = []kind{
+	{"a pod comes", 8, (*node).addPod},
+	{"the kubelet works", 14, (*node).works},
+	{"the kubelet works slowly", 5, (*node).worksSlowly},
+	{"the runtime goes on", 8, (*node).goesOn},
+	{"the kubelet gives up", 3, (*node).givesUp},
+	{"a container crashes", 5, (*node).crashes},
+	{"a container is removed", 3, (*node).isRemoved},
+	{"a pod is deleted", 4, (*node).isDeleted},
+	{"a sandbox ends", 2, (*node).sandboxEnds},
+	{"a process ends", 3, (*node).processEnds},
+	{"a container is resized", 4, (*node).isResized},
+	{"the runtime connects", 4, (*node).reconnects},
+	{"berth-nri starts again", 4, (*node).startsAgain},
+	{"berthd", 7, (*node).changesBerthd},
+	{"an answer is lost", 4, (*node).losesAnswer},
+	{"the ledger is lost", 2, (*node).losesLedger},
+	{"the kubelet's API", 4, (*node).changesKubelet},
+	{"updates", 4, (*node).changesUpdates},
+	{"time passes", 16, (*node).passes},
+}
+
+// addPod has the kubelet get a pod that fits.
+func (n *node) addPod(a, how int) {
+	p := &nodePod{template: templates[a%len(templates)], number: len(n.pods), shown: how%3 != 0}
+	p.template.containers = slices.Clone(p.template.containers)
+	if n.requested()+p.request() > most {
+		return
+	}
+	n.note("pod %s comes; its specification is shown: %v", p.title(), p.shown)
+	n.pods = append(n.pods, p)
+	for range how % 7 {
+		n.kubeletStep(p, false)
+	}
+}
+
+// most is what the kubelet has for pods, in milli-CPU. Berthd has 7 CPUs for them, and at least one is to be shared.
+const most = 6000
+
+func (n *node) requested() (all int64) {
+	for _, p := range n.pods {
+		if !p.ended() {
+			all += p.request()
+		}
+	}
+	return all
+}
+
+// active picks a pod that was not deleted.
+func (n *node) active(a int) *nodePod {
+	return pick(slices.DeleteFunc(slices.Clone(n.pods), func(p *nodePod) bool { return p.deleted }), a)
+}
+
+func (n *node) works(a, how int) {
+	if p := n.active(a); p != nil {
+		for range 1 + how%6 {
+			n.kubeletStep(p, false)
+		}
+	}
+}
+
+func (n *node) worksSlowly(a, how int) {
+	if p := n.active(a); p != nil {
+		for range how % 3 {
+			n.kubeletStep(p, false)
+		}
+		n.kubeletStep(p, true)
+	}
+}
+
+// inProgress picks a container with which the runtime has not finished.
+func (n *node) inProgress(a int) *nodeContainer {
+	return pick(n.containers(func(c *nodeContainer) bool { return c.phase == making || c.phase == begun || c.phase == shows }), a)
+}
+
+func (n *node) goesOn(a, _ int) {
+	if c := n.inProgress(a); c != nil {
+		n.proceed(c)
+	}
+}
+
+// givesUp has the kubelet make another container in place of one that does not start.
+func (n *node) givesUp(a, how int) {
+	c := pick(n.containers(func(c *nodeContainer) bool {
+		return (c.phase == begun || c.phase == created || c.phase == making) && !c.givenUp
+	}), a)
+	if c == nil {
+		return
+	}
+	n.note("the kubelet gives up %s", c.id)
+	c.givenUp = true
+	for range how % 3 {
+		n.kubeletStep(c.pod, false)
+	}
+}
+
+func (n *node) crashes(a, how int) {
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == running }), a)
+	if c == nil {
+		return
+	}
+	told := how%4 != 0
+	n.note("container %s ends; event: %v", c.id, told)
+	n.kill(c, told)
+}
+
+func (n *node) isRemoved(a, _ int) {
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == exited && !c.alive || c.givenUp && c.phase == created }), a)
+	if c != nil {
+		n.note("container %s is removed", c.id)
+		n.remove(c)
+	}
+}
+
+func (n *node) isDeleted(a, how int) {
+	p := n.active(a)
+	if p == nil {
+		return
+	}
+	n.note("pod %s is deleted", p.title())
+	p.deleted = true
+	if p.sandbox != nil {
+		n.stopSandbox(p, p.sandbox, how%3 == 0, how%4 != 0)
+	}
+	if how%2 == 0 {
+		for _, s := range slices.Clone(p.old) {
+			n.removeSandbox(p, s)
+		}
+	}
+}
+
+func (n *node) sandboxEnds(a, how int) {
+	p := n.active(a)
+	if p == nil || p.sandbox == nil {
+		return
+	}
+	n.stopSandbox(p, p.sandbox, how%4 == 0, how%3 != 0)
+	for range how % 5 {
+		n.kubeletStep(p, false)
+	}
+}
+
+func (n *node) processEnds(a, _ int) {
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.alive && c.phase == exited }), a)
+	if c != nil {
+		n.note("the process of %s ends", c.id)
+		c.alive = false
+	}
+}
+
+// isResized has the kubelet resize a container, or repeat a resize that was refused.
+func (n *node) isResized(a, how int) {
+	c := pick(n.containers(func(c *nodeContainer) bool {
+		return c.phase == running && !c.givenUp && !c.pod.deleted && !c.wanted().init
+	}), a)
+	if c == nil {
+		return
+	}
+	w := c.wanted()
+	if before := w.milli; how%3 != 0 && !c.unapplied {
+		w.milli = []int64{1000, 2000, 3000}[how%7%3]
+		if before%1000 != 0 {
+			w.milli = []int64{200, 300, 500}[how%7%3]
+		}
+		if n.requested() > most {
+			w.milli = before
+		}
+	}
+	if !sameShares(w.milli, c) {
+		n.resize(c, how%5 == 0)
+	}
+}
+
+// reconnects has the runtime lose and make its connection. Its list may lack something.
+func (n *node) reconnects(a, how int) {
+	if n.looksEnded() {
+		return
+	}
+	for len(n.queue) > 0 {
+		n.answer(true, how%2 == 0)
+	}
+	lacks := nothing
+	n.partial = false
+	if how%4 == 0 && !n.crio {
+		var all []string
+		for _, p := range n.pods {
+			if p.sandbox != nil {
+				all = append(all, p.sandbox.id)
+			}
+		}
+		for _, c := range n.containers(func(c *nodeContainer) bool { return c.phase != making }) {
+			all = append(all, c.id)
+		}
+		without := pick(all, a)
+		n.partial = true
+		lacks = func(id string) bool { return id == without }
+		n.note("the runtime connects again; its list lacks %s", without)
+	} else {
+		n.note("the runtime connects again")
+	}
+	n.connect(lacks)
+}
+
+// startsAgain has berth-nri end and start. Meanwhile a container may have ended.
+func (n *node) startsAgain(a, how int) {
+	if n.looksEnded() {
+		return
+	}
+	n.unfollow()
+	for len(n.queue) > 0 {
+		n.answer(true, how%2 == 0)
+	}
+	n.note("berth-nri starts again")
+	for _, p := range n.pods {
+		n.endHanging(p) // a later berth-nri does not know a process of a container that the runtime takes for ended
+	}
+	n.policy = New(n.config)
+	if c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == running }), a); c != nil && how%5 == 0 && !n.crio {
+		n.note("meanwhile container %s has ended", c.id)
+		n.kill(c, false)
+	}
+	n.partial = false
+	n.connect(nothing)
+}
+
+// restartBerthd starts berthd with the ledger that it had.
+func (n *node) restartBerthd() {
+	n.done(n.link.renew(n.link.Restart(in())))
+}
+
+// changesBerthd has berthd end, start, or answer in another way.
+func (n *node) changesBerthd(_, how int) {
+	to := pick([]reach{away, away, answers, answers, slow, slow, stuck, mute}, how)
+	if len(n.queue) > 0 && to != away && to != answers {
+		return
+	}
+	if n.link.reach == away || to == answers {
+		n.note("berthd starts again")
+		n.restartBerthd()
+	}
+	if to != answers {
+		n.note("berthd %s", to)
+		n.link.become(to)
+	}
+}
+
+// losesAnswer has berthd end after a call, or not answer it.
+func (n *node) losesAnswer(a, how int) {
+	if n.link.reach != answers {
+		return
+	}
+	n.link.after, n.link.next = 1+a%8, away
+	n.note("berthd ends after %d calls", n.link.after)
+}
+
+// losesLedger has berthd start with an empty ledger.
+func (n *node) losesLedger(_, how int) {
+	uncertain := ""
+	if how%2 == 0 {
+		uncertain = "the ledger was lost"
+	}
+	n.note("berthd starts with an empty ledger; it knows that: %v", uncertain != "")
+	n.link.Stop()
+	n.lost = true
+	n.done(n.link.renew(n.local.Start(in(), uncertain)))
+}
+
+func (n *node) changesKubelet(a, how int) {
+	k := n.kubelet
+	switch how % 5 {
+	case 0, 1:
+		k.away = !k.away
+		n.note("the kubelet's API is away: %v", k.away)
+	case 2:
+		k.early = !k.early
+		n.note("the kubelet's API has no pods yet: %v", k.early)
+	default:
+		if p := n.active(a); p != nil {
+			p.shown = true
+			n.note("the kubelet's API shows pod %s", p.title())
+		}
+	}
+}
+
+func (n *node) changesUpdates(_, how int) {
+	if len(n.queue) > 0 {
+		n.answer(false, true)
+		return
+	}
+	n.updates = pick([]updating{fails, waits, unspoken}, how)
+}
+
+func (n *node) passes(_, how int) {
+	d := pick([]time.Duration{0, 0, 0, 0, 1500 * time.Millisecond, 3 * time.Second, 35 * time.Second, 90 * time.Second}, how)
+	n.note("berth-nri follows berthd for %s", d)
+	n.pass(d)
+}
+
+// nothing is what a whole list lacks.
+func nothing(string) bool { return false }
+
+// looksEnded means that a sandbox without a process of its own has no container that runs: NRI does not tell whether it has ended.
+func (n *node) looksEnded() bool {
+	return n.crio && slices.ContainsFunc(n.pods, func(p *nodePod) bool {
+		return p.sandbox != nil && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.sandbox == p.sandbox && c.alive })
+	})
+}

@@ -1,0 +1,170 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/server/servertest"
+)
+
+// reach is how berthd can be reached.
+type reach string
+
+const (
+	answers reach = "answers"
+	slow    reach = "answers slowly"
+	away    reach = "is away"
+	stuck   reach = "does nothing and does not answer"
+	mute    reach = "does not answer, but does what it is told"
+)
+
+// slowCall is the time of a call of a slow berthd: a pass of Follow has time for a few of them.
+const slowCall = 60 * time.Millisecond
+
+// link is the connection to berthd.
+type link struct {
+	*servertest.Daemon
+	reach reach
+	// after is in how many calls reach becomes next; 0 for never.
+	after int
+	next  reach
+	// fail is called if berth-nri calls berthd without end: at is a moment, and calls are those at that moment.
+	fail  func(format string, args ...any)
+	at    time.Time
+	calls int
+}
+
+// mostCalls are more than berth-nri has reason for at one moment.
+const mostCalls = 3000
+
+// count ends an endless loop of calls.
+func (l *link) count() {
+	now := time.Now()
+	if l.calls++; !now.Equal(l.at) {
+		l.at, l.calls = now, 0
+	}
+	if l.calls == mostCalls {
+		l.fail("berth-nri has called berthd %d times without a pause", l.calls)
+		l.become(away)
+	}
+}
+
+// Invoke implements grpc.ClientConnInterface.
+func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+	l.count()
+	now := l.reach
+	if l.after > 0 {
+		if l.after--; l.after == 0 {
+			if now = l.next; now == away { // it ends after this call
+				defer l.become(away)
+				now = answers
+			}
+		}
+	}
+	if now == slow {
+		select {
+		case <-time.After(slowCall):
+		case <-ctx.Done():
+		}
+	}
+	if now == away {
+		return status.Error(codes.Unavailable, "connection refused")
+	}
+	var err error
+	if now != stuck {
+		err = l.Daemon.Invoke(ctx, method, req, reply, opts...)
+	}
+	if now != stuck && now != mute {
+		return err
+	}
+	proto.Reset(reply.(proto.Message))
+	<-ctx.Done()
+	return status.FromContextError(ctx.Err()).Err()
+}
+
+// NewStream implements grpc.ClientConnInterface.
+func (l *link) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	switch l.reach {
+	case away:
+		return nil, status.Error(codes.Unavailable, "connection refused")
+	case stuck, mute:
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return l.Daemon.NewStream(ctx, desc, method, opts...)
+}
+
+// become changes how berthd can be reached. One that is away has ended.
+func (l *link) become(r reach) {
+	if r == away {
+		l.Stop()
+	}
+	l.reach, l.after = r, 0
+}
+
+// renew replaces berthd by one that was started later.
+func (l *link) renew(d *servertest.Daemon, err error) error {
+	if err == nil {
+		l.Daemon, l.reach, l.after = d, answers, 0
+	}
+	return err
+}
+
+// fakeKubelet is the kubelet's API.
+type fakeKubelet struct {
+	node *node
+	// away means that it does not answer, and early that it has not been in contact with the API server yet.
+	away, early bool
+}
+
+var errKubelet = errors.New("the kubelet is away")
+
+// Pod implements Source.
+func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, error) {
+	if k.away {
+		return nil, errKubelet
+	}
+	for _, p := range k.node.pods {
+		if p.uid() == uid && p.shown && !k.early && !p.deleted {
+			return p.specification(), nil
+		}
+	}
+	return nil, nil
+}
+
+// Active implements Source.
+func (k *fakeKubelet) Active(context.Context) (uids []string, err error) {
+	if k.away || k.early {
+		return nil, errKubelet
+	}
+	for _, p := range k.node.pods {
+		if !p.deleted {
+			uids = append(uids, p.uid())
+		}
+	}
+	return uids, nil
+}
+
+// ledgerPods returns the uids of berthd's pods.
+func (l *link) ledgerPods() (uids []string) {
+	for p := range l.Ledger.View().Pods() {
+		uids = append(uids, p.UID())
+	}
+	slices.Sort(uids)
+	return uids
+}
+
+// owner splits the uid of a pod in berthd into that of the kubelet's pod and the container that was admitted apart.
+func owner(uid string) (pod, container string) {
+	pod, container, _ = strings.Cut(uid, ".")
+	return pod, container
+}

@@ -1,0 +1,388 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+)
+
+// This file has the calls between the runtime and the policy.
+
+// updating is how the runtime handles the next request for updates.
+type updating string
+
+const (
+	atOnce   updating = ""
+	fails    updating = "fails the first one"
+	waits    updating = "does not carry out"
+	unspoken updating = "carries out, and does not answer"
+)
+
+// request is a request for updates that the runtime has not answered.
+type request struct {
+	updates []*api.ContainerUpdate
+	done    bool // carried out
+	answer  chan error
+}
+
+// following is a running Follow.
+type following struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+}
+
+// UpdateContainers implements Updater.
+func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	how := n.updates
+	n.updates = atOnce
+	if how == atOnce && len(n.queue) > 0 {
+		how = waits // one after another
+	}
+	switch how {
+	case fails:
+		n.note("  the runtime fails to update %s", updates[0].GetContainerId())
+		n.apply(updates[1:])
+		return updates[:1], errors.New("update of some containers failed")
+	case waits, unspoken:
+		r := &request{updates: updates, answer: make(chan error, 1)}
+		n.note("  the runtime %s the update of %s", how, ids(updates))
+		if how == unspoken {
+			n.apply(updates)
+			r.done = true
+		}
+		n.queue = append(n.queue, r)
+		return nil, <-r.answer
+	}
+	n.apply(updates)
+	return nil, nil
+}
+
+func ids(updates []*api.ContainerUpdate) (out []string) {
+	for _, u := range updates {
+		out = append(out, u.GetContainerId())
+	}
+	return out
+}
+
+// answer has the runtime carry out and answer the oldest request, or all connections end with it.
+func (n *node) answer(lost, carried bool) {
+	r := n.queue[0]
+	n.queue = n.queue[1:]
+	if !r.done && carried {
+		n.note("the runtime carries out the update of %s", ids(r.updates))
+		n.apply(r.updates)
+	}
+	err := error(nil)
+	if lost {
+		err = errors.New("ttrpc: closed")
+	}
+	n.note("the runtime has answered the update of %s: %v", ids(r.updates), err)
+	r.answer <- err
+	synctest.Wait()
+}
+
+// pass has the policy follow berthd for some time.
+func (n *node) pass(d time.Duration) {
+	if len(n.queue) > 0 && n.link.reach != answers && n.link.reach != away {
+		return
+	}
+	if n.following == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		f := &following{cancel, make(chan struct{})}
+		n.following = f
+		p := n.policy
+		go func() {
+			defer close(f.ended)
+			p.Follow(ctx, n)
+		}()
+	}
+	synctest.Wait()
+	n.elapse(d)
+	if len(n.queue) == 0 {
+		n.unfollow()
+	}
+}
+
+// elapse lets time pass. No start takes longer than the kubelet and the runtime give it.
+func (n *node) elapse(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.phase == begun || c.phase == shows }) {
+		n.proceed(c)
+	}
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// unfollow ends Follow.
+func (n *node) unfollow() {
+	f := n.following
+	if f == nil {
+		return
+	}
+	n.following = nil
+	f.cancel()
+	synctest.Wait()
+	select {
+	case <-f.ended:
+	default:
+		n.fail("Follow has not ended with its context; %d requests are not answered", len(n.queue))
+		for len(n.queue) > 0 {
+			n.answer(true, false)
+		}
+	}
+}
+
+// runSandbox has a sandbox made for a pod.
+func (n *node) runSandbox(p *nodePod, told bool) bool {
+	p.attempts++
+	s := &nodeSandbox{id: fmt.Sprintf("%s-%d", p.title(), p.attempts)}
+	n.serial++
+	s.pid = 1<<20 + n.serial
+	n.pauses[s.pid] = true
+	err := n.policy.RunPodSandbox(in(), n.describe(p, s))
+	n.note("sandbox %s is made: %v", s.id, err)
+	if err != nil {
+		delete(n.pauses, s.pid)
+		if s.stopped = true; told {
+			n.done(n.policy.RemovePodSandbox(in(), n.describe(p, s)))
+		}
+		return false
+	}
+	p.sandbox, p.prepared = s, map[string]bool{}
+	return true
+}
+
+// done fails after an error that the runtime would only log.
+func (n *node) done(err error) {
+	if err != nil {
+		n.fail("an event failed: %v", err)
+	}
+}
+
+// create has a container made. If late, the runtime stores it later.
+func (n *node) create(p *nodePod, name string, late bool) bool {
+	n.serial++
+	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making, createdAt: time.Now()}
+	memory := int64(0)
+	if p.qos == "guaranteed" {
+		memory = memoryEach
+	}
+	first := container(n.describe(p, p.sandbox), name, c.id, p.wanted(name).milli, memory)
+	c.resources = first.GetLinux().GetResources()
+	adjust, updates, err := n.policy.CreateContainer(in(), n.describe(p, p.sandbox), c.describe())
+	n.note("container %s is made (%dm): CPUs %q %v", c.id, p.wanted(name).milli, adjust.GetLinux().GetResources().GetCpu().GetCpus(), err)
+	if err != nil {
+		return false
+	}
+	n.apply(updates)
+	n.returns(c, adjust.GetLinux().GetResources().GetCpu().GetCpus())
+	p.wanted(name).accepted = p.wanted(name).milli
+	p.sandbox.made++
+	c.made = p.sandbox.made
+	n.update(c, adjust.GetLinux().GetResources())
+	p.containers = append(p.containers, c)
+	if !late {
+		n.store(c)
+	}
+	return true
+}
+
+// store has the runtime store a container.
+func (n *node) store(c *nodeContainer) {
+	c.phase = created
+	n.done(n.policy.PostCreateContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
+}
+
+// start has the runtime start a container. If late, the start goes on later.
+func (n *node) start(c *nodeContainer, late bool) bool {
+	err := n.policy.StartContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
+	n.note("container %s is started: %v", c.id, err)
+	if err != nil {
+		c.givenUp = true
+		return false
+	}
+	c.phase, c.read, c.since = begun, c.resources.GetCpu().GetCpus(), time.Now()
+	for !late && c.phase != running {
+		n.proceed(c)
+	}
+	return true
+}
+
+// proceed makes the next step of what the runtime does with a container.
+func (n *node) proceed(c *nodeContainer) {
+	switch c.phase {
+	case making:
+		n.note("container %s is stored", c.id)
+		n.store(c)
+	case begun:
+		n.serial++
+		c.pid, c.alive, c.phase, c.cpus = n.serial, true, shows, n.parse(c.read)
+		n.pids[c.pid] = c
+		n.note("container %s runs on CPUs %s", c.id, c.cpus)
+		if c.whole() {
+			c.own = c.cpus
+			if milli := milliRequest(c.resources); int64(c.own.Len())*milliPerCPU < milli && !n.lost && !c.wanted().resized {
+				n.fail("%s was to have %dm of CPUs for itself, and starts on CPUs %s", c.id, milli, c.own)
+			}
+		}
+		n.compareAll()
+	case shows:
+		c.phase = running
+		n.done(n.policy.PostStartContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
+	}
+}
+
+// kill ends the process of a container. If told, the runtime sends an event; without, it has been restarted meanwhile.
+func (n *node) kill(c *nodeContainer, told bool) {
+	c.alive = false
+	n.ends(c, told)
+}
+
+// ends has the runtime take a container for ended.
+func (n *node) ends(c *nodeContainer, told bool) {
+	c.phase = exited
+	if told {
+		updates, err := n.policy.StopContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
+		n.done(err)
+		n.apply(updates)
+	}
+}
+
+// remove has a container removed.
+func (n *node) remove(c *nodeContainer) {
+	n.done(n.policy.RemoveContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
+	n.forget(c)
+}
+
+// forget deletes a container that the runtime does not have any more. Its process may still run.
+func (n *node) forget(c *nodeContainer) {
+	if c.phase = exited; c.alive {
+		return
+	}
+	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(o *nodeContainer) bool { return o == c })
+}
+
+// stopSandbox ends a sandbox and its containers. Processes that hang end later. If told, the runtime sends events.
+func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, hang, told bool) {
+	n.note("sandbox %s ends; processes hang: %v; events: %v", s.id, hang, told)
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s && c.phase != exited }) {
+		for hang && (c.phase == begun || c.phase == shows) {
+			n.proceed(c)
+		}
+		c.alive = c.alive && hang
+		n.ends(c, told && c.pid != 0)
+	}
+	delete(n.pauses, s.pid)
+	s.stopped = true
+	if p.sandbox == s {
+		p.sandbox, p.old = nil, append(p.old, s)
+	}
+	if told {
+		n.done(n.policy.StopPodSandbox(in(), n.describe(p, s)))
+	}
+}
+
+// removeSandbox removes an ended sandbox and its containers.
+func (n *node) removeSandbox(p *nodePod, s *nodeSandbox) {
+	n.note("sandbox %s is removed", s.id)
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s }) {
+		n.remove(c)
+	}
+	n.done(n.policy.RemovePodSandbox(in(), n.describe(p, s)))
+	p.old = slices.DeleteFunc(p.old, func(o *nodeSandbox) bool { return o == s })
+}
+
+// returns checks that a container which has crashed returns to its CPUs, and notes that those before it are replaced.
+func (n *node) returns(c *nodeContainer, now string) {
+	for _, before := range c.pod.containers {
+		if before.name != c.name || before.sandbox != c.sandbox || before.phase != exited || before.alive || before.own.IsEmpty() {
+			continue
+		}
+		if cpus := n.parse(now); before.made == c.sandbox.made && cpus != before.own && !n.lost && !before.wanted().resized && c.whole() {
+			n.fail("%s has crashed on its CPUs %s, and gets %s now", before.id, before.own, cpus)
+		}
+	}
+}
+
+// resize has the runtime resize a container to what the kubelet requests for a container.
+func (n *node) resize(c *nodeContainer, fails bool) bool {
+	w := c.wanted()
+	r := size(w.milli, 0, 0)
+	if c.pod.qos == "guaranteed" {
+		r = size(w.milli, w.milli, 0)
+	}
+	w.resized = true
+	updates, err := n.policy.UpdateContainer(in(), n.describe(c.pod, c.sandbox), c.describe(), r)
+	n.note("container %s is resized to %dm: %v; fails: %v", c.id, w.milli, err, fails)
+	if err != nil {
+		return false
+	}
+	if size, known := n.counted(c); known && size != w.milli || !known && !n.unmanaged(c) {
+		n.fail("%s was resized to %dm without berthd's consent, which has %dm (known: %v)", c.id, w.milli, size, known)
+	}
+	w.accepted = w.milli
+	if c.unapplied = fails; !fails {
+		n.update(c, append([]*api.LinuxResources{r}, resourcesOf(updates, c.id)...)...)
+	}
+	return !fails
+}
+
+// resourcesOf returns the updates of a container.
+func resourcesOf(updates []*api.ContainerUpdate, id string) (out []*api.LinuxResources) {
+	for _, u := range updates {
+		if u.GetContainerId() == id {
+			out = append(out, u.GetLinux().GetResources())
+		}
+	}
+	return out
+}
+
+// counted returns the CPUs that berthd counts for a container, in milli-CPU.
+func (n *node) counted(c *nodeContainer) (milli int64, known bool) {
+	for _, uid := range []string{c.pod.uid(), c.pod.uid() + "." + c.name} {
+		if p, ok := n.link.Ledger.View().Pod(uid); ok {
+			if of := p.Pod.Container(c.name); of != nil {
+				return of.Requests["cpu"], true
+			}
+		}
+	}
+	return 0, false
+}
+
+// unmanaged means that berthd has refused the container.
+func (n *node) unmanaged(c *nodeContainer) bool {
+	m := n.policy.members[c.id]
+	return m != nil && m.match == denied
+}
+
+// connect has the runtime list what it has. Partial lists lack some of that.
+func (n *node) connect(lacks func(id string) bool) {
+	var pods []*api.PodSandbox
+	var containers []*api.Container
+	for _, p := range n.pods {
+		sandboxes := slices.Clone(p.old)
+		if p.sandbox != nil {
+			sandboxes = append(sandboxes, p.sandbox)
+		}
+		for _, s := range sandboxes {
+			if !lacks(s.id) {
+				pods = append(pods, n.describe(p, s))
+			}
+		}
+		for _, c := range p.containers {
+			if c.phase != making && !lacks(c.id) {
+				containers = append(containers, c.describe())
+			}
+		}
+	}
+	updates, err := n.policy.Synchronize(in(), pods, containers)
+	n.done(err)
+	n.apply(updates)
+}
