@@ -285,19 +285,24 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestRecordTooLarge: a pod whose claims do not fit into a claim record is invalid, and
-// leaves nothing behind.
+// TestRecordTooLarge: a pod with so many containers that their claims do not fit into a claim
+// record is invalid, and leaves nothing behind. The number of devices of a container has no such limit.
 func TestRecordTooLarge(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.BestEffort, ledgertest.NewJournal())
-	ids := make([]string, 6000)
-	for i := range ids {
-		ids[i] = fmt.Sprintf("device-%05d", i)
+	pod := guaranteed("u", 0, 1)
+	main := pod.Containers[0]
+	pod.Containers = nil
+	var running []admission.RunningAllocation
+	for i := range 600 {
+		main.Name = fmt.Sprintf("container-%03d", i)
+		pod.Containers = append(pod.Containers, main)
+		running = append(running, admission.RunningAllocation{
+			Container: main.Name, Devices: map[string][]string{gpu: {fmt.Sprintf("device-%03d", i)}},
+		})
 	}
 	h.found(t, ledger.UnknownLivePod{UID: "u"})
-	_, err := h.Admit(t.Context(), admission.Request{
-		Pod: guaranteed("u", 0, 1), RunningAllocations: []admission.RunningAllocation{{Container: "main", Devices: map[string][]string{gpu: ids}}},
-	})
+	_, err := h.Admit(t.Context(), admission.Request{Pod: pod, RunningAllocations: running})
 	if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "49152") {
 		t.Errorf("%v", err)
 	}
