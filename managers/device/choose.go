@@ -113,7 +113,17 @@ func (r *Resource) split(devices []Device, affinity hint.Hint) alignment {
 	if affinity.Any || !hasNodes(r) {
 		return alignment{elsewhere: devices}
 	}
-	var s alignment
+	aligned, unaligned := 0, 0
+	for i := range devices {
+		switch {
+		case devices[i].Nodes.Overlaps(affinity.Nodes):
+			aligned++
+		case devices[i].near():
+			unaligned++
+		}
+	}
+	room := make([]Device, len(devices)) // for all three
+	s := alignment{room[:0:aligned], room[aligned : aligned : aligned+unaligned], room[aligned+unaligned : aligned+unaligned]}
 	for _, d := range devices {
 		switch {
 		case d.Nodes.Overlaps(affinity.Nodes):
@@ -168,5 +178,7 @@ func (p *picked) take(from []Device) {
 
 // sorted returns the devices chosen so far by id.
 func (p *picked) sorted() []ledger.Device {
-	return slices.SortedFunc(slices.Values(p.devices), compareDevices)
+	out := slices.Clone(p.devices)
+	slices.SortFunc(out, compareDevices)
+	return out
 }

@@ -20,17 +20,28 @@ type usage struct {
 }
 
 func newUsage(view *ledger.View, snap *Snapshot) *usage {
-	b := &usage{view: view, snap: snap}
+	n := 0
 	for pod := range view.DeviceHolders() {
 		for i := range pod.Claims {
-			// An outside provider's devices are its own business.
-			if c := &pod.Claims[i]; c.Devices != nil && c.Provider == Name {
+			if ownClaim(&pod.Claims[i]) {
+				n++
+			}
+		}
+	}
+	b := &usage{view: view, snap: snap, claims: make([]*ledger.Claim, 0, n)}
+	for pod := range view.DeviceHolders() {
+		for i := range pod.Claims {
+			if c := &pod.Claims[i]; ownClaim(c) {
 				b.claims = append(b.claims, c)
 			}
 		}
 	}
 	return b
 }
+
+// ownClaim returns whether a claim is this manager's. An outside provider's devices are its own
+// business.
+func ownClaim(c *ledger.Claim) bool { return c.Devices != nil && c.Provider == Name }
 
 // Available returns the devices that containers can still get, by resource: the healthy ones that
 // no pod has, in the order of their ids.

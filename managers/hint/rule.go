@@ -112,10 +112,16 @@ func (r *Rule) Within(nodes numa.Mask) []Hint {
 	return hints
 }
 
+// optional returns the number of nodes that a set may have or not.
+func (r *Rule) optional() int { return r.Universe.Minus(r.Must).Len() }
+
+// triable returns whether 2^n sets are at most limit.
+func triable(n, limit int) bool { return n < 63 && 1<<n <= limit }
+
 // Expand lists the family in enumeration order; empty if no set satisfies the rule. It tries 2^n
 // sets, where n is the number of optional nodes. More than limit is an error of class Exhausted.
 func (r *Rule) Expand(limit int) ([]Hint, error) {
-	if n := r.Universe.Minus(r.Must).Len(); n >= 63 || 1<<n > limit {
+	if n := r.optional(); !triable(n, limit) {
 		return nil, errdefs.Exhaustedf("expand a rule: %d free nodes make 2^%d sets, more than the %d allowed", n, n, limit)
 	}
 	hints := r.Within(r.Universe)

@@ -19,7 +19,7 @@ const (
 
 // answered returns the trace step of one answer.
 func answered(req Request, provider string, a ResourceAnswer) ledger.Step {
-	if a.Kind == ByRule {
+	if a.Kind == ByRule && triable(a.Rule.optional(), shownSets) {
 		if hints, err := a.Expand(shownSets); err == nil && len(hints) > 0 {
 			a.Kind, a.Hints = Options, hints
 		}
@@ -60,21 +60,21 @@ func join(a, b string) string {
 
 // text describes a rule for a resource.
 func (r *Rule) text(resource workload.Resource) string {
-	s := fmt.Sprintf("any of the nodes %s that have %s", r.Universe, needed(resource, r.Need))
+	s := "any of the nodes " + r.Universe.String() + " that have " + needed(resource, r.Need)
 	for i := range r.Also {
 		s += fmt.Sprintf(" and %s of %s", needed(workload.Resource(r.Also[i].Resource), r.Also[i].Need), r.Also[i].Resource)
 	}
-	s += " together"
+	among := ""
 	if !r.Must.IsEmpty() {
-		s += fmt.Sprintf(", %s among them", r.Must)
+		among = ", " + r.Must.String() + " among them"
 	}
 	switch r.PreferredSize {
 	case 0:
-		return s
+		return s + " together" + among
 	case 1:
-		return s + "; one node is preferred"
+		return s + " together" + among + "; one node is preferred"
 	}
-	return fmt.Sprintf("%s; %d nodes are preferred", s, r.PreferredSize)
+	return fmt.Sprintf("%s together%s; %d nodes are preferred", s, among, r.PreferredSize)
 }
 
 // needed writes an amount of a resource.

@@ -68,12 +68,15 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 	return firstStructural(Check(next))
 }
 
+// deviceKey names a device.
+type deviceKey struct{ resource, id string }
+
 // checker is one pass over a view.
 type checker struct {
 	view        *View
-	allocatable cpuset.Set                 // to pods
-	devices     map[string]map[string]*Pod // holders by resource and id
-	expected    int                        // approximate number of devices of one resource
+	allocatable cpuset.Set         // to pods
+	devices     map[deviceKey]*Pod // holders
+	expected    int                // approximate number of devices
 	memory      memorySums
 
 	// State for the current pod.
@@ -390,19 +393,15 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 
 // holdDevices stores the holder of a claim's devices, or reports that they are taken.
 func (c *checker) holdDevices(p *Pod, claim *Claim) {
-	holders := c.devices[claim.Resource]
-	if holders == nil {
-		if c.devices == nil {
-			c.devices = make(map[string]map[string]*Pod)
-		}
-		holders = make(map[string]*Pod, c.expected)
-		c.devices[claim.Resource] = holders
+	if c.devices == nil {
+		c.devices = make(map[deviceKey]*Pod, c.expected)
 	}
 	for _, dev := range claim.Devices.Devices {
-		if o, taken := holders[dev.ID]; taken && o != p {
+		key := deviceKey{claim.Resource, dev.ID}
+		if o, taken := c.devices[key]; taken && o != p {
 			c.sharedDevice(o, claim, dev)
 		} else {
-			holders[dev.ID] = p
+			c.devices[key] = p
 		}
 	}
 }
@@ -414,9 +413,8 @@ func (c *checker) checkDevices(p *Pod) {
 		if claim.Devices == nil {
 			continue
 		}
-		holders := c.devices[claim.Resource]
 		for _, dev := range claim.Devices.Devices {
-			if o, taken := holders[dev.ID]; taken {
+			if o, taken := c.devices[deviceKey{claim.Resource, dev.ID}]; taken {
 				c.sharedDevice(o, claim, dev)
 			}
 		}

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/berthd/berth/managers/cpuset"
@@ -18,9 +19,44 @@ type facts struct {
 	exclusive      cpuset.Set                // out of the shared pool
 	contested      cpuset.Set                // CPUs in exclusive that more than one pod has
 	holders        ordered.Map[string, *Pod] // the pods that hold devices, by uid
-	// admissions has the pods by admission id and uid; see admissionKey.
-	admissions ordered.Map[string, *Pod]
-	sums       *sums
+	admissions     *admissions
+	sums           *sums
+}
+
+// settle computes what a draft computes on first use, so that it does not lead to other views.
+func (f *facts) settle() {
+	f.admissions.known()
+	f.sums.known()
+}
+
+// admissions has the pods by admission id and uid; see admissionKey. Few drafts need it, so it is
+// computed as sums are.
+type admissions struct {
+	once sync.Once
+	// base and the changes since; empty once byKey is known.
+	base       *admissions
+	gone, come []*Pod
+	byKey      ordered.Map[string, *Pod]
+}
+
+// known returns the pods, computed if necessary.
+func (a *admissions) known() ordered.Map[string, *Pod] {
+	if a == nil { // there are no pods
+		return ordered.Map[string, *Pod]{}
+	}
+	a.once.Do(a.add)
+	return a.byKey
+}
+
+func (a *admissions) add() {
+	byKey := a.base.known()
+	for _, p := range a.gone {
+		byKey = byKey.Delete(admissionKey(p.AdmissionID, p.UID()))
+	}
+	for _, p := range a.come {
+		byKey = byKey.Set(admissionKey(p.AdmissionID, p.UID()), p)
+	}
+	a.byKey, a.base, a.gone, a.come = byKey, nil, nil, nil
 }
 
 func admissionKey(id, uid string) string { return id + "\x00" + uid }
@@ -32,7 +68,6 @@ func (f *facts) hold(p *Pod) {
 		f.contested = f.contested.Union(set.Intersect(f.exclusive))
 	}
 	f.exclusive = f.exclusive.Union(set)
-	f.admissions = f.admissions.Set(admissionKey(p.AdmissionID, p.UID()), p)
 	if p.holdsDevices() {
 		f.holders = f.holders.Set(p.UID(), p)
 	}
@@ -41,7 +76,6 @@ func (f *facts) hold(p *Pod) {
 // release removes the claims of a pod. Its CPUs are then free, unless CPUs are contested.
 func (f *facts) release(p *Pod) {
 	f.exclusive = f.exclusive.Minus(nodeCPUs(p))
-	f.admissions = f.admissions.Delete(admissionKey(p.AdmissionID, p.UID()))
 	f.holders = f.holders.Delete(p.UID())
 }
 
@@ -73,6 +107,7 @@ func (v *View) put(changes map[string]*Pod) {
 	}
 	next.pods, next.unknown = v.pods, v.unknown
 	v.facts.sums = next
+	v.facts.admissions = &admissions{base: v.facts.admissions, gone: next.gone, come: next.come}
 	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}
@@ -80,9 +115,10 @@ func (v *View) put(changes map[string]*Pod) {
 
 // derive computes the facts from all pods.
 func (v *View) derive() {
-	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}}
+	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}, admissions: new(admissions)}
 	for p := range v.allocations() {
 		v.facts.hold(p)
+		v.facts.admissions.come = append(v.facts.admissions.come, p)
 	}
 	for p := range v.pods.Values() {
 		v.facts.claims += len(p.Claims)
@@ -154,9 +190,12 @@ func (s *sums) change(p *Pod, add bool) (exact bool) {
 		return s.claimed.change(p, add)
 	}
 	exact = s.memory.change(p, add)
-	for i := range s.requests {
-		f := workload.Features{PodLevelResources: i == 1}
-		exact = s.requests[i].change(p, requestsOf(p, f), add) && exact
+	alone, podLevel := requestsOf(p, workload.Features{}), requestsOf(p, workload.Features{PodLevelResources: true})
+	same := s.requests[0].byResource.Same(s.requests[1].byResource) && maps.Equal(alone, podLevel)
+	exact = s.requests[0].change(p, alone, add) && exact
+	if same { // as on a node without pod-level resources
+		s.requests[1] = s.requests[0]
+		return exact
 	}
-	return exact
+	return s.requests[1].change(p, podLevel, add) && exact
 }

@@ -133,7 +133,7 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 	}
 	d.date(old)
 	next := d.apply(old.generation + 1)
-	next.facts.sums.known()
+	next.facts.settle()
 	if f, ok := d.flaw(next); ok {
 		return nil, errdefs.Internalf("commit generation %d: %s", next.generation, f)
 	}

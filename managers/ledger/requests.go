@@ -12,10 +12,13 @@ import (
 // number. Resource claims do not count. Its cost does not grow with the number of pods.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
 	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()-v.facts.resourceClaims
+	var own workload.Quantities // of the excepted pod
+	var class int
 	if p, ok := v.pods.Get(except); ok && p.Pod.ResourceClaim == nil {
 		pods--
-		if !total.change(p, requestsOf(p, f), false) {
-			total = requests{}
+		own, class = requestsOf(p, f), classOf(p)
+		if !total.exactWithout(own, class) {
+			total, own = requests{}, nil
 			for p := range v.pods.Values() {
 				if p.UID() != except && p.Pod.ResourceClaim == nil {
 					total.change(p, requestsOf(p, f), true)
@@ -25,6 +28,9 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 	}
 	sum = make(workload.Quantities, total.byResource.Len()+1)
 	for resource, all := range total.byResource.All() {
+		if n, ok := own[resource]; ok {
+			all[class] = requested{all[class].amount - n, all[class].pods - 1}
+		}
 		for _, class := range all {
 			if class.pods > 0 {
 				sum[resource] = workload.Sum(sum[resource], class.amount)
@@ -99,6 +105,16 @@ func (r *requests) change(p *Pod, own workload.Quantities, add bool) (exact bool
 		}
 	}
 	return exact
+}
+
+// exactWithout returns whether the sums minus the requests of a pod are those without the pod.
+func (r *requests) exactWithout(own workload.Quantities, class int) bool {
+	for resource := range own {
+		if all, _ := r.byResource.Get(resource); all[class].amount == math.MaxInt64 {
+			return false
+		}
+	}
+	return true
 }
 
 // requestsOf is what one pod requests.

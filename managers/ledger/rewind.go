@@ -111,7 +111,7 @@ func (v *View) undo(e *HistoryEntry) (*View, error) {
 	if e.Part { // pods of several parts may have exchanged CPUs
 		before.derive()
 	}
-	before.facts.sums.known() // so that sums do not lead to all later views
+	before.facts.settle() // so that it does not lead to all later views
 	if r := b.Rules; r != nil {
 		m, err := r.machine(v.rules.Machine)
 		if err != nil {

@@ -143,7 +143,7 @@ func (s *Snapshot) View(m *machine.Topology) (*View, error) {
 	if f, bad := firstStructural(Check(v)); bad {
 		return nil, errdefs.Corruptf("%s", f.Text)
 	}
-	v.facts.sums.known()
+	v.facts.settle()
 	return v, nil
 }
 

@@ -111,6 +111,7 @@ func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
 	}
 	next.pods, next.unknown = v.pods, v.unknown
 	v.facts.sums = next
+	v.facts.admissions = &admissions{base: v.facts.admissions, gone: next.gone, come: next.come}
 	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}

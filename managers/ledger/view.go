@@ -116,7 +116,7 @@ func (v *View) Pod(uid string) (*Pod, bool) {
 // Admitted returns the record of the pod of an admission. If there are several, as was once
 // possible, it returns the first by uid.
 func (v *View) Admitted(admissionID string) (*Pod, bool) {
-	for _, p := range v.facts.admissions.From(admissionKey(admissionID, "")) {
+	for _, p := range v.facts.admissions.known().From(admissionKey(admissionID, "")) {
 		return p, p.AdmissionID == admissionID
 	}
 	return nil, false

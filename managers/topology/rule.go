@@ -18,7 +18,11 @@ const (
 // search returns a search for the sets of nodes that every rule allows. Rules of one
 // provider often share their needs; each need is checked once.
 func search(rules ...*hint.Rule) *numa.Search {
-	s := &numa.Search{Universe: everything}
+	needs := 0
+	for _, r := range rules {
+		needs += 1 + len(r.Also)
+	}
+	s := &numa.Search{Universe: everything, Needs: make([]numa.Need, 0, needs)}
 	for _, r := range rules {
 		s.Universe &= r.Universe
 		s.Must |= r.Must
