@@ -20,6 +20,9 @@ func external(req hint.Request, machine numa.Mask, allocatedHere func(name strin
 	for d := range req.External() {
 		byResource[d.Resource] = append(byResource[d.Resource], d)
 	}
+	if len(byResource) == 0 {
+		return nil
+	}
 	var answers []hint.ResourceAnswer
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		answer := fixed(byResource[name], machine)

@@ -2,6 +2,7 @@ package hint
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -35,14 +36,18 @@ type Threshold struct {
 	Need     uint64
 }
 
-// Needs returns what a set must have enough of, the rule's own need first.
-func (r *Rule) Needs() []numa.Need {
-	needs := make([]numa.Need, 0, 1+len(r.Also))
-	needs = append(needs, numa.Need{Weights: &r.Weights, Amount: r.Need})
-	for i := range r.Also {
-		needs = append(needs, numa.Need{Weights: &r.Also[i].Weights, Amount: r.Also[i].Need})
+// Needs yields what a set must have enough of, the rule's own need first.
+func (r *Rule) Needs() iter.Seq[numa.Need] {
+	return func(yield func(numa.Need) bool) {
+		if !yield(numa.Need{Weights: &r.Weights, Amount: r.Need}) {
+			return
+		}
+		for i := range r.Also {
+			if !yield(numa.Need{Weights: &r.Also[i].Weights, Amount: r.Also[i].Need}) {
+				return
+			}
+		}
 	}
-	return needs
 }
 
 // check describes an error of a rule on a machine; empty if there is none.
@@ -53,7 +58,7 @@ func (r *Rule) check(machine numa.Mask) string {
 	case !r.Must.IsSubsetOf(r.Universe):
 		return fmt.Sprintf("the rule insists on nodes %s, outside its own %s", r.Must, r.Universe)
 	}
-	for _, n := range r.Needs() {
+	for n := range r.Needs() {
 		if most := max(n.Amount, slices.Max(n.Weights[:])); most > MaxWeight {
 			return fmt.Sprintf("the rule counts %d, expected at most %d", most, uint64(MaxWeight))
 		}
@@ -92,7 +97,7 @@ func (r *Rule) Within(nodes numa.Mask) []Hint {
 	short := make([]bool, len(sets))
 	short[0] = fixed == 0
 	sums := make([]uint64, 0, len(sets))
-	for _, n := range r.Needs() {
+	for n := range r.Needs() {
 		sums = append(sums[:0], n.Weights.Sum(fixed))
 		for id := range free.All() {
 			for _, sum := range sums {

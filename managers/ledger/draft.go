@@ -63,7 +63,7 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 		return
 	}
 	p := *old
-	p.Claims = slices.Clone(old.Claims)
+	p.Claims = append(make([]Claim, 0, len(old.Claims)+len(claims)), old.Claims...)
 	for _, c := range claims {
 		i := slices.IndexFunc(p.Claims, func(have Claim) bool { return compareClaims(have, c) == 0 })
 		if i >= 0 {

@@ -26,7 +26,9 @@ type facts struct {
 // settle computes what a draft computes on first use, so that it does not lead to other views.
 func (f *facts) settle() {
 	f.admissions.known()
-	f.sums.known()
+	if f.sums != nil {
+		f.sums.known()
+	}
 }
 
 // admissions has the pods by admission id and uid; see admissionKey. Few drafts need it, so it is
@@ -85,13 +87,13 @@ func (v *View) put(changes map[string]*Pod) {
 		return
 	}
 	contested := !v.facts.contested.IsEmpty()
-	next := &sums{base: v.facts.sums}
+	next := v.facts.next()
 	for uid := range changes {
 		if old, ok := v.pods.Get(uid); ok {
 			v.facts.release(old)
 			v.facts.claims -= len(old.Claims)
 			v.facts.resourceClaims -= resourceClaims(old)
-			next.gone = append(next.gone, old)
+			next.sums.gone = append(next.sums.gone, old)
 		}
 	}
 	for uid, p := range changes {
@@ -103,14 +105,34 @@ func (v *View) put(changes map[string]*Pod) {
 		v.facts.hold(p)
 		v.facts.claims += len(p.Claims)
 		v.facts.resourceClaims += resourceClaims(p)
-		next.come = append(next.come, p)
+		next.sums.come = append(next.sums.come, p)
 	}
-	next.pods, next.unknown = v.pods, v.unknown
-	v.facts.sums = next
-	v.facts.admissions = &admissions{base: v.facts.admissions, gone: next.gone, come: next.come}
+	v.follow(next)
 	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}
+}
+
+// derived is what a view computes on first use, in one allocation: most views are of drafts, and
+// differ in one pod.
+type derived struct {
+	sums       sums
+	admissions admissions
+	gone, come [1]*Pod
+}
+
+// next returns what follows from the changes that are put into its sums.
+func (f *facts) next() *derived {
+	d := &derived{sums: sums{base: f.sums}, admissions: admissions{base: f.admissions}}
+	d.sums.gone, d.sums.come = d.gone[:0], d.come[:0]
+	return d
+}
+
+// follow ends the changes of a view.
+func (v *View) follow(d *derived) {
+	d.sums.pods, d.sums.unknown = v.pods, v.unknown
+	d.admissions.gone, d.admissions.come = d.sums.gone, d.sums.come
+	v.facts.sums, v.facts.admissions = &d.sums, &d.admissions
 }
 
 // derive computes the facts from all pods.
@@ -134,65 +156,130 @@ func resourceClaims(p *Pod) int {
 	return 0
 }
 
-// sums are the requests and memory of all pods. For a draft they are computed on first use,
-// from the sums of its base; for the ledger, at the commit.
+// sums are the requests and memory of all pods. For a draft, requests and memory are each computed
+// on first use, from the sums of its base; for the ledger, at the commit.
 type sums struct {
-	once    sync.Once
 	pods    ordered.Map[string, *Pod]
 	unknown ordered.Map[string, *UnknownLivePod]
-	// base and the changes since; empty once the sums are known.
+
+	mu sync.Mutex
+	// base and the changes since; guarded by mu, and empty once all sums are known.
 	base       *sums
 	gone, come []*Pod
 
-	requests [2]requests // without and with pod-level resources; see variant
-	memory   memoryHeld
-	claimed  memoryHeld // of resource claims, which count nowhere else
+	requests [2]requests // guarded by mu; without and with pod-level resources; see variant
+	memory   memorySum   // guarded by mu
+	// knowsRequests and knowsMemory are whether these are computed; guarded by mu.
+	knowsRequests, knowsMemory bool
 }
 
-// known returns the sums, computed if necessary.
-func (s *sums) known() *sums {
+// memorySum is the memory of pods, and that of resource claims, which count nowhere else.
+type memorySum struct{ pods, claimed memoryHeld }
+
+// known computes all sums if necessary.
+func (s *sums) known() {
+	s.knownRequests()
+	s.knownMemory()
+}
+
+// knownRequests returns the requests, computed if necessary.
+func (s *sums) knownRequests() [2]requests {
 	if s == nil { // there are no pods
-		return new(sums)
+		return [2]requests{}
 	}
-	s.once.Do(s.add)
-	return s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.knowsRequests {
+		s.requests = s.base.knownRequests()
+		s.compute(s.changeRequests, func() { s.requests = [2]requests{} })
+		s.knowsRequests = true
+		s.release()
+	}
+	return s.requests
 }
 
-func (s *sums) add() {
-	if s.base != nil {
-		base := s.base.known()
-		s.requests, s.memory, s.claimed = base.requests, base.memory, base.claimed
+// knownMemory returns the memory, computed if necessary.
+func (s *sums) knownMemory() memorySum {
+	if s == nil { // there are no pods
+		return memorySum{}
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.knowsMemory {
+		s.memory = s.base.knownMemory()
+		s.compute(s.changeMemory, func() { s.memory = memorySum{} })
+		s.knowsMemory = true
+		s.release()
+	}
+	return s.memory
+}
+
+// before returns the sums of the base and its record of a pod, nil if it has none. It returns
+// false unless this pod differs, and no other.
+func (s *sums) before(uid string) (base *sums, record *Pod, ok bool) {
+	if s == nil {
+		return nil, nil, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, _ := s.pods.Get(uid)
+	switch {
+	case s.base == nil || s.knowsRequests || len(s.gone)+len(s.come) == 0 || len(s.gone) > 1 || len(s.come) > 1:
+		return nil, nil, false
+	case len(s.come) == 1 && s.come[0] != now, len(s.gone) == 1 && s.gone[0].UID() != uid:
+		return nil, nil, false
+	case len(s.gone) == 1:
+		record = s.gone[0]
+	}
+	return s.base, record, true
+}
+
+// release lets go of the base if it is not needed any more. mu must be held.
+func (s *sums) release() {
+	if s.knowsRequests && s.knowsMemory {
+		s.base, s.gone, s.come = nil, nil, nil
+	}
+}
+
+// compute changes a sum from that of the base, or computes it anew if it cannot be reduced. mu
+// must be held.
+func (s *sums) compute(change func(p *Pod, add bool) (exact bool), reset func()) {
 	exact := s.base != nil || len(s.come) == s.pods.Len()+s.unknown.Len()
 	for _, p := range s.gone {
-		exact = s.change(p, false) && exact
+		exact = change(p, false) && exact
 	}
 	for _, p := range s.come {
-		s.change(p, true)
+		change(p, true)
 	}
-	s.base, s.gone, s.come = nil, nil, nil
 	if exact {
 		return
 	}
-	s.requests, s.memory, s.claimed = [2]requests{}, memoryHeld{}, memoryHeld{}
+	reset()
 	for p := range s.pods.Values() {
-		s.change(p, true)
+		change(p, true)
 	}
 	for u := range s.unknown.Values() {
-		s.change(u.holds, true)
+		change(u.holds, true)
 	}
 }
 
-// change adds or removes a pod, and returns whether removing it gives the sums without it.
+// changeMemory adds or removes a pod, and returns whether removing it gives the sum without it.
 // A sum that was limited by its maximum cannot be reduced.
-func (s *sums) change(p *Pod, add bool) (exact bool) {
+func (s *sums) changeMemory(p *Pod, add bool) (exact bool) {
 	if p.Pod.ResourceClaim != nil {
-		return s.claimed.change(p, add)
+		return s.memory.claimed.change(p, add)
 	}
-	exact = s.memory.change(p, add)
+	return s.memory.pods.change(p, add)
+}
+
+// changeRequests is changeMemory for requests.
+func (s *sums) changeRequests(p *Pod, add bool) (exact bool) {
+	if p.Pod.ResourceClaim != nil {
+		return true
+	}
 	alone, podLevel := requestsOf(p, workload.Features{}), requestsOf(p, workload.Features{PodLevelResources: true})
 	same := s.requests[0].byResource.Same(s.requests[1].byResource) && maps.Equal(alone, podLevel)
-	exact = s.requests[0].change(p, alone, add) && exact
+	exact = s.requests[0].change(p, alone, add)
 	if same { // as on a node without pod-level resources
 		s.requests[1] = s.requests[0]
 		return exact

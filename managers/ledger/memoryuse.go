@@ -53,8 +53,8 @@ func (u *MemoryUse) Held(resource string) (bytes NodeBytes) {
 // MemoryUse returns the total of the pods' memory claims, with those of resource claims if both have one pool (Rules.OnePool).
 // Its cost is that of Requests.
 func (v *View) MemoryUse() *MemoryUse {
-	known := v.facts.sums.known()
-	total := known.memory
+	known := v.facts.sums.knownMemory()
+	total := known.pods
 	if v.rules.OnePool {
 		total = total.and(known.claimed)
 	}
@@ -64,7 +64,7 @@ func (v *View) MemoryUse() *MemoryUse {
 // ResourceClaimMemory returns the total of the memory that resource claims hold; its cost is that of
 // Requests.
 func (v *View) ResourceClaimMemory() *MemoryUse {
-	total := v.facts.sums.known().claimed
+	total := v.facts.sums.knownMemory().claimed
 	return total.use(v.Machine().NodeMask())
 }
 

@@ -11,11 +11,18 @@ import (
 // Requests returns the sum of the pods' requests, without the excepted pod, and their
 // number. Resource claims do not count. Its cost does not grow with the number of pods.
 func (v *View) Requests(f workload.Features, except string) (sum workload.Quantities, pods int) {
-	total, pods := v.facts.sums.known().requests[variant(f)], v.pods.Len()-v.facts.resourceClaims
+	s, pods := v.facts.sums, v.pods.Len()-v.facts.resourceClaims
+	p, ok := v.pods.Get(except)
+	if ok && p.Pod.ResourceClaim == nil {
+		pods--
+	}
+	if base, record, same := s.before(except); same { // a draft's, which may not need its own sums
+		s, p = base, record
+	}
+	total := s.knownRequests()[variant(f)]
 	var own workload.Quantities // of the excepted pod
 	var class int
-	if p, ok := v.pods.Get(except); ok && p.Pod.ResourceClaim == nil {
-		pods--
+	if p != nil && p.Pod.ResourceClaim == nil {
 		own, class = requestsOf(p, f), classOf(p)
 		if !total.exactWithout(own, class) {
 			total, own = requests{}, nil
@@ -43,7 +50,7 @@ func (v *View) Requests(f workload.Features, except string) (sum workload.Quanti
 // ClassRequests returns the requests of the pods of each class; its cost is that of
 // Requests.
 func (v *View) ClassRequests(f workload.Features) ClassRequests {
-	return ClassRequests{v.facts.sums.known().requests[variant(f)]}
+	return ClassRequests{v.facts.sums.knownRequests()[variant(f)]}
 }
 
 // ClassRequests are sums over the pods of each class.

@@ -93,25 +93,23 @@ func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
 		return
 	}
 	contested := !v.facts.contested.IsEmpty()
-	next := &sums{base: v.facts.sums}
+	next := v.facts.next()
 	for uid, u := range changes {
 		if old, ok := v.unknown.Get(uid); ok {
 			v.facts.release(old.holds)
-			next.gone = append(next.gone, old.holds)
+			next.sums.gone = append(next.sums.gone, old.holds)
 			v.unknown = v.unknown.Delete(uid)
 		}
 		if u != nil {
 			u = u.kept()
 			v.unknown = v.unknown.Set(uid, u)
-			next.come = append(next.come, u.holds)
+			next.sums.come = append(next.sums.come, u.holds)
 		}
 	}
-	for _, p := range next.come {
+	for _, p := range next.sums.come {
 		v.facts.hold(p)
 	}
-	next.pods, next.unknown = v.pods, v.unknown
-	v.facts.sums = next
-	v.facts.admissions = &admissions{base: v.facts.admissions, gone: next.gone, come: next.come}
+	v.follow(next)
 	if contested { // released CPUs may belong to another pod, too
 		v.derive()
 	}

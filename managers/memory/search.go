@@ -11,11 +11,14 @@ import (
 // first two are few. The last is described by a rule (see rule.go), and searched by
 // size.
 
+// nothing is the capacity of a resource that the machine does not have.
+var nothing numa.Weights
+
 // idle searches the sets that would do on an idle machine.
 func (f *family) idle() *numa.Search {
-	s := &numa.Search{Universe: f.m.nodes}
+	s := &numa.Search{Universe: f.m.nodes, Needs: make([]numa.Need, 0, len(f.wants))}
 	for i, w := range f.wants {
-		need := numa.Need{Weights: new(numa.Weights), Amount: uint64(w.bytes)}
+		need := numa.Need{Weights: &nothing, Amount: uint64(w.bytes)}
 		if c := f.caps[i]; c != nil {
 			need.Weights = &c.weights
 		}
@@ -35,7 +38,7 @@ func (f *family) allows(nodes numa.Mask) bool {
 
 // few returns the single nodes and groups of the family, in order of their sizes.
 func (f *family) few() []numa.Mask {
-	var out []numa.Mask
+	out := make([]numa.Mask, 0, len(f.m.ids))
 	for _, id := range f.m.ids {
 		if node := numa.Of(id); f.allows(node) {
 			out = append(out, node)

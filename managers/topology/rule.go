@@ -26,7 +26,7 @@ func search(rules ...*hint.Rule) *numa.Search {
 	for _, r := range rules {
 		s.Universe &= r.Universe
 		s.Must |= r.Must
-		for _, n := range r.Needs() {
+		for n := range r.Needs() {
 			same := func(have numa.Need) bool {
 				return have.Amount == n.Amount && (have.Weights == n.Weights || *have.Weights == *n.Weights)
 			}
