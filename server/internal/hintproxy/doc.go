@@ -20,7 +20,8 @@
 // plan, then a reservation. After every change of the allocations, and on every new
 // connection, berthd sends them until the provider confirms: all of them on a new connection,
 // and then the difference to the list that the provider has. Requests have the difference to
-// that list, too. Only Unregister ends a registration.
+// that list, too. A registration ends by Unregister, with its lease, and with the
+// role of its user.
 //
 // A provider may run as any user. Its registration belongs to that user, who must also own
 // the socket and run the process behind it. The configuration defines which settings of
@@ -30,6 +31,8 @@
 //
 //   - A registered provider is always on the bus. If a required provider is away, it refuses
 //     the pods that concern it, in its own name.
+//   - A registration and its end are on the bus before they are in the ledger. A failed commit puts the
+//     earlier providers back, and no provider of the ledger prevents a start.
 //   - Every answer of a provider is checked in this package before a manager uses it.
 //   - Every reservation is either confirmed, aborted, or expires.
 //   - A provider receives all earlier commits and aborts before the next reservation.

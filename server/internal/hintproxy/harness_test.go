@@ -137,6 +137,7 @@ type stage struct {
 
 	mu    sync.Mutex
 	bus   *hint.Bus
+	fails error                      // of publish
 	calls map[int]context.CancelFunc // under way
 	next  int
 }
@@ -218,6 +219,12 @@ func (s *stage) restart() {
 }
 
 func (s *stage) publish(external []hint.Entry) error {
+	s.mu.Lock()
+	fails := s.fails
+	s.mu.Unlock()
+	if fails != nil {
+		return fails
+	}
 	bus, err := hint.NewBus(nil, append(external, s.builtIn...), context.WithTimeout)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package hintproxy
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -134,10 +135,7 @@ func (r *Registry) put(ctx context.Context, o ledger.ExternalProvider, p *proxy,
 	if _, err := r.mayRegister(o, by); err != nil {
 		return err
 	}
-	if _, err := r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error { d.PutExternalProvider(o); return nil }); err != nil {
-		return err
-	}
-	return r.replace(o.Name, p)
+	return r.replace(ctx, o.Name, p, func(d *ledger.Draft) error { d.PutExternalProvider(o); return nil })
 }
 
 // mayRegister checks what may change at any time, and returns the earlier proxy of the name.
@@ -154,11 +152,12 @@ func (r *Registry) mayRegister(o ledger.ExternalProvider, by Caller) (old *proxy
 		}
 	}
 	r.mu.Unlock()
+	foreign := r.owned(o.Name, by)
 	switch {
+	case foreign != nil:
+		return nil, foreign
 	case !r.parts.MayProvide(o.UID, o.GID):
 		return nil, errdefs.PermissionDeniedf("register provider %s: user %d does not have the role provider any more", o.Name, o.UID)
-	case owned(old, o.Name, by) != nil:
-		return nil, owned(old, o.Name, by)
 	case r.config.names(o.Name):
 	case ofUser >= maxOfUser && !by.Trusted:
 		return nil, errdefs.Exhaustedf("register provider %s: user %d has registered %d providers, and may have %d; unregister one first", o.Name, by.UID, ofUser, maxOfUser)
@@ -183,12 +182,23 @@ func (c Config) permitted(o ledger.ExternalProvider) error {
 	return nil
 }
 
-// owned refuses a caller who does not own a registration (nil: there is none).
-func owned(p *proxy, name string, by Caller) error {
-	if p == nil || by.Trusted || p.registration.UID == by.UID {
+// stored returns the registration of a name in the ledger.
+func (r *Registry) stored(name string) (ledger.ExternalProvider, bool) {
+	for o := range r.parts.Ledger.View().ExternalProviders() {
+		if o.Name == name {
+			return o, true
+		}
+	}
+	return ledger.ExternalProvider{}, false
+}
+
+// owned refuses a caller who does not own the registration of a name. One that is about to end belongs to nobody.
+func (r *Registry) owned(name string, by Caller) error {
+	o, known := r.stored(name)
+	if !known || by.Trusted || o.UID == by.UID || r.over(o) != "" {
 		return nil
 	}
-	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, p.registration.UID, by.UID)
+	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, o.UID, by.UID)
 }
 
 // available refuses a registration for a resource with another server, because a container
@@ -247,27 +257,51 @@ func (r *Registry) introduce(ctx context.Context, p *proxy) (stop func(), err er
 	return nil, errdefs.Unavailablef("register provider %s: %s (waited %s)", p.Name(), p.status().Message, r.config.Connect)
 }
 
-// replace replaces the proxy with a name (nil: removes it). Running admissions continue
-// with the earlier proxy, until the next one is replaced. It waits for no provider.
-func (r *Registry) replace(name string, p *proxy) error {
+// replace replaces the proxy with a name (nil: removes it), on the bus and then in the ledger. If the
+// ledger cannot be changed, the bus gets the earlier proxy back. Running admissions continue with the
+// earlier proxy, until the next one is replaced. It waits for no provider. changing must be held.
+func (r *Registry) replace(ctx context.Context, name string, p *proxy, change func(*ledger.Draft) error) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	next := maps.Clone(r.proxies)
-	old := next[name]
+	before, next := r.proxies, maps.Clone(r.proxies)
+	r.mu.Unlock()
 	delete(next, name)
 	if p != nil {
 		next[name] = p
 	}
-	if err := r.parts.Publish(r.entries(next)); err != nil {
+	if err := r.publish(next); err != nil {
 		return err
 	}
+	if _, err := r.parts.Ledger.Update(ctx, change); err != nil {
+		return errors.Join(err, r.publish(before))
+	}
+	r.retire(name, next)
+	if p != nil {
+		p.poke() // an admission with it may be in the ledger already
+	}
+	return nil
+}
+
+// publish puts the built-in providers and those of the proxies on the bus.
+func (r *Registry) publish(proxies map[string]*proxy) error {
+	r.mu.Lock()
+	entries := r.entries(proxies)
+	r.mu.Unlock()
+	return r.parts.Publish(entries)
+}
+
+// retire makes next the proxies. They differ from the proxies before in one name.
+func (r *Registry) retire(name string, next map[string]*proxy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old, p := r.proxies[name], next[name]
 	r.proxies = next
+	delete(r.unusable, name)
 	if before := r.earlier[name]; before != nil && before.stop != nil {
 		before.stop()
 	}
 	delete(r.earlier, name)
 	if old == nil {
-		return nil
+		return
 	}
 	r.earlier[name] = old
 	close(old.retired)
@@ -276,7 +310,6 @@ func (r *Registry) replace(name string, p *proxy) error {
 		// A call of the other proxy may be under way, and would be the last one at the provider.
 		r.keepers.Go(func() { old.settled(); p.sendAgain() })
 	}
-	return nil
 }
 
 // Unregister removes a provider and its leases from the bus and the ledger. The error is of
@@ -288,21 +321,18 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 		return err
 	}
 	defer leave()
-	r.mu.Lock()
-	p := r.proxies[name]
-	r.mu.Unlock()
-	if p == nil {
+	if _, known := r.stored(name); !known {
 		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name).Coded(errdefs.ProviderNotFound, "provider", name)
 	}
-	if err := owned(p, name, by); err != nil {
+	if err := r.owned(name, by); err != nil {
 		return err
 	}
 	return r.drop(ctx, name, "hint provider unregistered")
 }
 
-// drop removes a registration and its leases from the ledger and the bus. changing must be held.
+// drop removes a registration and its leases from the bus and the ledger. changing must be held.
 func (r *Registry) drop(ctx context.Context, name, event string, why ...any) error {
-	_, err := r.parts.Ledger.Update(ctx, func(d *ledger.Draft) error {
+	err := r.replace(ctx, name, nil, func(d *ledger.Draft) error {
 		for l := range d.View().Leases() {
 			if l.Provider == name {
 				d.DropLease(l.ID)
@@ -315,5 +345,5 @@ func (r *Registry) drop(ctx context.Context, name, event string, why ...any) err
 		return err
 	}
 	r.line(ctx, event, logs.Gone(logs.Provider, append([]any{"provider", name}, why...)...)...)
-	return r.replace(name, nil)
+	return nil
 }

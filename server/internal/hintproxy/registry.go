@@ -57,6 +57,9 @@ type Registry struct {
 	// earlier are proxies that another one has replaced, by name, until the end of the admissions that
 	// use them. There is at most one of a name. Guarded by mu.
 	earlier map[string]*proxy
+	// unusable is why a registration of the ledger could not be put on the bus at the start, by name. It
+	// stays in the ledger until somebody removes it. Guarded by mu.
+	unusable map[string]error
 	// registering is a lock for each user who is registering a provider. Guarded by mu.
 	registering map[Caller]*registering
 	keepers     sync.WaitGroup // Add is called with mu held, while running has not ended
@@ -74,7 +77,8 @@ func (r *Registry) line(ctx context.Context, text string, args ...any) {
 	}
 }
 
-// New returns a registry of the ledger's providers and publishes them. It does not connect.
+// New returns a registry of the ledger's providers and publishes them. It does not connect. A provider that
+// cannot be published is set aside and reported, because it must not prevent the start.
 func New(cfg Config, parts Parts) (*Registry, error) {
 	if parts.Dial == nil {
 		parts.Dial = endpoint.Dial
@@ -91,21 +95,41 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	r := &Registry{
 		config: cfg.withDefaults(), parts: parts,
 		changing: make(chan struct{}, 1), proxies: map[string]*proxy{}, earlier: map[string]*proxy{}, registering: map[Caller]*registering{},
-		lines: rate.NewLimiter(rate.Every(time.Second), 20),
+		unusable: map[string]error{},
+		lines:    rate.NewLimiter(rate.Every(time.Second), 20),
 	}
 	r.connections = connections{dial: parts.Dial, maxBytes: r.config.MaxAnswerBytes}
 	r.running, r.stop = context.WithCancel(context.Background())
+	if err := r.publish(nil); err != nil {
+		return nil, err
+	}
 	for o := range parts.Ledger.View().ExternalProviders() {
 		if r.over(o) != "" {
 			continue // Run ends it
 		}
-		p, err := r.newProxy(o, false)
-		if err != nil {
-			return nil, err
+		if err := r.restore(o); err != nil {
+			r.unusable[o.Name] = err
+			parts.Log.Warn("a registered hint provider is not used", "provider", o.Name, "uid", o.UID, "error", err,
+				"remedy", "berthctl providers remove "+o.Name)
 		}
-		r.proxies[o.Name] = p
 	}
-	return r, parts.Publish(r.entries(r.proxies))
+	return r, nil
+}
+
+// restore publishes a provider of the ledger.
+func (r *Registry) restore(o ledger.ExternalProvider) error {
+	p, err := r.newProxy(o, false)
+	if err != nil {
+		return err
+	}
+	next := maps.Clone(r.proxies)
+	next[o.Name] = p
+	if err := r.publish(next); err != nil {
+		p.release()
+		return err
+	}
+	r.proxies = next
+	return nil
 }
 
 // entries returns the providers in the form of the bus.

@@ -31,7 +31,7 @@ type Status struct {
 	Leases []ledger.Lease
 }
 
-// List returns the status of every provider, in the order of the bus.
+// List returns the status of every provider, in the order of the bus. Those that are not on it come last.
 func (r *Registry) List() []Status {
 	leases := map[string][]ledger.Lease{}
 	for l := range r.parts.Ledger.View().Leases() {
@@ -50,6 +50,18 @@ func (r *Registry) List() []Status {
 		s.Required = e.Mode == hint.Required
 		s.Leases = leases[s.Name]
 		out = append(out, s)
+	}
+	return append(out, r.setAside()...)
+}
+
+// setAside returns the status of the registrations that could not be put on the bus at the start.
+func (r *Registry) setAside() (out []Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.parts.Ledger.View().ExternalProviders() {
+		if err := r.unusable[o.Name]; err != nil {
+			out = append(out, Status{ExternalProvider: o, State: Away, Message: "it is not used since the start of berthd: " + err.Error()})
+		}
 	}
 	return out
 }
