@@ -60,21 +60,23 @@ func join(a, b string) string {
 
 // text describes a rule for a resource.
 func (r *Rule) text(resource workload.Resource) string {
-	s := "any of the nodes " + r.Universe.String() + " that have " + needed(resource, r.Need)
+	also := ""
 	for i := range r.Also {
-		s += fmt.Sprintf(" and %s of %s", needed(workload.Resource(r.Also[i].Resource), r.Also[i].Need), r.Also[i].Resource)
+		also += fmt.Sprintf(" and %s of %s", needed(workload.Resource(r.Also[i].Resource), r.Also[i].Need), r.Also[i].Resource)
 	}
 	among := ""
 	if !r.Must.IsEmpty() {
 		among = ", " + r.Must.String() + " among them"
 	}
+	preferred := ""
 	switch r.PreferredSize {
 	case 0:
-		return s + " together" + among
 	case 1:
-		return s + " together" + among + "; one node is preferred"
+		preferred = "; one node is preferred"
+	default:
+		preferred = fmt.Sprintf("; %d nodes are preferred", r.PreferredSize)
 	}
-	return fmt.Sprintf("%s together%s; %d nodes are preferred", s, among, r.PreferredSize)
+	return "any of the nodes " + r.Universe.String() + " that have " + needed(resource, r.Need) + also + " together" + among + preferred
 }
 
 // needed writes an amount of a resource.

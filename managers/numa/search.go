@@ -130,9 +130,11 @@ type walk struct {
 func (w *walk) weigh() {
 	width := w.size + 1
 	w.heaviest = make([][]uint64, len(w.Needs))
+	table := (len(w.ids) + 1) * width
+	room := make([]uint64, len(w.Needs)*table+width) // for all needs, and top
 	for i, n := range w.Needs {
-		cells := make([]uint64, (len(w.ids)+1)*width)
-		top := make([]uint64, 0, width) // of the nodes so far, descending
+		cells := room[i*table : (i+1)*table]
+		top := room[len(room)-width : len(room)-width] // of the nodes so far, descending
 		for at := len(w.ids) - 1; at >= 0; at-- {
 			weight := n.Weights[w.ids[at]]
 			place, _ := slices.BinarySearchFunc(top, weight, func(have, weight uint64) int { return cmp.Compare(weight, have) })

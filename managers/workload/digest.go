@@ -30,5 +30,6 @@ func (p *Pod) Digest() (string, error) {
 		return "", errdefs.Internalf("digest of pod %s: %w", p, err)
 	}
 	hash := sha256.Sum256(text)
-	return hex.EncodeToString(hash[:]), nil
+	var digits [2 * sha256.Size]byte
+	return string(hex.AppendEncode(digits[:0], hash[:])), nil
 }

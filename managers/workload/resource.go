@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"encoding/json"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -89,6 +91,36 @@ func HugePagesOf(size int64) Resource { return HugePagesPrefix + Resource(Memory
 // equal exactly if milli = ceil(1000x) is a multiple of 1000. One way is plain. For the other, ceil(1000x) = 1000k means
 // k - 1/1000 < x <= k, hence ceil(x) = k.
 type Quantities map[Resource]int64
+
+// MarshalJSON writes the amounts as any map, in the order of the names, without reflection: every
+// decision has a digest of the pod.
+func (q Quantities) MarshalJSON() ([]byte, error) {
+	if q == nil {
+		return []byte("null"), nil
+	}
+	out := append(make([]byte, 0, 2+32*len(q)), '{')
+	for r, n := range q.Sorted() {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		if strings.ContainsFunc(string(r), unusual) {
+			name, err := json.Marshal(string(r))
+			if err != nil {
+				return nil, fmt.Errorf("encode the name of resource %q: %w", r, err)
+			}
+			out = append(out, name...)
+		} else {
+			out = append(append(append(out, '"'), r...), '"')
+		}
+		out = strconv.AppendInt(append(out, ':'), n, 10)
+	}
+	return append(out, '}'), nil
+}
+
+// unusual returns whether a character is none of those that names of resources have.
+func unusual(c rune) bool {
+	return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '-' || c > '9') && c != '_'
+}
 
 // Sorted yields the amounts in the order of the names.
 func (q Quantities) Sorted() iter.Seq2[Resource, int64] {

@@ -1,10 +1,14 @@
 package workload
 
 import (
+	"bytes"
+	"encoding/json"
 	"math"
 	"math/big"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -153,6 +157,40 @@ func FuzzResourceName(f *testing.F) {
 		}
 		if strings.Count(name, "/") != 1 || len(name) > 253+1+63 || strings.ContainsAny(name, " \t\n\"\\[]") {
 			t.Errorf("%q counts as an extended resource", name)
+		}
+	})
+}
+
+// TestQuantitiesAsJSON: amounts are written as any other map.
+func TestQuantitiesAsJSON(t *testing.T) {
+	t.Parallel()
+	names := rapid.OneOf(rapid.StringMatching(`[a-z./_0-9A-Z-]{0,12}`), rapid.String(), rapid.Just("a\xff<>&\u2028"))
+	rapid.Check(t, func(t *rapid.T) {
+		var q Quantities
+		if rapid.Bool().Draw(t, "present") {
+			q = Quantities{}
+			for _, name := range rapid.SliceOfN(names, 0, 12).Draw(t, "names") {
+				q[Resource(name)] = rapid.Int64().Draw(t, "amount")
+			}
+		}
+		type container struct {
+			Requests Quantities `json:"requests,omitempty"`
+			Limits   Quantities
+		}
+		type plain struct {
+			Requests map[Resource]int64 `json:"requests,omitempty"`
+			Limits   map[Resource]int64
+		}
+		got, err := json.Marshal(container{q, q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := json.Marshal(plain{q, q})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s, want %s", got, want)
 		}
 	})
 }
