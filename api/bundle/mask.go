@@ -376,7 +376,7 @@ func maskedMessage(text string) string {
 func (m *mask) request(e *ledger.HistoryEntry) {
 	req, err := e.Requested()
 	if err != nil || req == nil {
-		e.Request = nil
+		e.Request, e.Basis = nil, nil
 		return
 	}
 	if req.Pod != nil {
@@ -393,6 +393,28 @@ func (m *mask) request(e *ledger.HistoryEntry) {
 	text, err := json.Marshal(req)
 	m.failed(err)
 	e.Request = text
+	m.basis(e)
+}
+
+// basis masks what a verdict was decided on. Reservations that cannot be read are left out.
+func (m *mask) basis(e *ledger.HistoryEntry) {
+	if e.Basis == nil {
+		return
+	}
+	own := *e.Basis
+	pods, err := own.Pods()
+	if err != nil {
+		e.Basis = nil
+		return
+	}
+	masked := make([]*ledger.Pod, len(pods))
+	for i, p := range pods {
+		masked[i] = m.record(p)
+	}
+	omitted := own.Omitted
+	m.failed(own.Reserve(masked))
+	own.Omitted = max(omitted, own.Omitted)
+	e.Basis = &own
 }
 
 func (m *mask) before(b *ledger.HistoryBefore) *ledger.HistoryBefore {

@@ -38,6 +38,8 @@ type recorded struct {
 	unknown []unknownAfter
 	// config is the digest of the configuration that decided.
 	config string
+	// basis is the number of entries that led to the state that a verdict was decided on, or notKnown.
+	basis int
 	// rules is nil unless the entry changed the rules or the override.
 	rules *rulesAfter
 }
@@ -131,6 +133,7 @@ func (r *Record) read(ctx context.Context) (timeline, error) {
 		}
 		return 0
 	})
+	out.findBases()
 	return out, nil
 }
 

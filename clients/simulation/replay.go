@@ -37,6 +37,7 @@ type ReplayOptions struct {
 // Reasons for which an entry with a verdict is not decided again.
 const (
 	skipOlder     = "older"
+	skipBeside    = "beside"
 	skipDeferred  = "deferred"
 	skipLarge     = "large"
 	skipRunning   = "running"
@@ -52,6 +53,7 @@ const (
 // skipTexts are the reasons in words, in the order in which a replay lists them.
 var skipTexts = [][2]string{
 	{skipOlder, "the state before them is not known"},
+	{skipBeside, "they cannot be replayed exactly (decided beside others): what they were decided on is not recorded"},
 	{skipDeferred, "they were deferred: the reason for it is not recorded"},
 	{skipLarge, "the request was too large to be recorded, or has no record"},
 	{skipRunning, "the pod was running already, so its allocations were not decided"},
@@ -68,7 +70,8 @@ var skipTexts = [][2]string{
 // decided. Removals and all other changes are carried out as recorded.
 //
 // If the scene has the machine and the configuration of the record, each request is decided on the
-// state on which it was decided when it was recorded, as long as no verdict differs. Otherwise it is decided on
+// state on which it was decided when it was recorded, with the reservations of the calls in flight that counted then, as
+// long as no verdict differs. A request for which these are not known is not decided. Otherwise it is decided on
 // the state that the replay has led to: the pods that were admitted before the first entry keep what they
 // have, as after a start of berthd with another configuration. On another machine they are admitted
 // again. What only the replay admits is not kept: nothing says when it would have ended.
@@ -86,6 +89,7 @@ func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admis
 			SameMachine: rec.isOn(s.Machine),
 		},
 		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today), stages: map[stageKey]*stage{},
+		bases: basesOf(&line),
 	}
 	if r.out.GetSameMachine() {
 		r.scene.Machine = line.begin.Machine() // which changes while the replay continues
@@ -100,9 +104,11 @@ func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admis
 		if err := ctx.Err(); err != nil {
 			return nil, Placement{}, err
 		}
+		r.bases.before(i, r.view)
 		if err := r.entry(ctx, &line.entries[i]); err != nil {
 			return nil, Placement{}, fmt.Errorf("entry %d of the history: %w", line.entries[i].Number, err)
 		}
+		r.bases.after(i)
 	}
 	m := r.stage.managerSet
 	r.out.TopologyPolicy, r.out.TopologyScope = string(m.Topology.Policy()), string(m.Topology.Scope())
@@ -127,6 +133,9 @@ type replay struct {
 	// whether machine and configuration are those of the record.
 	view                *ledger.View
 	follows, asRecorded bool
+	// bases are earlier states, and on is the one that the current entry is decided on.
+	bases bases
+	on    *ledger.View
 	// stage has the managers that decide, trial decides with them, and detailed also explains.
 	stage           *stage
 	trial, detailed *admission.Trial
@@ -296,7 +305,12 @@ func (r *replay) entry(ctx context.Context, e *recorded) error {
 
 // verdict decides about a recorded request again.
 func (r *replay) verdict(ctx context.Context, e *recorded, req *ledger.HistoryRequest) error {
-	if why := r.cannot(e, req); why != "" {
+	exact := r.setBasis(e)
+	why := r.cannot(e, req)
+	if why == "" && !exact {
+		why = skipBeside
+	}
+	if why != "" {
 		r.skip(e, why)
 		return nil
 	}
@@ -328,14 +342,14 @@ func (r *replay) verdict(ctx context.Context, e *recorded, req *ledger.HistoryRe
 	case r.follows:
 		r.apply(e)
 	case v.Outcome == admission.Admitted && (same || r.options.KeepAdmitted):
-		r.view = v.View
+		r.keep(v.View, v.Pod)
 	}
 	return nil
 }
 
-// decide decides about a recorded request on the state of the replay.
+// decide decides about a recorded request.
 func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, req *ledger.HistoryRequest) (admission.Verdict, error) {
-	t.On(r.view, e.Time)
+	t.On(r.on, e.Time)
 	if req.Pod != nil {
 		return t.Repeat(ctx, admission.Request{Pod: *req.Pod, Owner: req.Owner, AdmissionID: e.AdmissionID})
 	}
@@ -370,7 +384,7 @@ func (r *replay) cannot(e *recorded, req *ledger.HistoryRequest) string {
 		return skipDeferred
 	case req == nil || req.Pod == nil && len(req.Changes) == 0:
 		return skipLarge
-	case req.Running, req.Pod != nil && r.view.UnknownLive(req.Pod.UID):
+	case req.Running, req.Pod != nil && r.on.UnknownLive(req.Pod.UID):
 		return skipRunning
 	case r.asRecorded && r.digest(e.config) != r.stage.managerSet.Rules.ConfigDigest:
 		return skipConfig
@@ -380,7 +394,7 @@ func (r *replay) cannot(e *recorded, req *ledger.HistoryRequest) string {
 		defaulted, _ := workload.Defaulted(*req.Pod, r.stage.engine.Features)
 		pod = &defaulted
 	} else {
-		have, ok := r.view.Pod(e.Pod)
+		have, ok := r.on.Pod(e.Pod)
 		if !ok {
 			return skipAbsent
 		}
@@ -511,7 +525,7 @@ func (r *replay) put(d *ledger.Draft, c ledger.Change) bool {
 		return false
 	}
 	d.PutPod(&record)
-	if !slices.ContainsFunc(ledger.CheckPod(d.View(), c.Pod.UID()), func(f ledger.Finding) bool { return f.Kind == ledger.Structural }) {
+	if !overlaps(d.View(), c.Pod.UID()) {
 		return true
 	}
 	if here {

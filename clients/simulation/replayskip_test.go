@@ -50,10 +50,16 @@ func TestReplaySkips(t *testing.T) {
 		scene  func(s *simulation.Scene)
 		want   string
 	}{
-		"nothing":  {want: ""},
-		"deferred": {change: func(e *ledger.HistoryEntry) { e.Verdict = "deferred" }, want: "deferred"},
-		"large":    {change: func(e *ledger.HistoryEntry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
-		"running":  {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Running = true }) }, want: "running"},
+		"nothing":           {want: ""},
+		"deferred":          {change: func(e *ledger.HistoryEntry) { e.Verdict = "deferred" }, want: "deferred"},
+		"no basis":          {change: func(e *ledger.HistoryEntry) { e.Basis = nil }, want: "beside"},
+		"many reservations": {change: func(e *ledger.HistoryEntry) { e.Basis.Omitted = 70 }, want: "beside"},
+		"no reservations":   {change: func(e *ledger.HistoryEntry) { e.Basis.Reserved = json.RawMessage(`[{"uid":"a"}]`) }, want: "beside"},
+		"other configuration": {change: func(e *ledger.HistoryEntry) { e.Basis = nil }, scene: func(s *simulation.Scene) {
+			s.Config.Reserved.CPUs = cpuset.Of(0, 1)
+		}, want: ""},
+		"large":   {change: func(e *ledger.HistoryEntry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
+		"running": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Running = true }) }, want: "running"},
 		"devices": {change: func(e *ledger.HistoryEntry) {
 			request(e, func(r *ledger.HistoryRequest) { r.Pod.Containers[0].Limits["example.com/gpu"] = 1 })
 		}, want: "devices"},

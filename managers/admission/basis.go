@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"context"
+
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -59,3 +61,19 @@ func (e *Engine) basis(take func() *ledger.View) (b basis, err error) {
 
 // inFlight is the basis on the current view with all reservations.
 func (e *Engine) inFlight() (basis, error) { return e.basis(e.InFlight) }
+
+// decides is inFlight for a decision of the call, whose entry of the history gets it.
+func (e *Engine) decides(ctx context.Context) (basis, error) {
+	var now counted
+	b, err := e.basis(func() *ledger.View {
+		now = e.reserved.counted(e.Ledger.View)
+		return now.view
+	})
+	if err == nil {
+		now.note(ctx)
+	}
+	return b, err
+}
+
+// note notes that the call of the context is decided on the view.
+func (c counted) note(ctx context.Context) { ledger.CallOf(ctx).DecidedOn(c.view, c.reserved) }

@@ -119,7 +119,9 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		return confirmation{}, Verdict{}, err
 	}
 	defer release()
-	view, ended := e.snapshot()
+	now := e.reserved.counted(e.Ledger.View)
+	view, ended := now.view, now.ended
+	now.note(ctx)
 	if v, ok, err := e.known(e.Ledger.View(), view, c); ok || err != nil {
 		return confirmation{}, v, err
 	}

@@ -79,15 +79,29 @@ func (r *reservations) others(uid string) (reserved, ending []string) {
 	return reserved, slices.Sorted(maps.Keys(r.ending))
 }
 
-// on returns a view with all reservations added. For excepted pods, reservations are not
-// added, and the claims of ending pods are removed. The channel is closed when a
-// reservation or a removal has ended; it is nil if there are none. The view is read after
-// the reservations, so a pod that is committed meanwhile is in one of them.
+// counted is a view with reservations added.
+type counted struct {
+	view *ledger.View
+	// reserved are the added records; they are immutable.
+	reserved []*ledger.Pod
+	// ended is closed when a reservation or a removal has ended; it is nil if there are none.
+	ended <-chan struct{}
+}
+
+// on returns a view with all reservations added, and counted.ended.
 func (r *reservations) on(current func() *ledger.View, except ...string) (*ledger.View, <-chan struct{}) {
+	c := r.counted(current, except...)
+	return c.view, c.ended
+}
+
+// counted returns a view with all reservations added. For excepted pods, reservations are not
+// added, and the claims of ending pods are removed. The view is read after
+// the reservations, so a pod that is committed meanwhile is in one of them.
+func (r *reservations) counted(current func() *ledger.View, except ...string) counted {
 	reserved, gone, ended := r.list(except)
 	view := current()
 	if len(reserved)+len(gone) == 0 {
-		return view, ended
+		return counted{view: view, ended: ended}
 	}
 	draft := ledger.NewDraft(view)
 	for _, uid := range gone {
@@ -98,7 +112,7 @@ func (r *reservations) on(current func() *ledger.View, except ...string) (*ledge
 		own.Claims = slices.Clone(p.Claims)
 		draft.PutPod(&own)
 	}
-	return draft.View(), ended
+	return counted{draft.View(), reserved, ended}
 }
 
 func (r *reservations) list(except []string) (reserved []*ledger.Pod, gone []string, ended <-chan struct{}) {

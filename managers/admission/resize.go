@@ -117,7 +117,7 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	e := r.engine
 	// The kernel is read without the admission lock. Then the decision is confirmed under
 	// the lock, and the new size is reserved.
-	b, err := e.inFlight()
+	b, err := e.decides(ctx)
 	if err != nil {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
 	}
@@ -179,7 +179,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		return nil, Resized{}, err
 	}
 	defer release()
-	b, err := e.inFlight()
+	b, err := e.decides(ctx)
 	if err != nil {
 		return nil, Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
 	}

@@ -74,6 +74,8 @@ type HistoryEntry struct {
 	// size if it is too large to be kept.
 	Request      json.RawMessage `json:"request,omitempty"`
 	RequestBytes int             `json:"request_bytes,omitempty"`
+	// Basis is what a verdict with a request was decided on; nil if that is not known.
+	Basis *HistoryBasis `json:"basis,omitempty"`
 	// Before has the earlier values of what the call changed.
 	Before *HistoryBefore `json:"before,omitempty"`
 	// Part means that the change was too large for one entry: the entries before this one, or
@@ -224,8 +226,8 @@ func (r Rules) reservation() Reservation {
 }
 
 // Call describes a call for the history. A context carries it to the commit of the call's
-// changes. Its fields are set before the call is carried out; the steps may be added at any
-// time.
+// changes. Its fields are set before the call is carried out; the steps, and what it is decided
+// on, may be added at any time.
 type Call struct {
 	Name   string
 	Time   time.Time
@@ -233,8 +235,9 @@ type Call struct {
 	// Request is nil if there is nothing to make again.
 	Request *HistoryRequest
 
-	mu    sync.Mutex
-	steps []HistoryStep
+	mu      sync.Mutex
+	steps   []HistoryStep // guarded by mu
+	decided *decided      // guarded by mu; nil as long as nothing was decided
 }
 
 type callKey struct{}
@@ -269,8 +272,11 @@ func (c *Call) Step(step, provider string, took time.Duration) {
 // startCall is the Call of a start of berthd.
 const startCall = "Start"
 
+// deferredVerdict is the verdict of a call that may be made again.
+const deferredVerdict = "deferred"
+
 // refused returns whether the entry is that of a refusal, which changed nothing.
-func (e *HistoryEntry) refused() bool { return e.Verdict == "rejected" || e.Verdict == "deferred" }
+func (e *HistoryEntry) refused() bool { return e.Verdict == "rejected" || e.Verdict == deferredVerdict }
 
 // Concerns returns whether an entry is about a pod, alone or with others.
 func (e *HistoryEntry) Concerns(uid string) bool {
@@ -313,7 +319,10 @@ func (e *HistoryEntry) request(c *Call) error {
 		return nil
 	}
 	e.Request = text
-	return nil
+	if e.Verdict != deferredVerdict { // which is not decided again
+		e.Basis, err = c.basis()
+	}
+	return err
 }
 
 // historyNumber reads the key of a block.

@@ -95,7 +95,7 @@ func (h *history) spend(r *refusals, e *HistoryEntry) bool {
 	}
 	r.asOf = now
 	entries, bytes := float64(h.limits.Entries), float64(h.limits.Bytes)
-	cost := max(1/entries, float64(len(e.Request)+len(e.Message))/bytes)
+	cost := max(1/entries, float64(e.payload()+len(e.Message))/bytes)
 	if r.used+cost > max(refusalShare, leastRefusals/entries, leastRefusalBytes/bytes) {
 		return false
 	}
@@ -260,7 +260,7 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 		return
 	}
 	if !h.fits(e) { // rather the refusal than its request
-		e.Request, e.RequestBytes = nil, len(e.Request)
+		e.Request, e.RequestBytes, e.Basis = nil, len(e.Request), nil
 	}
 	if !h.fits(e) {
 		h.omit(count)
@@ -309,15 +309,15 @@ func (e *HistoryEntry) user() uint32 {
 // fits returns whether a refusal may wait for a commit. A user has at most half of the room that
 // the others leave, so that there is some for the next one. mu must be held.
 func (h *history) fits(e *HistoryEntry) bool {
-	n, bytes := 1, len(e.Request) // of the user, with this one
+	n, bytes := 1, e.payload() // of the user, with this one
 	room, roomBytes := heldRefusals-len(h.held), largestEntry
 	for _, held := range h.held {
-		roomBytes -= len(held.Request)
+		roomBytes -= held.payload()
 		if held.user() == e.user() {
-			n, bytes = n+1, bytes+len(held.Request)
+			n, bytes = n+1, bytes+held.payload()
 		}
 	}
-	return n <= room && (len(e.Request) == 0 || bytes <= roomBytes)
+	return n <= room && (e.payload() == 0 || bytes <= roomBytes)
 }
 
 // recording is what a commit writes to the history.
