@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -33,6 +34,21 @@ func entries(t *testing.T, registered string, flawed kubelet.DeviceEntry) []byte
 	return data
 }
 
+// memoryEntries makes a memory_manager_state with blocks of one container, and one entry that is whole.
+func memoryEntries(t *testing.T, blocks ...kubelet.MemoryBlock) []byte {
+	t.Helper()
+	s := kubelet.MemoryState{
+		Policy: "Static",
+		Containers: map[string]map[string][]kubelet.MemoryBlock{
+			"whole":  {"main": {{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 20}}},
+			"flawed": {"main": blocks},
+		},
+	}
+	data, err := s.Marshal(1)
+	must(t, err)
+	return data
+}
+
 // TestImportOfWhatNoKubeletWouldStartWith: such a file is refused, with the file, the entry and why. With force the
 // whole entries are taken, and the others are listed. Pods are admitted afterwards as before.
 func TestImportOfWhatNoKubeletWouldStartWith(t *testing.T) {
@@ -46,6 +62,14 @@ func TestImportOfWhatNoKubeletWouldStartWith(t *testing.T) {
 		"CPUs that the machine lacks": {kubelet.CPU, file("0,3-511", "whole/main=1-2", "flawed/main=16-17"), []string{"flawed/main", "does not have CPUs 16-17"}},
 		"more CPUs than requested":    {kubelet.CPU, file("0,12-15", "whole/main=1-2", "flawed/main=3-11"), []string{"flawed/main", "9 exclusive CPUs", "requests 2"}},
 		"fewer CPUs than requested":   {kubelet.CPU, file("0,4-15", "whole/main=1-2", "flawed/main=3"), []string{"flawed/main", "1 exclusive CPUs", "requests 2"}},
+		"more memory than there is": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63}),
+			[]string{"flawed/main", "9223372036854775808 bytes", "requests 1048576"}},
+		"more memory than 64 bits have": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63},
+			kubelet.MemoryBlock{Nodes: numa.Of(1), Resource: "memory", Bytes: 1 << 63}), []string{"flawed/main", "more than 2^64 bytes"}},
+		"NUMA nodes that the machine lacks": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(1, 7), Resource: "memory", Bytes: 1 << 20}),
+			[]string{"flawed/main", "NUMA nodes 0-1, and not 1,7"}},
+		"huge pages without a request": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "hugepages-2Mi", Bytes: 2 << 20}),
+			[]string{"flawed/main", "2097152 bytes", "requests 0"}},
 		"a plugin of CPUs":            {kubelet.Device, entries(t, "cpu", kubelet.DeviceEntry{}), []string{"RegisteredDevices cpu", "extended resource"}},
 		"devices of CPUs":             {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: "cpu", IDs: ids("c0", "c1")}), []string{"cpu of flawed/main", "extended resource"}},
 		"a name with escapes":         {kubelet.Device, entries(t, "\x1b[31m", kubelet.DeviceEntry{}), []string{`"\x1b[31m"`, "extended resource"}},
