@@ -144,6 +144,12 @@ func TestMisbehaviour(t *testing.T) {
 		"device on no node": {first(func(c *typesv1.Claim) {
 			c.GetDevice().GetDevices()[0].NumaNodes = &typesv1.NUMANodeSet{Ids: []uint32{7}}
 		}), "the machine has 0-3"},
+		"device with escapes":  {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "\x1b[2J" }), `a device "\x1b[2J"`},
+		"device of two lines":  {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a\nb" }), "without control characters"},
+		"device without an id": {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "" }), "expected 1 to 512"},
+		"device with a long id": {first(func(c *typesv1.Claim) {
+			c.GetDevice().GetDevices()[0].Id = strings.Repeat("x", maxDeviceID+1)
+		}), "expected 1 to 512"},
 		"what is taken":     {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "that the ledger does not allow"},
 		"the same twice":    {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
 		"large payload":     {first(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{Opaque: make([]byte, maxPayload+1)} }), "65537 bytes"},
