@@ -1,10 +1,38 @@
 package deviceplugin
 
 import (
+	"context"
 	"time"
 
+	"golang.org/x/time/rate"
+	"google.golang.org/protobuf/proto"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
+
+const (
+	// listRate is how many bytes of its lists a plugin can send per second in the long run. The kubelet has no
+	// such limit: a plugin whose 65,536 devices change all the time delays its admissions.
+	listRate = 1 << 20
+	// listBurst is how many bytes it can send at once. A list of the largest size can follow the first one.
+	listBurst = 8 << 20
+	// listOverhead is what a list costs in addition to its bytes.
+	listOverhead = 64
+)
+
+// paced makes recv wait after a list as long as its bytes take at listRate, so the plugin has to wait with the
+// next one. Lists that were sent meanwhile are few bytes, so a change of health is late by seconds at most.
+func paced(ctx context.Context, recv func() (*pluginapi.ListAndWatchResponse, error)) func() (*pluginapi.ListAndWatchResponse, error) {
+	room := rate.NewLimiter(listRate, listBurst)
+	due := 0 // bytes of the list before
+	return func() (*pluginapi.ListAndWatchResponse, error) {
+		if err := room.WaitN(ctx, min(due, listBurst)); err != nil {
+			return nil, err
+		}
+		list, err := recv()
+		due = listOverhead + proto.Size(list)
+		return list, err
+	}
+}
 
 // latest reads a plugin's lists and keeps the last one, because each list replaces the earlier
 // ones.

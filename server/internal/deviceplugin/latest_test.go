@@ -1,7 +1,9 @@
 package deviceplugin
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -52,4 +54,38 @@ func TestLatest(t *testing.T) {
 			t.Errorf("lists %v at %v", sizes, at)
 		}
 	})
+}
+
+// TestListsArePaced: a plugin whose lists are large and change all the time can send few of them, and one with short
+// lists many.
+func TestListsArePaced(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		devices, least, most int // lists in a minute
+	}{
+		"65,536 devices": {65_536, 10, 90},
+		"1 device":       {1, 100_000, 1_200_000},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				list := &pluginapi.ListAndWatchResponse{}
+				for i := range row.devices {
+					list.Devices = append(list.Devices, &pluginapi.Device{ID: fmt.Sprintf("device-%05d", i), Health: pluginapi.Healthy})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				next := paced(ctx, func() (*pluginapi.ListAndWatchResponse, error) { return list, nil })
+				n := 0
+				for ; ; n++ {
+					if _, err := next(); err != nil {
+						break
+					}
+				}
+				if n < row.least || n > row.most {
+					t.Errorf("%d lists in a minute", n)
+				}
+			})
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/breaker"
+	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/socket"
 )
 
@@ -127,6 +128,9 @@ var _ device.Plugins = (*Server)(nil)
 
 // New makes a server. It touches nothing.
 func New(cfg Config, parts Parts) *Server {
+	if parts.Log != nil {
+		parts.Log = logs.Limit(parts.Log) // plugins can register and end as often as they like
+	}
 	d := DefaultDeadlines()
 	for _, p := range []struct{ have, def *time.Duration }{
 		{&cfg.Deadlines.Dial, &d.Dial}, {&cfg.Deadlines.Options, &d.Options},

@@ -114,7 +114,7 @@ func (p *session) follow(ctx context.Context) error {
 	// The ledger stores the resource before its devices can be requested. After a crash a
 	// resource in use would otherwise be unknown.
 	p.remember(ctx)
-	lists := newLatest(stream.Recv)
+	lists := newLatest(paced(ctx, stream.Recv))
 	defer lists.wait()
 	defer cancel()
 	for {

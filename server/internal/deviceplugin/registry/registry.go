@@ -15,6 +15,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/berthd/berth/server/internal/deviceplugin"
+	"github.com/berthd/berth/server/internal/logs"
 )
 
 // dirMode of the directory if it has to be made; the kubelet's.
@@ -100,6 +101,7 @@ func New(cfg Config, parts Parts) *Registry {
 	set(&cfg.Deadlines.Info, time.Second)
 	set(&cfg.Deadlines.Notify, 5*time.Second)
 	set(&cfg.Poll, time.Second)
+	parts.Log = logs.Limit(parts.Log) // sockets can come and go as often as they like
 	return &Registry{Config: cfg, Parts: parts, ready: make(chan struct{}), sockets: map[string]*socket{}}
 }
 
