@@ -58,6 +58,48 @@ func (c Config) Validate() error {
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}
+	c.validateLimits(&vs)
+	durations := map[string]int64{
+		"limits.call":                 int64(c.Limits.Call.Duration),
+		"providers.allocateTimeout":   int64(c.Providers.AllocateTimeout.Duration),
+		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
+		"providers.callTimeout":       int64(c.Providers.CallTimeout.Duration),
+		"providers.pluginInfoTimeout": int64(c.Providers.PluginInfoTimeout.Duration),
+		"providers.external.deadline": int64(c.Providers.External.Deadline.Duration),
+		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
+		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
+	}
+	c.validatePeriods(&vs)
+	c.validateHotplug(&vs, oneOf)
+	if rate := c.Moves.BytesPerSecond; rate > 0 && rate < admission.LeastMoveRate {
+		vs.Addf("moves.bytesPerSecond", "%d: expected at least %d, or 0 for no limit", rate, admission.LeastMoveRate)
+	}
+	c.validateDRA(&vs)
+	for _, field := range slices.Sorted(maps.Keys(durations)) {
+		if durations[field] <= 0 {
+			vs.Addf(field, "expected a positive duration such as 10s")
+		}
+	}
+	c.validateOrder(&vs)
+	c.validateDevices(&vs, oneOf)
+	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
+		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
+	}
+	placeOf("node.systemCgroups", c.Node.SystemCgroup, &vs)
+	placeOf("node.kubeletCgroups", c.Node.OwnCgroup, &vs)
+	c.validateKept(&vs)
+	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
+	n, err := c.NodeConfig()
+	if err == nil {
+		err = n.Validate()
+	}
+	include(&vs, "node", err)
+	c.validateCgroups(&vs)
+	slices.SortStableFunc(vs, func(a, b errdefs.Violation) int { return strings.Compare(a.Field, b.Field) })
+	return vs.Err("configuration")
+}
+
+func (c Config) validateLimits(vs *errdefs.Violations) {
 	numbers := map[string]struct{ is, most int }{ // the most that a daemon with a few GiB of memory can serve
 		"limits.messageBytes":      {c.Limits.MessageBytes, 64 << 20},
 		"limits.watchEvents":       {c.Limits.WatchEvents, 1 << 20},
@@ -84,27 +126,6 @@ func (c Config) Validate() error {
 			vs.Addf(field, "expected at most %d, got %d", n.most, n.is)
 		}
 	}
-	durations := map[string]int64{
-		"limits.call":                 int64(c.Limits.Call.Duration),
-		"providers.allocateTimeout":   int64(c.Providers.AllocateTimeout.Duration),
-		"providers.preStartTimeout":   int64(c.Providers.PreStartTimeout.Duration),
-		"providers.callTimeout":       int64(c.Providers.CallTimeout.Duration),
-		"providers.pluginInfoTimeout": int64(c.Providers.PluginInfoTimeout.Duration),
-		"providers.external.deadline": int64(c.Providers.External.Deadline.Duration),
-		"providers.external.connect":  int64(c.Providers.External.Connect.Duration),
-		"providers.external.lease":    int64(c.Providers.External.Lease.Duration),
-	}
-	c.validatePeriods(&vs)
-	c.validateHotplug(&vs, oneOf)
-	if rate := c.Moves.BytesPerSecond; rate > 0 && rate < admission.LeastMoveRate {
-		vs.Addf("moves.bytesPerSecond", "%d: expected at least %d, or 0 for no limit", rate, admission.LeastMoveRate)
-	}
-	c.validateDRA(&vs)
-	for _, field := range slices.Sorted(maps.Keys(durations)) {
-		if durations[field] <= 0 {
-			vs.Addf(field, "expected a positive duration such as 10s")
-		}
-	}
 	if n := c.Limits.PodResourcesPerSecond; n <= 0 || n > mostPerSecond {
 		vs.Addf("limits.podResourcesPerSecond", "expected a positive number of at most %d, got %v", mostPerSecond, n)
 	}
@@ -114,23 +135,6 @@ func (c Config) Validate() error {
 	if c.Limits.PodResourcesWait.Duration < 0 {
 		vs.Addf("limits.podResourcesWait", "expected a duration such as 15s, or 0 for none")
 	}
-	c.validateOrder(&vs)
-	c.validateDevices(&vs, oneOf)
-	if score := c.Node.OOMScoreAdj; score < -1000 || score > 1000 {
-		vs.Addf("node.oomScoreAdj", "expected -1000 to 1000, got %d", score)
-	}
-	placeOf("node.systemCgroups", c.Node.SystemCgroup, &vs)
-	placeOf("node.kubeletCgroups", c.Node.OwnCgroup, &vs)
-	c.validateKept(&vs)
-	oneOf("node.kernelTunables", c.Node.KernelTunables, TunablesIgnore, TunablesWarn, TunablesSet, TunablesRequire)
-	n, err := c.NodeConfig()
-	if err == nil {
-		err = n.Validate()
-	}
-	include(&vs, "node", err)
-	c.validateCgroups(&vs)
-	slices.SortStableFunc(vs, func(a, b errdefs.Violation) int { return strings.Compare(a.Field, b.Field) })
-	return vs.Err("configuration")
 }
 
 // leastPeriod is the shortest time between two rounds of work that berthd repeats. A shorter one would

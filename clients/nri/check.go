@@ -97,7 +97,7 @@ func runtimeOf(ctx context.Context, socket string) (string, error) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- plugin.Run(ctx) }()
-	defer func() { plugin.Stop(); cancel(); _ = <-ended }()
+	defer func() { plugin.Stop(); cancel(); <-ended }()
 	select {
 	case runtime := <-v.runtime:
 		return runtime, nil

@@ -141,11 +141,6 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		return err
 	}
 	defer closeSource()
-	for _, dir := range o.cdiDirectories {
-		if !filepath.IsAbs(dir) {
-			return errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
-		}
-	}
 	names := &cdi.Reader{Directories: o.cdiDirectories, Dev: o.dev, Sys: "/sys"}
 	devices, err := o.devices(names, log)
 	if err != nil {
@@ -277,6 +272,11 @@ func (o *options) established() bool {
 
 // check checks the flags.
 func (o *options) check() error {
+	for _, dir := range o.cdiDirectories {
+		if !filepath.IsAbs(dir) {
+			return errdefs.Invalidf("--cdi-directories %q: expected absolute paths of directories", dir)
+		}
+	}
 	if o.failure != refuse && o.failure != pass {
 		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}

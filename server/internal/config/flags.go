@@ -70,11 +70,31 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 
 	addNodeFlags(fs, &order)
 
+	addReservedFlags(fs, &order)
+	order = append(order, func(c *config.Config) error {
+		if fs.Changed("devices-elsewhere") {
+			c.Devices.Elsewhere = *elsewhere
+		}
+		return nil
+	})
+	s.Flags = func(c *config.Config) error {
+		for _, apply := range order {
+			if err := apply(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return s
+}
+
+// addReservedFlags declares what the system keeps, and whether a damaged ledger is refused.
+func addReservedFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	cpus := fs.String("reserved-cpus", "", "list of reserved CPUs, in place of the amounts; reserved CPUs are never exclusive to a container")
 	one := fs.Bool("reserve-one-if-none", false, "if no CPU is reserved by any source, and the CPU policy is static: CPU 0 and the other threads of its core stay shared")
 	reserved := fs.StringArray("reserved-memory", nil, "what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
-	order = append(order, func(c *config.Config) error {
+	*order = append(*order, func(c *config.Config) error {
 		if fs.Changed("reserved-cpus") {
 			set, err := cpuset.Parse(*cpus)
 			if err != nil {
@@ -98,23 +118,11 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 			}
 			c.Memory.Reserved = append(c.Memory.Reserved, entries...)
 		}
-		if fs.Changed("devices-elsewhere") {
-			c.Devices.Elsewhere = *elsewhere
-		}
 		if fs.Changed("strict-state") {
 			c.StrictState = *strict
 		}
 		return nil
 	})
-	s.Flags = func(c *config.Config) error {
-		for _, apply := range order {
-			if err := apply(c); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return s
 }
 
 // markFlags says what the flags name.
