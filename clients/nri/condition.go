@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/report"
 	"github.com/berthd/berth/clients/nri/policy"
 )
@@ -68,10 +68,13 @@ func (o *options) state(p *policy.Policy, runtime *connection) nodeState {
 	return nodeState{reasonBerthdNotReady, fmt.Sprintf("%s: %v%s", pods, notReady, o.reported())}
 }
 
+// largestReport is more than a check writes.
+const largestReport = 64 << 10
+
 // reported is what the checks before the start have found, as a part of a sentence.
 func (o *options) reported() (text string) {
 	for _, path := range o.checkReports {
-		found, err := os.ReadFile(path)
+		found, err := input.Regular(path, largestReport)
 		if err != nil {
 			continue // no check has run
 		}
