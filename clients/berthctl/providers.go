@@ -14,7 +14,7 @@ const providersRemoveLong = `End the registration of a hint provider. berthd doe
 confirmed. Pods keep what they hold. The provider may register again: to prevent that, take the role provider from its
 user (access in berthd's configuration) and reload. That ends all registrations of the user, too.
 
-Root ends any registration, and other users those of their own.`
+Root and users with the role admin end any registration, other users those of their own.`
 
 func (c *ctl) providers() *cobra.Command {
 	list := c.getProviders()
