@@ -233,6 +233,32 @@ func TestPolicyOfACall(t *testing.T) {
 	}
 }
 
+// besideOthers returns the history of a bundle as if every verdict had been decided beside a pod of its state.
+func besideOthers(f *testing.F, b *bundle.Bundle) []byte {
+	own := *b
+	own.History = nil
+	beside := *b.State.Pods[0].Record
+	beside.Pod.UID, beside.Claims = "beside", b.State.Pods[0].Claims
+	for _, l := range b.History {
+		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+		if err == nil && e.Basis != nil {
+			err = e.Basis.Reserve([]*ledger.Pod{&beside})
+		}
+		if err != nil {
+			f.Fatal(err)
+		}
+		if l, err = bundle.LineOf(e, nil); err != nil {
+			f.Fatal(err)
+		}
+		own.History = append(own.History, l)
+	}
+	text, err := own.Encode(bundle.HistoryPart)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return text
+}
+
 // FuzzReplay: the state and the history of a bundle are any text. They are refused, or replayed.
 func FuzzReplay(f *testing.F) {
 	opened, err := bundle.ReadFile("../berthctl/testdata/docs/incident.tar.gz")
@@ -248,6 +274,7 @@ func FuzzReplay(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(state, history)
+	f.Add(state, besideOthers(f, opened))
 	f.Fuzz(func(t *testing.T, state, history []byte) {
 		b := &bundle.Bundle{Machine: opened.Machine, Config: opened.Config}
 		if b.Decode(bundle.StatePart, state) != nil || b.Decode(bundle.HistoryPart, history) != nil {
