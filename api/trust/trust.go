@@ -57,11 +57,14 @@ func check(path string, w want) error {
 		next := filepath.Join(at, rest[0])
 		rest = rest[1:]
 		info, err = os.Lstat(next)
-		if w.partly && errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case !errors.Is(err, fs.ErrNotExist):
 			return err
+		case w.partly:
+			return nil
+		default:
+			return &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 		}
 		if info.Mode().Type() != fs.ModeSymlink {
 			at = next

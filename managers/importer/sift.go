@@ -78,7 +78,8 @@ func printable(text string) string {
 // flaw returns why a claim cannot be; empty if it can.
 func (i *importing) flaw(c *ledger.Claim) string {
 	var requests, limits workload.Quantities
-	if ctr := i.specification(c.Owner.Pod).Container(c.Owner.Container); ctr != nil {
+	pod := i.specification(c.Owner.Pod)
+	if ctr := pod.Container(c.Owner.Container); ctr != nil {
 		requests, limits = ctr.Requests, ctr.Limits
 	}
 	whole := c.Owner.Container == "" // its amounts are those of pod-level resources
@@ -86,7 +87,12 @@ func (i *importing) flaw(c *ledger.Claim) string {
 	case c.CPUs != nil:
 		return i.wrongCPUs(c, requests, whole)
 	case len(c.Memory) > 0:
-		return i.wrongMemory(c, requests, whole)
+		r := workload.Resource(c.Resource)
+		requested := requests[r]
+		if pod.HasPodLevel() { // a container may have a share of what its pod has as a whole
+			requested = max(requested, pod.Resources.Requests[r])
+		}
+		return i.wrongMemory(c, requested)
 	case c.Devices != nil:
 		return wrongDevices(c, limits[workload.Resource(c.Resource)])
 	}
@@ -114,7 +120,7 @@ func (i *importing) wrongCPUs(c *ledger.Claim, requests workload.Quantities, who
 	return ""
 }
 
-func (i *importing) wrongMemory(c *ledger.Claim, requests workload.Quantities, whole bool) string {
+func (i *importing) wrongMemory(c *ledger.Claim, requested int64) string {
 	m := i.view.Machine()
 	var sum uint64
 	for _, b := range c.Memory {
@@ -126,7 +132,7 @@ func (i *importing) wrongMemory(c *ledger.Claim, requests workload.Quantities, w
 		}
 		sum += b.Bytes
 	}
-	if requested := requests[workload.Resource(c.Resource)]; !whole && sum > uint64(max(0, requested)) {
+	if sum > uint64(max(0, requested)) {
 		return fmt.Sprintf("it has %d bytes, and requests %d", sum, requested)
 	}
 	return ""

@@ -100,7 +100,7 @@ func newChaos(t *testing.T, seed uint64) *chaos {
 	// Allocate is where plugins hang; nothing else is late on a busy machine.
 	n.configure("providers: {allocateTimeout: 1s, preStartTimeout: 1m, callTimeout: 1m, pluginInfoTimeout: 1m}\n" +
 		"verdicts: {deferred: true}\n" +
-		"limits: {podResourcesPerSecond: 100000, podResourcesBurst: 100000, podResourcesWait: 1ms}\n")
+		"limits: {podResourcesPerSecond: 10000, podResourcesBurst: 10000, podResourcesWait: 1ms}\n")
 	c := &chaos{
 		rnd: rand.New(rand.NewPCG(seed, seed)), pods: map[string]map[string]held{}, specs: map[string]*typesv1.Pod{},
 		daemon: n.start(), starts: 1,

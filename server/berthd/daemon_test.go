@@ -330,7 +330,7 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 func TestLongSocketPathIsRefused(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	out, err := n.command("--listen", "/tmp/"+strings.Repeat("x", 200)).CombinedOutput()
+	out, err := n.command("--listen", n.root+"/"+strings.Repeat("x", 200)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "the kernel takes at most 107") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -15,7 +15,7 @@ import (
 // on berthd, so pods start without it. Without the mark nothing of berthd's own changes.
 func (a *App) markReady(ctx context.Context) {
 	path := filepath.Join(a.Config.StateDir, config.ReadyMark)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return
 	}
