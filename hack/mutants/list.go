@@ -20,6 +20,7 @@ var (
 	deviceHints    = []string{"device_hints"}
 	cgroupPods     = []string{"cgroup_pods"}
 	cgroupConverts = []string{"cgroup_conversions"}
+	histories      = []string{"clients/nri/policy.TestRandomHistories"}
 )
 
 var mutants = []mutant{
@@ -109,4 +110,21 @@ var mutants = []mutant{
 	{"memory.min for every class", "managers/cgroup/pod.go", "	if class == workload.Guaranteed {\n		return fileMemoryMin", "	if class != \"\" {\n		return fileMemoryMin", cgroupPods},
 	{"BestEffort has the shares of its requests", "managers/cgroup/pod.go", "		v.CPUShares = new(uint64(MinShares))\n	}\n	if declared.CPU", "	}\n	if declared.CPU", cgroupPods},
 	{"limits of Guaranteed pods must be declared", "managers/cgroup/pod.go", "		declared = workload.Declared{CPU: true, Memory: true}\n", "", cgroupPods},
+
+	// A node and its container runtime.
+	{"a start that is given up is forgotten", "clients/nri/policy/events.go", " && !p.pending(other) {", " {", histories},
+	{"the end of a pod forgets its starts", "clients/nri/policy/allocate.go", "return p.hasProcess(m) || p.pending(m) })", "return p.hasProcess(m) })", []string{"clients/nri/policy.TestStartOutlivesItsPod"}},
+	{"containers that nobody told of are not taken in", "clients/nri/policy/start.go", "m != nil || p.released || !p.synchronized || ended(c) {", "m == m {", histories},
+	{"a pod is admitted before the ledger is read", "clients/nri/policy/form.go", "	_, err := p.list(ctx)\n	return err\n", "	return nil\n", histories},
+	{"a pod of single containers is admitted as a whole", "clients/nri/policy/form.go", "	case len(parts) > 0:\n		s.form = apart\n", "", histories},
+	{"a whole pod is admitted container by container", "clients/nri/policy/form.go", "	case all != nil:\n		s.form = whole\n", "	case all != nil:\n", []string{"clients/nri/policy.TestFormOutlivesConnections"}},
+	{"CPUs of lost members are shared", "clients/nri/policy/reconcile.go", ".Union(p.withheld(l))", "", histories},
+	{"CPUs that a member has not left are shared", "clients/nri/policy/track.go", "		cpus = cpus.Union(p.stillOn(m))\n", "", histories},
+	{"a lost member is in nobody's way", "clients/nri/policy/track.go", "			p.tracker.Want(m.id, cpuset.Set{}, p.ownOf(m))\n", "", histories},
+	{"amounts change without berthd", "clients/nri/policy/resize.go", "err := p.placeNow(ctx, m); err != nil", "err := error(nil); err != nil", histories},
+	{"amounts change in spite of a refusal", "clients/nri/policy/resize.go", "		m.resources = was\n", "		_ = was\n", histories},
+	{"a half-done resize is not undone", "clients/nri/policy/resize.go", "			m.match, p.incomplete = max(m.match, due), true\n", "", []string{"clients/nri/policy.TestHalfDoneResizeIsUndone"}},
+	{"a crashed container loses its CPUs at a connection", "clients/nri/policy/form.go", "s.names[name] = keptBefore; p.some(", "p.some(", histories},
+	{"other pods get the CPUs of a container that has just crashed", "clients/nri/policy/form.go", "s.names[name] = keptBefore; p.some(", "s.names[name] = kept; p.some(", []string{"clients/nri/policy.TestCrashedContainerKeepsItsCPUs"}},
+	{"Follow waits for the runtime", "clients/nri/policy/update.go", "		case <-ctx.Done():\n			return nil, ctx.Err()\n", "", histories},
 }
