@@ -16,6 +16,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ import (
 )
 
 // Start runs berthd until stop is called, and returns when it is ready. stop waits for
-// its end.
+// its end; a second call does nothing.
 func Start(t testing.TB, c config.Config) (stop func()) {
 	t.Helper()
 	a, err := app.Build(context.Background(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
@@ -51,12 +52,12 @@ func Start(t testing.TB, c config.Config) (stop func()) {
 		cancel()
 		t.Fatal(err)
 	}
-	return func() {
+	return sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("berthd has ended with: %v", err)
 		}
-	}
+	})
 }
 
 // Serve runs a server with berthd's interceptors on a socket until the test ends. The
