@@ -158,3 +158,36 @@ func TestLivingLedger(t *testing.T) {
 		t.Errorf("%d sequences", seen)
 	}
 }
+
+// TestStoredMemoryIsAskedForAgain: on nodes whose reservation exceeds their memory, too, a container keeps what it holds; another
+// answer is noticed.
+func TestStoredMemoryIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	again := 0
+	eachCase(t, "memory_allocate", func(env *Env, in memoryAllocateIn, want memoryAllocated) {
+		if in.Op != "allocate" || !slices.Contains(want.Quirks, "reserved_more_than_node_has") {
+			return
+		}
+		first, err := decideMemoryAllocate(env, in)
+		if err != nil || !first.Result.OK || len(first.Result.Blocks) == 0 {
+			return
+		}
+		in.Before = first.After
+		second, err := decideMemoryAllocate(env, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := memoryAllocateDiffers(env, in, want, second); err != nil {
+			t.Errorf("%s on %v: %v", in.Container, in.Affinity, err)
+		}
+		second.Result.Blocks = slices.Clone(second.Result.Blocks)
+		second.Result.Blocks[0].Size++
+		if _, err := memoryAllocateDiffers(env, in, want, second); err == nil {
+			t.Error("other blocks are not noticed")
+		}
+		again++
+	})
+	if again == 0 {
+		t.Error("no case has stored memory")
+	}
+}

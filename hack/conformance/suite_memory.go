@@ -144,6 +144,15 @@ func memoryAllocateDiffers(_ *Env, in memoryAllocateIn, want memoryAllocated, go
 		}
 		return "N4", sameTables(in.Before, got.After)
 	}
+	if held := in.Before.Assignments[in.Pod.UID][in.Container]; in.Op == "allocate" && len(held) > 0 {
+		if !got.Result.OK || !slices.Equal(got.Result.Blocks, held) {
+			return "", fmt.Errorf("the container held %v and now holds %v", held, got.Result.Blocks)
+		}
+		if err := sameTables(in.Before, got.After); err != nil {
+			return "", err
+		}
+		return memoryDeviation(want.Quirks)
+	}
 	o := in.oracle(in.Before, in.Pod.Pod, in.Container)
 	if err := o.tables(got.After); err != nil {
 		return "", err
