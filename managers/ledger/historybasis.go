@@ -109,6 +109,17 @@ func (c *Call) basis() (*HistoryBasis, error) {
 	return b, b.Reserve(d.reserved)
 }
 
+// behind returns the basis of an entry that is written behind so many refusals. These change nothing, so the state before
+// them is the one behind them, too. Without this, it would not be known once they are dropped.
+func (b *HistoryBasis) behind(before *View, refusals int) *HistoryBasis {
+	if b == nil || b.Entry != before.recorded || refusals == 0 {
+		return b
+	}
+	c := *b
+	c.Entry += uint64(refusals)
+	return &c
+}
+
 // payload is the size of what is needed to make the call of an entry again.
 func (e *HistoryEntry) payload() int {
 	n := len(e.Request)

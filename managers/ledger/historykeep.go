@@ -347,6 +347,7 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 	for i, entry := range held {
 		e := *entry
 		e.Begins = e.Begins || i == 0 && h.begins
+		e.Basis = e.Basis.behind(old, i)
 		text, err := HistoryText(&e)
 		if err != nil {
 			return r, err
@@ -358,6 +359,7 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 			return r, err
 		}
 		e.Begins = len(held) == 0 && h.begins
+		e.Basis = e.Basis.behind(old, len(held))
 		parts, err := e.parts(h.limits.Bytes / 2)
 		if err != nil {
 			return r, err
