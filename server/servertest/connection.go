@@ -15,7 +15,8 @@ import (
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// connection is a grpc.ClientConnInterface to services in this process. Messages are copied, so that neither side has the other's.
+// connection is a grpc.ClientConnInterface to services in this process. Messages are copied, so that neither side has the other's. Those
+// of streams are encoded and decoded, because events come as encoded fields.
 type connection struct {
 	unary   map[string]unary
 	streams map[string]streaming
@@ -77,7 +78,7 @@ func (c *connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	return &stream{
-		ctx: ctx, requests: make(chan any, 1), answers: make(chan any), done: make(chan struct{}),
+		ctx: ctx, requests: make(chan any, 1), answers: make(chan []byte), done: make(chan struct{}),
 		serve: func(server grpc.ServerStream) error {
 			defer cancel()
 			defer context.AfterFunc(c.ended, cancel)()
@@ -94,7 +95,7 @@ func (c *connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 type stream struct {
 	ctx      context.Context
 	requests chan any
-	answers  chan any
+	answers  chan []byte // encoded
 	serve    func(grpc.ServerStream) error
 	begin    sync.Once
 	done     chan struct{} // closed after err was set
@@ -119,8 +120,7 @@ func (s *stream) SendMsg(m any) error {
 func (s *stream) RecvMsg(m any) error {
 	select {
 	case answer := <-s.answers:
-		move(m, answer)
-		return nil
+		return proto.Unmarshal(answer, m.(proto.Message))
 	case <-s.done:
 		return s.err
 	}
@@ -146,8 +146,12 @@ func (s serverSide) RecvMsg(m any) error {
 
 // SendMsg implements grpc.ServerStream.
 func (s serverSide) SendMsg(m any) error {
+	answer, err := proto.Marshal(m.(proto.Message))
+	if err != nil {
+		return err
+	}
 	select {
-	case s.answers <- proto.CloneOf(m.(proto.Message)):
+	case s.answers <- answer:
 		return nil
 	case <-s.ctx.Done():
 		return s.ctx.Err()

@@ -30,10 +30,17 @@ func TestLocal(t *testing.T) {
 		if err := client.WaitReady(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		watch, err := client.Allocation().Watch(t.Context(), &allocationv1.WatchRequest{Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_ADDED}})
+		now, err := client.Allocation().GetRevision(t.Context(), &allocationv1.GetRevisionRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
+		watch, err := client.Allocation().Watch(t.Context(), &allocationv1.WatchRequest{
+			FromRevision: now.GetRevision(), Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_ADDED},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // the stream is served: the event of the pod comes alone, and encoded
 		pod := &typesv1.Pod{
 			Metadata: &typesv1.PodMetadata{Uid: "job", Name: "job", Namespace: "default"},
 			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
