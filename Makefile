@@ -74,7 +74,7 @@ test-all: ## Run the tests at full length under the race detector, 10 min of ran
 	hack/cluster/test.sh vm claims 4
 	hack/release.sh same
 
-mutants: ## Add defects to the managers one by one; the recorded decisions, or a named test, must detect each one (about five minutes)
+mutants: ## Add defects to the managers and to berth-nri one by one; the recorded decisions, or a named test, must detect each one (about twelve minutes)
 	$(GO) run ./hack/mutants
 
 demo: build ## Run pods on this machine, from registration to removal

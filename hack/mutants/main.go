@@ -1,4 +1,4 @@
-// Command mutants plants defects into the managers, one by one, and makes sure that
+// Command mutants plants defects into the managers and into berth-nri, one by one, and makes sure that
 // the recorded vectors, or named tests, find each of them.
 //
 //	go run ./hack/mutants [-run REGEXP] [-parallel N]
