@@ -95,14 +95,15 @@ func runtimeOf(ctx context.Context, socket string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- plugin.Run(ctx) }()
+	var failed error // set before ended is closed
+	ended := make(chan struct{})
+	go func() { failed = plugin.Run(ctx); close(ended) }()
 	defer func() { plugin.Stop(); cancel(); <-ended }()
 	select {
 	case runtime := <-v.runtime:
 		return runtime, nil
-	case err = <-ended:
-		ended <- err
+	case <-ended:
+		err = failed
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
