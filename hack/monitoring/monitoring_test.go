@@ -108,6 +108,12 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
+	everyExpression(t, check)
+}
+
+// everyExpression calls check with each expression of the rules and of the dashboard, and where it stands.
+func everyExpression(t *testing.T, check func(where, expression string)) {
+	t.Helper()
 	for _, r := range rules(t) {
 		check(r.Record+r.Alert, r.Expr)
 	}
@@ -153,14 +159,7 @@ func TestServedEverywhere(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range rules(t) {
-		check(r.Record+r.Alert, r.Expr)
-	}
-	for title, queries := range dashboard(t) {
-		for _, q := range queries {
-			check(title, q)
-		}
-	}
+	everyExpression(t, check)
 }
 
 // TestRunbooksOfClusters: each section has a line for a node with systemd or berthctl, and one for kubectl.
