@@ -16,6 +16,7 @@ import (
 
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
@@ -176,6 +177,31 @@ func (r *recorded) seen() (commits, hints []uint64) {
 	return commits, hints
 }
 
+// expectConfirmed waits until a provider has and holds what it should, and its answer to the last list has come. Before that, a question
+// has the list of an earlier answer, or everything.
+func (s *stage) expectConfirmed(k *keeper, provider string, held ...string) {
+	s.t.Helper()
+	s.expectUsage(k, nil, held)
+	s.eventually("the list is confirmed", func() bool {
+		view, p := s.ledger.View(), s.proxy(provider)
+		if p.owes(p.leases(view)) {
+			return false
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		acknowledged, sequence := p.list()
+		missing := difference(acknowledged, sequence, convert.ProviderAllocations(view, provider))
+		return sequence != 0 && !p.again && len(missing.GetChanged())+len(missing.GetRemovedPodUids()) == 0
+	})
+}
+
+// proxy returns the proxy of a provider.
+func (s *stage) proxy(provider string) *proxy {
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.registry.proxies[provider]
+}
+
 // TestListsOfAProvider: a provider gets everything once for a connection, then differences,
 // and everything again when it has lost its list.
 func TestListsOfAProvider(t *testing.T) {
@@ -185,6 +211,7 @@ func TestListsOfAProvider(t *testing.T) {
 	r := &recorded{Server: hintserver.NewServer(k, s.clock.Now)}
 	stop := s.endpoints.serve("/slots", func(g grpc.ServiceRegistrar) { hintv1.RegisterHintProviderServiceServer(g, r) })
 	s.register("slots")
+	s.expectConfirmed(k, "slots")
 	if commits, _ := r.seen(); len(commits) == 0 || commits[0] != 0 {
 		t.Fatalf("the first commits are based on %v", commits)
 	}
@@ -196,33 +223,33 @@ func TestListsOfAProvider(t *testing.T) {
 		}
 	}
 	admit("a")
-	s.expectUsage(k, nil, []string{"a"})
+	s.expectConfirmed(k, "slots", "a")
 	if commits, hints := r.seen(); slices.Contains(commits, 0) || slices.Contains(hints, 0) {
 		t.Errorf("after the first one, commits are based on %v, questions on %v", commits, hints)
 	}
 	// A question finds the list lost: everything is sent, and the question once more.
 	r.lose(1)
 	admit("b")
-	s.expectUsage(k, nil, []string{"a", "b"})
+	s.expectConfirmed(k, "slots", "a", "b")
 	if commits, hints := r.seen(); !slices.Contains(commits, 0) || len(hints) < 2 || slices.Contains(hints, 0) {
 		t.Errorf("after a lost list, commits are based on %v, questions on %v", commits, hints)
 	}
 	// A commit finds the list lost.
 	r.lose(1)
 	s.remove("a")
-	s.expectUsage(k, nil, []string{"b"})
+	s.expectConfirmed(k, "slots", "b")
 	if commits, _ := r.seen(); len(commits) < 2 || commits[0] == 0 || commits[1] != 0 {
 		t.Errorf("after a lost list, commits are based on %v", commits)
 	}
 	// The list is lost twice: the question has everything itself.
 	r.lose(2)
 	admit("twice")
-	s.expectUsage(k, nil, []string{"b", "twice"})
+	s.expectConfirmed(k, "slots", "b", "twice")
 	if _, hints := r.seen(); len(hints) < 3 || hints[0] == 0 || hints[1] == 0 || hints[2] != 0 {
 		t.Errorf("after two lost lists, questions are based on %v", hints)
 	}
 	s.remove("twice")
-	s.expectUsage(k, nil, []string{"b"})
+	s.expectConfirmed(k, "slots", "b")
 	// A provider that never answers fails after two repetitions.
 	r.lose(1 << 30)
 	if _, err := s.admit("adm-c", wantingSlots("c", 1, slot)); err == nil {
@@ -231,6 +258,7 @@ func TestListsOfAProvider(t *testing.T) {
 	if _, hints := r.seen(); len(hints) != 3 {
 		t.Errorf("%d questions", len(hints))
 	}
+	s.expectConfirmed(k, "slots", "b")
 	// Another process at the endpoint gets everything.
 	r.lose(0)
 	stop()
@@ -241,7 +269,7 @@ func TestListsOfAProvider(t *testing.T) {
 	if commits, _ := r.seen(); commits[0] != 0 {
 		t.Errorf("on a new connection, commits are based on %v", commits)
 	}
-	s.expectUsage(k, nil, []string{"b"})
+	s.expectConfirmed(k, "slots", "b")
 }
 
 // machines is a provider that records the order of the machines it learns and the questions.
