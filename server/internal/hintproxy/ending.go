@@ -2,6 +2,7 @@ package hintproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -45,8 +46,8 @@ func (r *Registry) expired(p *proxy, view *ledger.View) string {
 	return fmt.Sprintf("it has been away for %s, and no pod has its claims", registrationLease)
 }
 
-// EndRegistrations ends the registrations of users without the role, and those whose lease has ended. Those
-// that could not be ended are tried again.
+// EndRegistrations ends the registrations of users without the role, and those whose lease has ended. One that
+// cannot be ended is tried again, and does not keep the others.
 func (r *Registry) EndRegistrations(ctx context.Context) error {
 	leave, err := r.enterChange(ctx)
 	if err != nil {
@@ -54,6 +55,7 @@ func (r *Registry) EndRegistrations(ctx context.Context) error {
 	}
 	defer leave()
 	view := r.parts.Ledger.View()
+	var failed []error
 	for o := range view.ExternalProviders() {
 		r.mu.Lock()
 		p := r.proxies[o.Name]
@@ -66,10 +68,10 @@ func (r *Registry) EndRegistrations(ctx context.Context) error {
 			continue
 		}
 		if err := r.drop(ctx, o.Name, "the registration of a hint provider has ended", "reason", why); err != nil {
-			return fmt.Errorf("end the registration of provider %s: %w", o.Name, err)
+			failed = append(failed, fmt.Errorf("end the registration of provider %s: %w", o.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // endRegistrations calls EndRegistrations at the start and periodically, until Stop.

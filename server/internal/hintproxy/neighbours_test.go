@@ -96,6 +96,49 @@ func TestRegisteredAgain(t *testing.T) {
 	}
 }
 
+// A user who registers and unregisters one name after the other keeps a few proxies, and none once their admissions must have ended.
+func TestRegistrationsComeAndGo(t *testing.T) {
+	t.Parallel()
+	for _, ends := range []bool{false, true} {
+		lease := time.Hour
+		if ends {
+			lease = time.Millisecond
+		}
+		s := newStage(t, Config{Lease: lease})
+		sc, _ := s.serveScript(slotsOf("all"))
+		sc.set(func(sc *script) { // it is every provider
+			sc.commit = func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
+				return &hintv1.CommitResponse{}, nil
+			}
+		})
+		for i := range 3 * maxOfUser {
+			name := fmt.Sprintf("p-%d", i)
+			if err := s.registerAs(patient(t), 7, name, "/all"); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.registry.Unregister(patient(t), name, Caller{UID: 7}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := maxOfUser
+		if ends {
+			want = 0
+		}
+		s.eventually("the others have ended", func() bool {
+			s.registry.mu.Lock()
+			earlier := len(s.registry.earlier)
+			s.registry.mu.Unlock()
+			s.registry.connections.mu.Lock()
+			defer s.registry.connections.mu.Unlock()
+			users := 0
+			for _, c := range s.registry.connections.open {
+				users += c.users
+			}
+			return earlier == want && users == want
+		})
+	}
+}
+
 // A provider that is silent while it registers delays nobody but its own user.
 func TestSilentRegistrationDelaysNobody(t *testing.T) {
 	t.Parallel()

@@ -296,19 +296,33 @@ func (r *Registry) retire(name string, next map[string]*proxy) {
 	old, p := r.proxies[name], next[name]
 	r.proxies = next
 	delete(r.unusable, name)
-	if before := r.earlier[name]; before != nil && before.stop != nil {
-		before.stop()
-	}
-	delete(r.earlier, name)
+	r.endEarlier(1, func(e *proxy) bool { return e.Name() == name })
 	if old == nil {
 		return
 	}
-	r.earlier[name] = old
+	r.endEarlier(maxOfUser, func(e *proxy) bool { return e.registration.UID == old.registration.UID })
+	r.earlier = append(r.earlier, old)
 	close(old.retired)
 	old.silence()
 	if p != nil && r.running.Err() == nil {
 		// A call of the other proxy may be under way, and would be the last one at the provider.
 		r.keepers.Go(func() { old.settled(); p.sendAgain() })
+	}
+}
+
+// endEarlier ends the oldest of the earlier proxies of a kind, so that with another one there are at most that many. mu must be held.
+func (r *Registry) endEarlier(most int, kind func(*proxy) bool) {
+	n := 0
+	for _, p := range slices.Backward(r.earlier) {
+		if !kind(p) {
+			continue
+		}
+		if n++; n >= most {
+			if p.stop != nil {
+				p.stop()
+			}
+			r.earlier = slices.DeleteFunc(slices.Clone(r.earlier), func(e *proxy) bool { return e == p })
+		}
 	}
 }
 

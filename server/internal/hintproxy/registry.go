@@ -54,9 +54,9 @@ type Registry struct {
 
 	mu      sync.Mutex
 	proxies map[string]*proxy // guarded by mu
-	// earlier are proxies that another one has replaced, by name, until the end of the admissions that
-	// use them. There is at most one of a name. Guarded by mu.
-	earlier map[string]*proxy
+	// earlier are proxies that were replaced or removed, oldest first, until the end of the admissions that
+	// can use them. There is at most one of a name, and maxOfUser of a user. Guarded by mu.
+	earlier []*proxy
 	// unusable is why a registration of the ledger could not be put on the bus at the start, by name. It
 	// stays in the ledger until somebody removes it. Guarded by mu.
 	unusable map[string]error
@@ -94,7 +94,7 @@ func New(cfg Config, parts Parts) (*Registry, error) {
 	}
 	r := &Registry{
 		config: cfg.withDefaults(), parts: parts,
-		changing: make(chan struct{}, 1), proxies: map[string]*proxy{}, earlier: map[string]*proxy{}, registering: map[Caller]*registering{},
+		changing: make(chan struct{}, 1), proxies: map[string]*proxy{}, registering: map[Caller]*registering{},
 		unusable: map[string]error{},
 		lines:    rate.NewLimiter(rate.Every(time.Second), 20),
 	}
@@ -174,8 +174,15 @@ func (r *Registry) begin(p *proxy) (ended <-chan struct{}) {
 	keeping, cancel := context.WithCancel(r.running)
 	p.stop = cancel
 	done := make(chan struct{})
-	r.keepers.Go(func() { defer close(done); defer cancel(); p.keep(keeping) })
+	r.keepers.Go(func() { defer close(done); defer cancel(); p.keep(keeping); r.forget(p) })
 	return done
+}
+
+// forget removes an earlier proxy that has ended.
+func (r *Registry) forget(p *proxy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.earlier = slices.DeleteFunc(r.earlier, func(e *proxy) bool { return e == p })
 }
 
 // Stop ends Run and all connections.
