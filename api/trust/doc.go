@@ -18,6 +18,6 @@
 // directory is opened beneath the directory's descriptor; a refusal names the file, directory or
 // link, its owner and mode, and the command that mends it.
 //
-// A directory on a file system that is mounted read-only cannot be written to by others through
-// that mount. The volumes of a Kubernetes ConfigMap are such directories, with the mode 0777.
+// One directory may be writable by its mode: that of the volume of a Kubernetes ConfigMap, where it is mounted read-only. Its mode is
+// 0777, and on the node only root comes to it.
 package trust

@@ -12,4 +12,4 @@ func group(fs.FileInfo) int { return -1 }
 // Removed is not known.
 func Removed(fs.FileInfo) bool { return false }
 
-func readOnly(string) bool { return false }
+func ofConfigMap(string) bool { return false }

@@ -148,9 +148,9 @@ func checkInfo(path string, info fs.FileInfo, last, file bool) error {
 		return errdefs.Preconditionf("%s was removed while it is mounted for this program, which has to be started again to see another directory in its place", path)
 	case mode&fs.ModeSticky != 0 && !last:
 		return nil
-	case mode.Perm()&0o002 != 0 && !readOnly(path):
+	case mode.Perm()&0o002 != 0 && (file || !ofConfigMap(path)):
 		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody: chmod %s %s", path, uid, bits, mend(mode), quote(path))
-	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid() && !readOnly(path):
+	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid() && (file || !ofConfigMap(path)):
 		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group: chmod %s %s", path, uid, gid, bits, mend(mode), quote(path))
 	}
 	return nil
