@@ -50,7 +50,7 @@ func newCounters(ready func() error) *counters {
 		c.reasons[string(reason)] = true
 	}
 	c.registry.MustRegister(c.refusals, c.repeated, c.writes, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "berth_nri_ready", Help: "1 if berth-nri is connected to the runtime and to berthd.",
+		Name: "berth_nri_ready", Help: "1 if berth-nri is connected to the runtime and to berthd, and the runtime answers updates.",
 	}, func() float64 {
 		if ready() != nil {
 			return 0

@@ -380,6 +380,10 @@ func (m *machine) dashboard() string {
 				if !later[name] {
 					t.Errorf("panel %s: docs/metrics.md does not say that %s appears with its first event", panel.Title, name)
 				}
+			case strings.HasPrefix(name, "berth_nri_"):
+				state = "by berth-nri"
+			case strings.HasPrefix(name, "berth_dra_"):
+				state = "by berth-dra"
 			case !served[name]:
 				t.Errorf("panel %s: /metrics has no %s", panel.Title, name)
 			}

@@ -338,8 +338,10 @@ func TestFlagsAndConfiguration(t *testing.T) {
 			}
 			run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
 			if kubelet == kubeletConfig {
-				if err := os.WriteFile(filepath.Join(temp, "kubelet.yaml"), []byte(unreserved), 0o600); err != nil {
-					t.Fatal(err)
+				for _, path := range []string{filepath.Join(temp, "kubelet.yaml"), filepath.Join(dropIns, "00.conf")} {
+					if err := os.WriteFile(path, []byte(unreserved), 0o600); err != nil {
+						t.Fatal(err)
+					}
 				}
 				run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
 			}

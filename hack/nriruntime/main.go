@@ -7,7 +7,7 @@
 //   - After each change the runtime checks that no process may run on the CPUs of a container that has CPUs of its own.
 //   - At the end some pods stay, and the runtime prints its report, as JSON. It ends when its input ends.
 //
-// Arguments: the socket, the name and the version of the runtime, the rounds of each worker, and CPUS, as processes see them.
+// Arguments: the socket, the name and the version of the runtime, and the rounds of each worker.
 package main
 
 import (
