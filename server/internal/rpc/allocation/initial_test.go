@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -252,4 +254,69 @@ func TestNewReadersOfOtherUsers(t *testing.T) {
 			t.Errorf("%q holds %d bytes", user, r.held)
 		}
 	}
+}
+
+// TestPartIsForAllWhoWaitForIt: streams that wait for the same part get it together, whoever waits between them for
+// another part, and those that need room get it in the order of their coming.
+func TestPartIsForAllWhoWaitForIt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := starts{user: partBytes}
+		r, leave := s.enter("user 1")
+		defer leave()
+		st, end := r.open(stateKey{}, func() *state { return &state{} })
+		defer end()
+		taken, err := r.pin(t.Context(), st, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ended sync.WaitGroup
+		var mu sync.Mutex
+		got := map[string]*part{}
+		given := func() (names []string) {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Sorted(maps.Keys(got))
+		}
+		wait := func(ctx context.Context, name string, index int) {
+			ended.Go(func() {
+				p, err := r.pin(ctx, st, index)
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got[name] = p
+			})
+			synctest.Wait()
+		}
+		quits, quit := context.WithCancel(t.Context())
+		wait(quits, "quits", 9)
+		wait(t.Context(), "first", 1)
+		wait(t.Context(), "between", 2)
+		wait(t.Context(), "with the first", 1)
+		if names := given(); len(names) > 0 {
+			t.Errorf("%q need no room", names)
+		}
+		quit()
+		synctest.Wait()
+		r.unpin(taken)
+		synctest.Wait()
+		if names := given(); !slices.Equal(names, []string{"first", "with the first"}) {
+			t.Errorf("the part is given to %q", names)
+		}
+		wait(t.Context(), "later", 1)
+		wait(t.Context(), "last", 3)
+		if names := given(); !slices.Equal(names, []string{"first", "later", "with the first"}) {
+			t.Errorf("the part is given to %q", names)
+		}
+		for _, name := range []string{"first", "with the first", "later", "between", "last"} {
+			if got[name] == nil {
+				t.Fatalf("%q has no part", name)
+			}
+			r.unpin(got[name])
+			synctest.Wait()
+		}
+		ended.Wait()
+	})
 }

@@ -68,7 +68,15 @@ type room struct {
 	states  map[stateKey]*state // guarded by mu
 	held    int                 // guarded by mu; bytes of all parts, at most limit, but for a part that takes more than partBytes
 	idle    []*part             // guarded by mu; parts that no stream sends, the oldest first
-	waiting []chan struct{}     // guarded by mu; streams that wait for room, in the order of their coming
+	waiting []*waiter           // guarded by mu; in the order of their coming. None waits for a part that exists
+}
+
+// waiter is a stream that waits for a part.
+type waiter struct {
+	state *state
+	index int
+	got   chan struct{} // closed when part is set
+	part  *part         // guarded by room.mu; pinned for the stream
 }
 
 // stateKey says which streams get the same events.
@@ -94,7 +102,7 @@ func (s *state) count() int { return max(1, (len(s.pods)+partPods-1)/partPods) }
 type part struct {
 	state *state
 	index int
-	pins  int // guarded by room.mu; streams that send it, or wait for it
+	pins  int // guarded by room.mu; streams that send it
 	bytes int // guarded by room.mu; what it takes of the room
 
 	once     sync.Once
@@ -126,7 +134,7 @@ func (r *room) open(key stateKey, collect func() *state) (s *state, leave func()
 			for _, p := range s.parts { // no stream sends one
 				r.forget(p)
 			}
-			r.wake()
+			r.serve()
 		}
 	}
 }
@@ -135,36 +143,47 @@ func (r *room) open(key stateKey, collect func() *state) (s *state, leave func()
 func (r *room) pin(ctx context.Context, s *state, index int) (*part, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for {
-		p := s.parts[index]
-		switch {
-		case p != nil:
-			if p.pins++; p.pins == 1 {
-				r.idle = slices.DeleteFunc(r.idle, func(i *part) bool { return i == p })
-			}
-			r.wake() // one that waited for this part needs no room
-			return p, nil
-		case r.fits():
-			p = &part{state: s, index: index, pins: 1, bytes: partBytes}
-			s.parts[index] = p
-			r.held += p.bytes
-			r.wake()
-			return p, nil
-		}
-		ready := make(chan struct{})
-		r.waiting = append(r.waiting, ready)
+	w := &waiter{state: s, index: index, got: make(chan struct{})}
+	r.waiting = append(r.waiting, w)
+	r.serve()
+	if w.part == nil {
 		r.mu.Unlock()
 		select {
-		case <-ready:
+		case <-w.got:
 		case <-ctx.Done():
 		}
 		r.mu.Lock()
-		r.waiting = slices.DeleteFunc(r.waiting, func(w chan struct{}) bool { return w == ready })
-		if err := ctx.Err(); err != nil {
-			r.wake()
-			return nil, err
-		}
 	}
+	if w.part == nil {
+		r.waiting = slices.DeleteFunc(r.waiting, func(other *waiter) bool { return other == w })
+		return nil, ctx.Err()
+	}
+	return w.part, nil
+}
+
+// serve pins the parts that streams wait for: those that exist, and new ones while there is room. It is called after
+// each change of the room. mu must be held.
+func (r *room) serve() {
+	full := false
+	r.waiting = slices.DeleteFunc(r.waiting, func(w *waiter) bool {
+		p := w.state.parts[w.index]
+		if p == nil && !full {
+			if full = !r.fits(); !full {
+				p = &part{state: w.state, index: w.index, bytes: partBytes}
+				w.state.parts[w.index] = p
+				r.held += p.bytes
+			}
+		}
+		if p == nil {
+			return false
+		}
+		if p.pins++; p.pins == 1 {
+			r.idle = slices.DeleteFunc(r.idle, func(i *part) bool { return i == p })
+		}
+		w.part = p
+		close(w.got)
+		return true
+	})
 }
 
 // fits makes room for a part, and reports whether there is enough. mu must be held.
@@ -182,14 +201,6 @@ func (r *room) forget(p *part) {
 	r.held -= p.bytes
 }
 
-// wake has the first stream that waits look again. mu must be held.
-func (r *room) wake() {
-	if len(r.waiting) > 0 {
-		close(r.waiting[0])
-		r.waiting = r.waiting[1:]
-	}
-}
-
 // unpin ends the use of a part.
 func (r *room) unpin(p *part) {
 	r.mu.Lock()
@@ -200,7 +211,7 @@ func (r *room) unpin(p *part) {
 	if r.idle = append(r.idle, p); p.err != nil {
 		r.forget(p)
 	}
-	r.wake()
+	r.serve()
 }
 
 // settle replaces the assumed size of a part.
@@ -209,5 +220,5 @@ func (r *room) settle(p *part, bytes int) {
 	defer r.mu.Unlock()
 	r.held += bytes - p.bytes
 	p.bytes = bytes
-	r.wake()
+	r.serve()
 }
