@@ -196,7 +196,6 @@ func walkFields(v reflect.Value, path string, kind Kind, out *[]Field) {
 }
 
 // CheckFields checks what the fields of a configuration name.
-
 func CheckFields(config any) error {
 	var errs []error
 	for _, f := range Fields(config) {

@@ -94,11 +94,12 @@ func opened(f *os.File, path string) error {
 }
 
 // CheckSocket checks where a socket of another program lies: whoever can replace it answers in the
-// program's place. The endpoint is a path, or unix:// and a path.
+// program's place. The endpoint is a path, or unix:// and a path. If it leads over links, the directory of each
+// is checked as that of the socket.
 func CheckSocket(endpoint string) error {
 	path, ok := SocketPath(endpoint)
 	if !ok {
 		return fmt.Errorf("%w, and %.200q is none", errNoSocket, endpoint)
 	}
-	return CheckExisting(filepath.Dir(path))
+	return check(path, want{socket: true, partly: true})
 }

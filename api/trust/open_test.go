@@ -138,3 +138,39 @@ func TestSocketPath(t *testing.T) {
 		}
 	}
 }
+
+// TestSocketBehindALink: the directories of a socket, and of every link that leads to it, are those of root or of the
+// process's user.
+func TestSocketBehindALink(t *testing.T) {
+	t.Parallel()
+	top := t.TempDir()
+	for name, mode := range map[string]fs.FileMode{"good": 0o755, "open": 0o777, "sticky": 0o777 | fs.ModeSticky} {
+		must(t, os.Mkdir(filepath.Join(top, name), 0o700))
+		write(t, filepath.Join(top, name, "s"), 0o666)
+		for _, target := range []string{"good", "open", "sticky"} {
+			must(t, os.Symlink(filepath.Join("..", target, "s"), filepath.Join(top, name, "to-"+target)))
+			must(t, os.Symlink(filepath.Join(top, target, "to-good"), filepath.Join(top, name, "over-"+target)))
+		}
+		must(t, os.Symlink("endless", filepath.Join(top, name, "endless")))
+		must(t, os.Symlink("none", filepath.Join(top, name, "to-none")))
+		must(t, os.Chmod(filepath.Join(top, name), mode))
+	}
+	for path, want := range map[string]string{
+		"good/s": "", "good/none": "", "good/to-good": "", "good/over-good": "", "good/to-none": "", "none/none": "",
+		"good/to-open": "open (owner", "good/to-sticky": "sticky (owner", "good/over-open": "open (owner", "good/over-sticky": "sticky (owner",
+		"open/to-good": "open (owner", "sticky/to-good": "sticky (owner", "sticky/s": "sticky (owner", "good/endless": "links on the path",
+	} {
+		err := trust.CheckSocket("unix://" + filepath.Join(top, path))
+		if want == "" && err != nil || want != "" && (errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("links of another user need root")
+	}
+	must(t, os.Symlink("s", filepath.Join(top, "good/theirs")))
+	must(t, os.Lchown(filepath.Join(top, "good/theirs"), 65534, 65534))
+	if err := trust.CheckSocket(filepath.Join(top, "good/theirs")); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 65534") {
+		t.Errorf("a link of another user: %v", err)
+	}
+}

@@ -33,8 +33,9 @@ func CheckExisting(path string) error { return check(path, want{partly: true}) }
 
 // want is what is expected at the end of a way.
 type want struct {
-	// file: anything but a directory. partly: the end of the way need not be there yet.
-	file, partly bool
+	// file: anything but a directory. partly: the end of the way need not be there yet. socket: whoever can make or
+	// rename files in the directory of the end decides, and not the end itself.
+	file, partly, socket bool
 }
 
 func check(path string, w want) error {
@@ -48,7 +49,8 @@ func check(path string, w want) error {
 		if err != nil {
 			return err
 		}
-		if err := checkInfo(at, info, len(rest) == 0, w.file && len(rest) == 0); err != nil {
+		last := len(rest) == 0 || w.socket && len(rest) == 1
+		if err := checkInfo(at, info, last, w.file && len(rest) == 0); err != nil {
 			return err
 		}
 		if len(rest) == 0 {
@@ -67,6 +69,9 @@ func check(path string, w want) error {
 			return &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
 		}
 		if info.Mode().Type() != fs.ModeSymlink {
+			if w.socket && len(rest) == 0 {
+				return nil
+			}
 			at = next
 			continue
 		}
