@@ -73,6 +73,7 @@ func TestImportOfWhatNoKubeletWouldStartWith(t *testing.T) {
 		"a plugin of CPUs":            {kubelet.Device, entries(t, "cpu", kubelet.DeviceEntry{}), []string{"RegisteredDevices cpu", "extended resource"}},
 		"devices of CPUs":             {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: "cpu", IDs: ids("c0", "c1")}), []string{"cpu of flawed/main", "extended resource"}},
 		"a name with escapes":         {kubelet.Device, entries(t, "\x1b[31m", kubelet.DeviceEntry{}), []string{`"\x1b[31m"`, "extended resource"}},
+		"a name that turns the text":  {kubelet.Device, entries(t, "a\u202eb", kubelet.DeviceEntry{}), []string{`"a\u202eb"`, "extended resource"}},
 		"a device with escapes":       {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("\x1b[31m")}), []string{gpu + " of flawed/main", `"\x1b[31m"`}},
 		"more devices than requested": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0", "g3")}), []string{gpu + " of flawed/main", "2 devices", "requests 1"}},
 		"an answer that is none": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0"), Response: []byte(strings.Repeat("\xff", 8))}),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -37,14 +38,14 @@ func (i *importing) sift() error {
 		}
 		text := i.flaw(&c)
 		if text != "" {
-			drop(fmt.Sprintf("%s of %s", printable(c.Resource), c.Owner), text)
+			drop(fmt.Sprintf("%s of %s", kubelet.Printable(c.Resource), c.Owner), text)
 		}
 		return text != ""
 	})
 	f.Resources = slices.DeleteFunc(slices.Clone(f.Resources), func(name string) bool {
 		extended := workload.Resource(name).IsExtended()
 		if !extended {
-			drop("RegisteredDevices "+printable(name), "expected the name of an extended resource such as example.com/gpu")
+			drop("RegisteredDevices "+kubelet.Printable(name), "expected the name of an extended resource such as example.com/gpu")
 		}
 		return !extended
 	})
@@ -65,14 +66,6 @@ func (i *importing) contradicts(c *ledger.Claim) bool {
 	return given != nil && given.Digest != have.Digest || slices.ContainsFunc(have.Claims, func(h ledger.Claim) bool {
 		return h.Owner == c.Owner && h.Resource == c.Resource && h.Provider == c.Provider
 	})
-}
-
-// printable returns a foreign text for messages.
-func printable(text string) string {
-	if len(text) > 80 || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
-		return fmt.Sprintf("%.80q", text)
-	}
-	return text
 }
 
 // flaw returns why a claim cannot be; empty if it can.

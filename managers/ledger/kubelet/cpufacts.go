@@ -34,7 +34,7 @@ func readCPU(data []byte, in Input) (Facts, error) {
 		s.addClaims(&facts, uid, in.pod(uid))
 	}
 	if s.Policy != in.Policy {
-		facts.note("the file is one of policy %s, and berth runs under %s", printable(s.Policy), in.Policy)
+		facts.note("the file is one of policy %s, and berth runs under %s", Printable(s.Policy), in.Policy)
 	}
 	rules := in.View.Rules()
 	if s.Policy != policyNone {

@@ -63,17 +63,17 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, requested int64) 
 			case node >= 0 && node < numa.MaxNodes:
 				d.Nodes, d.Topology = d.Nodes.With(int(node)), true
 			case node != noNode:
-				f.note("device %s of %s is said to be near NUMA node %d, which no machine has", id, e.Resource, node)
+				f.note("device %s of %s is said to be near NUMA node %d, which no machine has", Printable(id), Printable(e.Resource), node)
 			}
 			devices[id] = d
 		}
 	}
 	if len(devices) == 0 {
-		f.note("%s has an entry without devices of %s", owner, e.Resource)
+		f.note("%s has an entry without devices of %s", owner, Printable(e.Resource))
 		return
 	}
 	if int64(len(devices)) != requested {
-		f.note("%s holds %d devices of %s and requests %d", owner, len(devices), e.Resource, requested)
+		f.note("%s holds %d devices of %s and requests %d", owner, len(devices), Printable(e.Resource), requested)
 	}
 	claim := ledger.Claim{
 		Owner: owner, Provider: string(Device), Resource: e.Resource,
@@ -84,7 +84,7 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, requested int64) 
 	}
 	if !message(e.Response) {
 		// The kubelet drops such an entry, and a running pod may lose its devices to another.
-		f.Flaws = append(f.Flaws, Flaw{e.Resource + " of " + owner.String(), "AllocResp: what the device plugin answered cannot be read, so it is left out"})
+		f.Flaws = append(f.Flaws, Flaw{Printable(e.Resource) + " of " + owner.String(), "AllocResp: what the device plugin answered cannot be read, so it is left out"})
 		claim.Devices.Response = []byte{}
 	}
 	f.Claims = append(f.Claims, claim)

@@ -43,7 +43,7 @@ func readMemory(data []byte, in Input) (Facts, error) {
 	}
 	held.noteRest(&facts)
 	if s.Policy != in.Policy {
-		facts.note("the file is one of policy %s, and berth runs under %s", printable(s.Policy), in.Policy)
+		facts.note("the file is one of policy %s, and berth runs under %s", Printable(s.Policy), in.Policy)
 	}
 	if s.Policy != noMemoryPolicy {
 		if err := s.Check(in.View.Machine().Nodes(), in.ReservedMemory); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -82,10 +83,14 @@ func found(value string) string {
 	return "a " + value
 }
 
-// printable returns a text of a file for messages: quoted, if a terminal could take it for more than text.
-func printable(text string) string {
-	if len(text) > 40 || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return fmt.Sprintf("%.40q", text)
+// longestText is the most bytes of a text of a file that Printable leaves as they are: the name of a resource may have that many.
+const longestText = 80
+
+// Printable returns a text of a file for messages. A long text is cut, and is quoted as one is that a terminal could
+// take for more than text.
+func Printable(text string) string {
+	if len(text) > longestText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return fmt.Sprintf("%.*q", longestText, text)
 	}
 	return text
 }
