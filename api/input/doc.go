@@ -1,5 +1,9 @@
 // Package input reads what other users and programs give: files that a flag names, standard input,
-// bodies of answers. It is the only place outside the kernel's file systems that reads whole files.
+// bodies of answers.
+//
+// Files of the kernel's file systems are read elsewhere. So are files whose reader counts their bytes together, compares
+// who owns them, or has an error of its own for them: claim records (server/internal/host/claimfiles), CDI files
+// (clients/nri/cdi, clients/dra/driver), images and what berthlet keeps (clients/berthlet). They have the same invariants.
 //
 // Invariants:
 //

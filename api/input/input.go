@@ -1,6 +1,7 @@
 package input
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -111,7 +112,15 @@ func Opened(f fs.File, path string, most int64) ([]byte, error) {
 	if info.Size() > most {
 		return nil, tooLarge(path, most)
 	}
-	return bounded(f, path, most)
+	// A ledger may have a gigabyte, and a buffer that grows would need more than twice its size.
+	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
+	if _, err := buf.ReadFrom(io.LimitReader(f, most+1)); err != nil {
+		return nil, err
+	}
+	if int64(buf.Len()) > most {
+		return nil, tooLarge(path, most)
+	}
+	return buf.Bytes(), nil
 }
 
 func tooLarge(name string, most int64) error {

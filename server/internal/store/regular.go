@@ -1,13 +1,12 @@
 package store
 
 import (
-	"bytes"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"syscall"
 
+	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -73,11 +72,11 @@ func readFile(path string, largest int64) ([]byte, error) {
 		return nil, errdefs.Preconditionf("%s has %d bytes, and no ledger has more than %d: move it away, or name another state directory",
 			path, info.Size(), largest)
 	}
-	buf := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
-	if _, err := buf.ReadFrom(io.LimitReader(f, largest)); err != nil {
+	data, err := input.Opened(f, path, largest)
+	if err != nil {
 		return nil, unavailable("read", path, err)
 	}
-	return buf.Bytes(), nil
+	return data, nil
 }
 
 // checkFile checks the pages of the file at path, and returns whether most of it is free. An error of
