@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
 
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -153,17 +155,32 @@ func mostOf(header *tar.Header, seen map[string]bool) (int64, error) {
 	return parts[at].most, nil
 }
 
-// Collector puts a bundle together from parts of files, as StreamBundle sends them.
-type Collector struct {
+// Collect puts a bundle together from the parts that StreamBundle sends, which a client's Bundle returns. Errors are those of the
+// sequence and of Decode, and of class Invalid for too large files, files in pieces, and a sequence without about.json or
+// state.json, which ended too early.
+func Collect(parts iter.Seq2[*inspectv1.StreamBundleResponse, error]) (*Bundle, error) {
+	var all collector
+	for part, err := range parts {
+		if err != nil {
+			return nil, err
+		}
+		if err := all.add(part.GetName(), part.GetData()); err != nil {
+			return nil, err
+		}
+	}
+	return all.end()
+}
+
+// collector has the parts of a bundle until all are there.
+type collector struct {
 	bundle Bundle
 	seen   map[string]bool
 	name   string
 	data   []byte
 }
 
-// Add takes the next part of a file. Errors are those of Decode, and of class Invalid for too
-// large files and files in pieces.
-func (c *Collector) Add(name string, data []byte) error {
+// add takes the next part of a file.
+func (c *collector) add(name string, data []byte) error {
 	if name != c.name {
 		if err := c.decode(); err != nil {
 			return err
@@ -184,9 +201,8 @@ func (c *Collector) Add(name string, data []byte) error {
 	return nil
 }
 
-// Bundle returns the bundle after the last part. Without about.json or state.json it is an error of class
-// Invalid: the stream ended too early.
-func (c *Collector) Bundle() (*Bundle, error) {
+// end returns the bundle after the last part.
+func (c *collector) end() (*Bundle, error) {
 	if err := c.decode(); err != nil {
 		return nil, err
 	}
@@ -198,7 +214,7 @@ func (c *Collector) Bundle() (*Bundle, error) {
 	return &c.bundle, nil
 }
 
-func (c *Collector) decode() error {
+func (c *collector) decode() error {
 	if c.name == "" {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpu"
@@ -285,23 +287,39 @@ func TestRoundTrip(t *testing.T) {
 	if got := view.Snapshot(); !reflect.DeepEqual(asJSON(t, got), asJSON(t, b.State)) {
 		t.Errorf("got %s\nwant %s", asJSON(t, got), asJSON(t, b.State))
 	}
-	var parts bundle.Collector
+	var parts []*inspectv1.StreamBundleResponse
 	for _, part := range bundle.Parts() {
 		data, err := b.Encode(part)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, half := range [][]byte{data[:len(data)/2], data[len(data)/2:]} {
-			if err := parts.Add(part, half); err != nil {
-				t.Fatal(err)
-			}
+			parts = append(parts, &inspectv1.StreamBundleResponse{Name: part, Data: half})
 		}
 	}
-	if got, err := parts.Bundle(); err != nil || text(t, got) != text(t, b) {
+	if got, err := bundle.Collect(stream(nil, parts...)); err != nil || text(t, got) != text(t, b) {
 		t.Errorf("in parts: %v", err)
 	}
-	if err := parts.Add(bundle.AboutPart, nil); errdefs.ClassOf(err) != errdefs.Invalid {
+	twice := append(parts, &inspectv1.StreamBundleResponse{Name: bundle.AboutPart})
+	if _, err := bundle.Collect(stream(nil, twice...)); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a part twice: %v", err)
+	}
+	if _, err := bundle.Collect(stream(io.ErrUnexpectedEOF, parts...)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an error after the last part: %v", err)
+	}
+}
+
+// stream returns parts, and then an error if it is not nil.
+func stream(end error, parts ...*inspectv1.StreamBundleResponse) iter.Seq2[*inspectv1.StreamBundleResponse, error] {
+	return func(yield func(*inspectv1.StreamBundleResponse, error) bool) {
+		for _, p := range parts {
+			if !yield(p, nil) {
+				return
+			}
+		}
+		if end != nil {
+			yield(nil, end)
+		}
 	}
 }
 
@@ -311,13 +329,11 @@ func TestStreamEndsEarly(t *testing.T) {
 	for missing, parts := range map[string]map[string]string{
 		"about.json": {}, "state.json": {bundle.AboutPart: about, bundle.NodePart: "{}"},
 	} {
-		var c bundle.Collector
+		var sent []*inspectv1.StreamBundleResponse
 		for name, data := range parts {
-			if err := c.Add(name, []byte(data)); err != nil {
-				t.Fatal(err)
-			}
+			sent = append(sent, &inspectv1.StreamBundleResponse{Name: name, Data: []byte(data)})
 		}
-		if _, err := c.Bundle(); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), missing) {
+		if _, err := bundle.Collect(stream(nil, sent...)); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), missing) {
 			t.Errorf("%s is missing: %v", missing, err)
 		}
 	}

@@ -123,7 +123,7 @@ func ReadHint(path string, m *typesv1.TopologyHint) (hint.Hint, error) {
 func readHint(path string, m *typesv1.TopologyHint, vs *errdefs.Violations) hint.Hint {
 	h := hint.Hint{
 		Any: m.GetNumaNodes() == nil, Preferred: m.GetPreferred(),
-		Nodes: readMask(path+".numa_nodes", m.GetNumaNodes(), vs),
+		Nodes: ReadMask(path+".numa_nodes", m.GetNumaNodes(), vs),
 	}
 	if !h.Any && len(m.GetNumaNodes().GetIds()) == 0 {
 		vs.Addf(path+".numa_nodes", "expected a node; a hint without an opinion has no numa_nodes")

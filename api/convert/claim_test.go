@@ -3,10 +3,8 @@ package convert_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -14,7 +12,6 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
-	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -89,114 +86,6 @@ func TestClaim(t *testing.T) {
 	}
 	if got := convert.Claim(nil); got != nil {
 		t.Errorf("no claim is %v, want nil", got)
-	}
-}
-
-func TestTrace(t *testing.T) {
-	t.Parallel()
-	claim := ledgertest.Exclusive("main", "2")
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}, Epoch: 5})
-	view := l.View()
-	got := convert.Trace(view, &ledger.Trace{
-		AdmissionID: "a", Pod: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
-		Steps: []ledger.Step{
-			{
-				Kind: ledger.StepAnswered, Container: "main", Provider: "cpu", Resource: "cpu", Answer: "options",
-				Hints: []ledger.Affinity{{Nodes: numa.Of(0), Preferred: true}, {Any: true}}, Omitted: 3,
-			},
-			{Kind: ledger.StepMerged, Affinity: &ledger.Affinity{Nodes: numa.Of(0)}, Approximate: true},
-			{Kind: ledger.StepPlanned, Claim: &claim},
-			{Kind: ledger.StepRefused, Text: "t", Shortages: []ledger.Shortage{
-				{
-					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
-					Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}, MoreHolders: 4,
-				},
-			}},
-		},
-		Suggestions: []ledger.Suggestion{
-			{Kind: ledger.SuggestRequest, Text: "t", Requests: []ledger.RequestChange{{Container: "main", Resource: "cpu", From: 4, To: 1}}},
-			{Kind: ledger.SuggestPolicy, Policy: "best-effort", Scope: "pod"},
-			{Kind: ledger.SuggestRemoval, Remove: []string{"v", "w"}},
-		},
-		Tried: 5,
-	})
-	want := &typesv1.Trace{
-		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
-		Steps: []*typesv1.TraceStep{
-			{
-				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "main", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
-				Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
-			},
-			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0)}, Approximate: true},
-			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, Claim: &typesv1.Claim{Payload: &typesv1.Claim_Cpu{Cpu: convert.Claim(&claim).GetCpu()}}},
-			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "t", Shortages: []*typesv1.Shortage{
-				{
-					Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
-					Holders: []*typesv1.ContainerRef{{PodUid: "v", ContainerName: "c"}, {PodUid: "w"}}, MoreHolders: 4,
-				},
-			}},
-		},
-		Suggestions: []*typesv1.Suggestion{
-			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "t", Requests: []*typesv1.RequestChange{{ContainerName: "main", Resource: "cpu", Current: 4, Proposed: 1}}},
-			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_POLICY, Policy: "best-effort", Scope: "pod"},
-			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, RemovePodUids: []string{"v", "w"}},
-		},
-		Tried: 5,
-	}
-	if !proto.Equal(got, want) {
-		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
-	}
-	if got := convert.Trace(view, nil); got != nil {
-		t.Errorf("no trace is %v, want nil", got)
-	}
-}
-
-func TestPods(t *testing.T) {
-	t.Parallel()
-	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c2t")})
-	whole := ledgertest.With(ledgertest.Pod("u2", "init:prepare", "main", "rest"),
-		ledgertest.CPUs("", "2-5", ledger.CPUPod), ledgertest.CPUs("main", "2-3", ledger.CPUPodExclusive), ledgertest.CPUs("rest", "4-5", ledger.CPUPodShared))
-	whole.Claims[1].Affinity = &ledger.Affinity{Nodes: numa.Of(0), Preferred: true}
-	whole.CgroupParent, whole.AdmittedAt = "/kubepods/podu2", time.Unix(99, 5)
-	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
-		d.PutPod(whole)
-		for _, uid := range []string{"u1", "u3", "u4"} {
-			p := ledgertest.Pod(uid)
-			p.Pod.Namespace = map[string]string{"u1": "z", "u3": "default", "u4": "a"}[uid]
-			p.Pod.Name = "pod-u2"
-			p.QoS = workload.Burstable
-			d.PutPod(p)
-		}
-		d.Bind(ledger.Binding{ID: "new", Owner: ledger.Owner{Pod: "u2", Container: "main"}, Sequence: 2})
-		d.Bind(ledger.Binding{ID: "old", Owner: ledger.Owner{Pod: "u2", Container: "main"}, Sequence: 1})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	claims := convert.Claims(whole.Claims)
-	for _, c := range claims { // the allocation around them has their owners
-		c.PodUid, c.ContainerName = "", ""
-	}
-	want := &typesv1.PodAllocation{
-		Uid: "u2", Namespace: "default", Name: "pod-u2", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-		CgroupParent: "/kubepods/podu2", AdmissionId: "admission-u2", AdmitTime: timestamppb.New(time.Unix(99, 5)), Owner: "default",
-		Claims: claims[:1],
-		Containers: []*typesv1.ContainerAllocation{
-			{ContainerName: "prepare", Role: typesv1.ContainerRole_CONTAINER_ROLE_INIT},
-			{
-				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
-				Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
-				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
-			},
-			{ContainerName: "rest", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "4-5"}, Claims: claims[2:]},
-		},
-	}
-	if got := convert.Allocation(view, whole); !proto.Equal(got, want) {
-		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
-	}
-	if got := convert.Container(view, whole, "main"); !proto.Equal(got, want.GetContainers()[1]) {
-		t.Errorf("got\n\t%v\nwant\n\t%v", got, want.GetContainers()[1])
 	}
 }
 

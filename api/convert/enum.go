@@ -28,7 +28,7 @@ func WordOf(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 
 // EnumOf returns the value that a plain word stands for, and the unspecified one for any
 // other word.
-func EnumOf[E enum](plain string) E { return words[E]()[plain] }
+func EnumOf[E enum](plain string) E { return Words[E]()[plain] }
 
 // Choices returns the plain words of an enum, in its order.
 func Choices[E enum]() []string {
@@ -41,8 +41,8 @@ func Choices[E enum]() []string {
 	return out
 }
 
-// words returns the values of an enum by their plain words.
-func words[E enum]() map[string]E {
+// Words returns the values of an enum by their plain words.
+func Words[E enum]() map[string]E {
 	var zero E
 	values := zero.Descriptor().Values()
 	out := make(map[string]E, values.Len())

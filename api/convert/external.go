@@ -52,7 +52,7 @@ func readExternal(path string, list []*typesv1.ExternalDevice, vs *errdefs.Viola
 	seen := map[device]bool{}
 	for i, m := range list {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		d := workload.ExternalDevice{Resource: m.GetResource(), ID: m.GetId(), Nodes: readMask(at+".numa_nodes", m.GetNumaNodes(), vs)}
+		d := workload.ExternalDevice{Resource: m.GetResource(), ID: m.GetId(), Nodes: ReadMask(at+".numa_nodes", m.GetNumaNodes(), vs)}
 		if !workload.Resource(d.Resource).IsExtended() || len(d.Resource) > maxResource {
 			vs.Addf(at+".resource", "%.80q is not the name of an extended resource, expected for example example.com/gpu", d.Resource)
 		}
@@ -101,8 +101,8 @@ func ClaimTexts(m *typesv1.ExternalClaim) int {
 	return n
 }
 
-// externalDevices returns the message form of external devices.
-func externalDevices(list []workload.ExternalDevice) (out []*typesv1.ExternalDevice) {
+// ExternalDevices returns the message form of external devices.
+func ExternalDevices(list []workload.ExternalDevice) (out []*typesv1.ExternalDevice) {
 	for _, d := range list {
 		m := &typesv1.ExternalDevice{Resource: d.Resource, Id: d.ID, NumaNodes: SomeNodes(d.Nodes), Unlisted: d.Unlisted}
 		if c := d.Claim; c != nil {

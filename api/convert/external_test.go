@@ -55,7 +55,7 @@ func TestReadExternalDevices(t *testing.T) {
 		case want == "" && err != nil:
 			t.Error(err)
 		case want == "":
-			got := externalDevices(pod.Containers[0].ExternalDevices)
+			got := ExternalDevices(pod.Containers[0].ExternalDevices)
 			if len(got) != 5 || !proto.Equal(got[3], by(claim("c", "x", "y"))) || !proto.Equal(got[4], by(claim("d"))) || got[0].GetId() != "a" || got[0].GetNumaNodes().GetIds()[0] != 1 || got[1].GetNumaNodes() != nil {
 				t.Errorf("read and written: %v", got)
 			}

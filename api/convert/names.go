@@ -8,6 +8,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
+// Domain is the domain of the reasons in error details and conditions.
+const Domain = "berthd.github.io"
+
 // maxName is above the length of every name that a request can carry rightly,
 // and small enough to be repeated in an error.
 const maxName = 512

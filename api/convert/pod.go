@@ -199,3 +199,14 @@ func QoS(c workload.QoSClass) typesv1.QOSClass {
 	}
 	return typesv1.QOSClass_QOS_CLASS_UNSPECIFIED
 }
+
+// ReadQoS reads a class; none for the unspecified one.
+func ReadQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
+	for _, class := range []workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+		if QoS(class) == c {
+			return class
+		}
+	}
+	vs.Addf(field, "%d is no class", c)
+	return ""
+}

@@ -122,7 +122,7 @@ func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
 			out[i].CPUs = &ledger.CPUs{Set: set, Use: ledger.CPUUse(Word(m.GetCpu().GetSharing()))}
 		}
 		for _, b := range m.GetMemory().GetBlocks() {
-			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: readMask(at+".memory.blocks.numa_nodes", b.GetNumaNodes(), &vs), Bytes: b.GetBytes()})
+			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: ReadMask(at+".memory.blocks.numa_nodes", b.GetNumaNodes(), &vs), Bytes: b.GetBytes()})
 		}
 	}
 	return out, vs.Err("request")
@@ -140,7 +140,7 @@ func readDevices(path string, devices []*typesv1.Device, vs *errdefs.Violations)
 		}
 		out[i] = ledger.Device{
 			ID: m.GetId(), Topology: m.GetNumaNodes() != nil,
-			Nodes: readMask(at+".numa_nodes", m.GetNumaNodes(), vs),
+			Nodes: ReadMask(at+".numa_nodes", m.GetNumaNodes(), vs),
 		}
 	}
 	slices.SortFunc(out, func(a, b ledger.Device) int { return cmp.Compare(a.ID, b.ID) })

@@ -49,8 +49,8 @@ func readRule(path string, m *typesv1.CapacityConstraint, vs *errdefs.Violations
 		return nil
 	}
 	r := &hint.Rule{
-		Universe: readMask(path+".universe", m.GetUniverse(), vs),
-		Must:     readMask(path+".must", m.GetMust(), vs),
+		Universe: ReadMask(path+".universe", m.GetUniverse(), vs),
+		Must:     ReadMask(path+".must", m.GetMust(), vs),
 		Need:     m.GetNeed(),
 	}
 	if r.Universe.IsEmpty() {

@@ -26,10 +26,10 @@ func Pod(p *workload.Pod) *typesv1.Pod {
 		Status: &typesv1.PodStatus{QosClass: string(p.QoS)},
 	}
 	if p.Resources != nil {
-		m.Spec.Resources = requirements(p.Resources.Requests, p.Resources.Limits, p.Excess)
+		m.Spec.Resources = Requirements(p.Resources.Requests, p.Resources.Limits, p.Excess)
 	}
 	for _, c := range p.Walk() {
-		out := &typesv1.Container{Name: c.Name, Resources: requirements(c.Requests, c.Limits, c.Excess)}
+		out := &typesv1.Container{Name: c.Name, Resources: Requirements(c.Requests, c.Limits, c.Excess)}
 		for _, r := range slices.Sorted(maps.Keys(c.ResizePolicy)) {
 			out.ResizePolicy = append(out.ResizePolicy, &typesv1.ResizePolicy{ResourceName: string(r), RestartPolicy: c.ResizePolicy[r]})
 		}
@@ -58,7 +58,7 @@ func SentPod(m *typesv1.Pod) (workload.Pod, error) {
 	return p, vs.Err("pod")
 }
 
-func requirements(requests, limits workload.Quantities, x *workload.Excess) *typesv1.ResourceRequirements {
+func Requirements(requests, limits workload.Quantities, x *workload.Excess) *typesv1.ResourceRequirements {
 	return &typesv1.ResourceRequirements{
 		Requests: amounts(requests, excessOf(x).Requests),
 		Limits:   amounts(limits, excessOf(x).Limits),

@@ -11,8 +11,8 @@ import (
 // CPUSet returns the message form of a set of CPUs.
 func CPUSet(s cpuset.Set) *typesv1.CPUSet { return &typesv1.CPUSet{List: s.String()} }
 
-// someCPUs returns the message form of a set of CPUs that is absent if it is empty.
-func someCPUs(s cpuset.Set) *typesv1.CPUSet {
+// SomeCPUs returns the message form of a set of CPUs that is absent if it is empty.
+func SomeCPUs(s cpuset.Set) *typesv1.CPUSet {
 	if s.IsEmpty() {
 		return nil
 	}
@@ -45,15 +45,8 @@ func SomeNodes(m numa.Mask) *typesv1.NUMANodeSet {
 	return Mask(m)
 }
 
-// ReadMask reads a set of NUMA nodes; path names it in errors.
-func ReadMask(path string, m *typesv1.NUMANodeSet) (numa.Mask, error) {
-	var vs errdefs.Violations
-	mask := readMask(path, m, &vs)
-	return mask, vs.Err("request")
-}
-
-// readMask reads a set of NUMA nodes; none for a missing one.
-func readMask(path string, m *typesv1.NUMANodeSet, vs *errdefs.Violations) (mask numa.Mask) {
+// ReadMask reads a set of NUMA nodes; none for a missing one. path names it in errors.
+func ReadMask(path string, m *typesv1.NUMANodeSet, vs *errdefs.Violations) (mask numa.Mask) {
 	for _, id := range m.GetIds() {
 		if id >= numa.MaxNodes {
 			vs.Addf(path, "node %d: expected 0 to %d", id, numa.MaxNodes-1)
@@ -68,7 +61,7 @@ func readMask(path string, m *typesv1.NUMANodeSet, vs *errdefs.Violations) (mask
 // left out.
 func Nodes(m *typesv1.NUMANodeSet) numa.Mask {
 	var vs errdefs.Violations
-	return readMask("", m, &vs)
+	return ReadMask("", m, &vs)
 }
 
 // Ref returns the message form of an owner; nil for none.

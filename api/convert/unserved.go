@@ -31,7 +31,7 @@ func Unserved(m *typesv1.Pod) []string {
 func unsupported(m *typesv1.Pod) (vs errdefs.Violations) {
 	spec := m.GetSpec()
 	if len(spec.GetResourceClaims()) > 0 {
-		vs.Addf("pod.spec.resourceClaims", "%s", noClaims)
+		vs.Addf("pod.spec.resourceClaims", "%s", NoClaims)
 	}
 	claims(&vs, "pod.spec.resources", spec.GetResources())
 	for i, c := range spec.GetInitContainers() {
@@ -51,11 +51,11 @@ func unsupported(m *typesv1.Pod) (vs errdefs.Violations) {
 	return vs
 }
 
-const noClaims = "is not supported: berth does not allocate dynamic resources"
+const NoClaims = "is not supported: berth does not allocate dynamic resources"
 
 func claims(vs *errdefs.Violations, path string, r *typesv1.ResourceRequirements) {
 	if len(r.GetClaims()) > 0 {
-		vs.Addf(path+".claims", "%s", noClaims)
+		vs.Addf(path+".claims", "%s", NoClaims)
 	}
 }
 

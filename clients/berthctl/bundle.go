@@ -91,7 +91,7 @@ func (f *bundleFlags) collect(ctx context.Context, c *ctl) (b *bundle.Bundle, er
 			return nil, usagef("bundle", "--machine, --config and --kubelet-config are for --ledger: berthd has its own")
 		}
 		err = c.connected(ctx, func(ctx context.Context, s *session) (err error) {
-			b, err = s.Bundle(ctx)
+			b, err = bundle.Collect(s.Bundle(ctx))
 			return err
 		})
 	}

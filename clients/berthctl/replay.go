@@ -111,7 +111,7 @@ func (f *replayFlags) record(ctx context.Context, c *ctl, args []string) (b *bun
 		return bundle.ReadFile(args[0])
 	case f.ledger == "":
 		err := c.connected(ctx, func(ctx context.Context, s *session) (err error) {
-			b, err = s.Bundle(ctx)
+			b, err = bundle.Collect(s.Bundle(ctx))
 			return err
 		})
 		return b, err

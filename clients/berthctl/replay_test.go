@@ -210,7 +210,7 @@ func TestBundleVerb(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	if b, err := client.Bundle(t.Context()); err != nil || len(b.History) != 7 {
+	if b, err := bundle.Collect(client.Bundle(t.Context())); err != nil || len(b.History) != 7 {
 		t.Errorf("%+v, %v", b, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -209,7 +210,7 @@ func (r *replay) admitAgain(ctx context.Context, recorded *ledger.View) error {
 			v = admission.Verdict{Message: err.Error()}
 		}
 		r.out.RefusedAtBegin = append(r.out.RefusedAtBegin, &admissionv1.SimulatedPod{
-			Uid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Verdict: convert.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_NONE),
+			Uid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Verdict: decisions.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_NONE),
 		})
 	}
 	return nil
@@ -372,7 +373,7 @@ func (r *replay) differs(ctx context.Context, e *recorded, req *ledger.HistoryRe
 	r.out.Differences = append(r.out.Differences, &admissionv1.ReplayedVerdict{
 		Entry: e.Number, DecisionTime: timestamppb.New(e.Time), Call: e.Call, PodUid: e.Pod, Namespace: e.Namespace, Name: e.Name,
 		Recorded: convert.EnumOf[admissionv1.Verdict](e.Verdict), RecordedReason: e.Reason, RecordedMessage: e.Message,
-		Replayed: convert.Verdict(v, level), OtherConfiguration: !r.known[r.digest(e.config)],
+		Replayed: decisions.Verdict(v, level), OtherConfiguration: !r.known[r.digest(e.config)],
 	})
 	return nil
 }

@@ -217,7 +217,7 @@ func TestReplayAgrees(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(r, "calls") {
 			n.any(r)
 		}
-		live, err := n.client.Bundle(context.Background())
+		live, err := bundle.Collect(n.client.Bundle(context.Background()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +279,7 @@ func TestReplayOfAMove(t *testing.T) {
 		t.Fatal(moved)
 	}
 	n.admit(8, 10, 0) // on the CPUs that the move has freed
-	live, err := n.client.Bundle(t.Context())
+	live, err := bundle.Collect(n.client.Bundle(t.Context()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func BenchmarkReplay10000(b *testing.B) {
 		}
 		n.admit(1+random.IntN(40), 1+random.IntN(30), 0)
 	}
-	recorded, err := n.client.Bundle(b.Context())
+	recorded, err := bundle.Collect(n.client.Bundle(b.Context()))
 	if err != nil {
 		b.Fatal(err)
 	}

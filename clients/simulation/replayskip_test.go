@@ -88,7 +88,7 @@ func TestReplaySkips(t *testing.T) {
 			b.History[at] = bundle.Line{Number: 3, Damage: "it is damaged"}
 		}, want: "older older older older"}, // with the entry after it
 	} {
-		b, err := n.client.Bundle(context.Background())
+		b, err := bundle.Collect(n.client.Bundle(context.Background()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestReplayConfigurations(t *testing.T) {
 	n.start()
 	n.admit(3, 1, 0)
 	n.admit(4, 1, 0)
-	b, err := n.client.Bundle(context.Background())
+	b, err := bundle.Collect(n.client.Bundle(context.Background()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func TestReplayAfterRestart(t *testing.T) {
 	n.halt()
 	n.config.Topology.Policy = topology.BestEffort
 	n.start()
-	b, err := n.client.Bundle(context.Background())
+	b, err := bundle.Collect(n.client.Bundle(context.Background()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestPolicyOfACall(t *testing.T) {
 	if _, err := n.client.Topology().SetPolicy(ctx, &topologyv1.SetPolicyRequest{TopologyPolicy: proto.String("best-effort"), ReservedCpus: &typesv1.CPUSet{List: "0,4"}}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := n.client.Bundle(ctx)
+	b, err := bundle.Collect(n.client.Bundle(ctx))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
+	"github.com/berthd/berth/api/convert/fits"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
@@ -141,7 +143,7 @@ func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, maxMoves int, on *R
 	if err != nil {
 		return nil, err
 	}
-	return convert.Fit(convert.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes, limited), nil
+	return fits.Fit(fits.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes, limited), nil
 }
 
 // begin is the state before the first pod.
@@ -256,7 +258,7 @@ func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Po
 		v.Notes = append(v.Notes, admission.Note{Text: text})
 	}
 	return &admissionv1.SimulatedPod{
-		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: convert.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_FULL),
+		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: decisions.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_FULL),
 	}, nil
 }
 
@@ -278,7 +280,7 @@ func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admiss
 		if last, err = s.trial(trial.View(), s.engine.Tries).Admit(ctx, pod, notes...); err != nil {
 			return nil, err
 		}
-		room.Refusal = convert.Verdict(last, admissionv1.TraceLevel_TRACE_LEVEL_FULL)
+		room.Refusal = decisions.Verdict(last, admissionv1.TraceLevel_TRACE_LEVEL_FULL)
 	}
 	return room, nil
 }

@@ -203,8 +203,9 @@ func (s *Server) Explain(_ context.Context, m *hintv1.ExplainRequest) (*hintv1.E
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	nodes, err := convert.ReadMask("numa_nodes", m.GetNumaNodes())
-	if err != nil {
+	var vs errdefs.Violations
+	nodes := convert.ReadMask("numa_nodes", m.GetNumaNodes(), &vs)
+	if err := vs.Err("request"); err != nil {
 		return nil, toStatus(err)
 	}
 	return &hintv1.ExplainResponse{Shortages: convert.Shortages(x.Explain(view, req, nodes))}, nil

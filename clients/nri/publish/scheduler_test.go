@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/fits"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
@@ -213,7 +213,7 @@ func (n *node) object(t *rapid.T) []byte {
 			}
 		}
 	}
-	text, err := json.Marshal(New("n", nil, convert.FreeResources(view, n.set, n.devices, "", nil), nil))
+	text, err := json.Marshal(New("n", nil, fits.FreeResources(view, n.set, n.devices, "", nil), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -61,7 +62,7 @@ func New(engine Engine, l Ledger, read convert.Reader, s Schedulers, d Defragmen
 // Admit implements AdmissionService.
 func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {
 	var vs errdefs.Violations
-	convert.AdmissionID("admission_id", req.GetAdmissionId(), &vs)
+	decisions.AdmissionID("admission_id", req.GetAdmissionId(), &vs)
 	convert.Owner("owner", req.GetOwner(), &vs)
 	if err := vs.Err("request"); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err := convert.ReadExternalDevices(&pod, req.GetExternalDevices()); err != nil {
 		return nil, err
 	}
-	running, err := convert.ReadRunning(req.GetRunningAllocations())
+	running, err := decisions.ReadRunning(req.GetRunningAllocations())
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +85,7 @@ func (s *service) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*ad
 	if err != nil {
 		return nil, err
 	}
-	return convert.Verdict(v, req.GetTraceLevel()), nil
+	return decisions.Verdict(v, req.GetTraceLevel()), nil
 }
 
 // subject reads what is to be admitted; the engine checks it.
@@ -97,7 +98,7 @@ func (s *service) subject(req *admissionv1.AdmitRequest) (workload.Pod, error) {
 
 // Resize implements AdmissionService.
 func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*admissionv1.ResizeResponse, error) {
-	resize, err := convert.ReadResize(req)
+	resize, err := decisions.ReadResize(req)
 	if err != nil {
 		return nil, err
 	}
@@ -105,17 +106,17 @@ func (s *service) Resize(ctx context.Context, req *admissionv1.ResizeRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return convert.Resized(r, req.GetTraceLevel()), nil
+	return decisions.Resized(r, req.GetTraceLevel()), nil
 }
 
 // Defragment implements AdmissionService.
 func (s *service) Defragment(req *admissionv1.DefragmentRequest, to grpc.ServerStreamingServer[admissionv1.DefragmentResponse]) error {
-	wanted, err := s.read.Defragment(req)
+	wanted, err := decisions.ReadDefragment(s.read, req)
 	if err != nil {
 		return err
 	}
 	return s.rooms.Defragment(to.Context(), wanted, req.GetBytesPerSecond(), req.GetDryRun(), func(e admission.DefragmentEvent) error {
-		return to.Send(convert.DefragmentEvent(e))
+		return to.Send(decisions.DefragmentEvent(e))
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -569,7 +570,7 @@ func TestResize(t *testing.T) {
 	}{
 		{"a", &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
-			Allocations: convert.Containers(view, record), SharedCpus: convert.CPUSet(view.SharedCPUs()),
+			Allocations: allocations.Containers(view, record), SharedCpus: convert.CPUSet(view.SharedCPUs()),
 		}},
 		{"b", &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "Infeasible", Message: "no"}},
 		{"c", &admissionv1.ResizeResponse{

@@ -10,6 +10,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/wire"
@@ -136,8 +137,8 @@ func (c commit) event(change ledger.Change) event {
 
 // allocated returns the allocation of a pod, with the health of its devices.
 func allocated(view *ledger.View, pod *ledger.Pod, devices *device.Snapshot) *typesv1.PodAllocation {
-	out := convert.Allocation(view, pod)
-	convert.PodHealth(out, devices, convert.Health)
+	out := allocations.Pod(view, pod)
+	allocations.PodHealth(out, devices, allocations.Health)
 	return out
 }
 

@@ -7,7 +7,8 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
+	"github.com/berthd/berth/api/convert/cgroups"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -38,12 +39,12 @@ func (s *service) compose(view *ledger.View, pod *ledger.Pod, c *workload.Contai
 	out := &allocationv1.AllocateResponse{
 		Resources:    linux(cgroup.AdmittedResources(view, pod, c, s.Cgroup())),
 		CgroupParent: pod.CgroupParent, CgroupPath: path,
-		Allocation: convert.Container(view, pod, c.Name), Notes: notes, Revision: view.Revision(),
+		Allocation: allocations.Container(view, pod, c.Name), Notes: notes, Revision: view.Revision(),
 	}
 	for _, n := range s.Noter.Notes(view, pod, c.Name) {
 		out.Notes = append(out.Notes, n.Text)
 	}
-	convert.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory(), convert.Health)
+	allocations.ClaimHealth(out.GetAllocation().GetClaims(), s.Inventory.Inventory(), allocations.Health)
 	out.Edits = edits(answer)
 	return out, nil
 }
@@ -72,7 +73,7 @@ func edits(a deviceplugin.Answer) *typesv1.ContainerEdits {
 func linux(r cgroup.Resources) *typesv1.LinuxResources {
 	v := r.Values
 	v.CPUWeight = nil
-	out := convert.CgroupValues(v)
+	out := cgroups.Values(v)
 	out.OomScoreAdj = proto.Int32(int32(r.OOMScoreAdj))
 	return out
 }

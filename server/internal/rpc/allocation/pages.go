@@ -11,6 +11,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -152,9 +153,9 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 	}
 	snap := s.Inventory.Inventory()
 	for _, p := range pods {
-		a := convert.Allocation(view, p)
+		a := allocations.Pod(view, p)
 		if req.GetAt() == nil {
-			convert.PodHealth(a, snap, convert.Health)
+			allocations.PodHealth(a, snap, allocations.Health)
 		}
 		out.Pods = append(out.Pods, a)
 	}

@@ -35,6 +35,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
@@ -208,8 +209,8 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	if err != nil {
 		return nil, err
 	}
-	out := convert.Allocation(view, pod)
-	convert.PodHealth(out, s.Inventory.Inventory(), convert.HealthHistory)
+	out := allocations.Pod(view, pod)
+	allocations.PodHealth(out, s.Inventory.Inventory(), allocations.HealthHistory)
 	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.CommonCPUs())}
 	if s.Placements != nil {
 		// The claims are sent even if the placements are unavailable.

@@ -11,6 +11,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -224,7 +225,7 @@ func (w *watch) healths(before, r *device.Resource) (events []event) {
 			known, _ = before.Device(id)
 		}
 		out := convert.Device(ledger.Device{ID: id, Nodes: known.Nodes, Topology: known.Topology})
-		convert.Health(out, r)
+		allocations.Health(out, r)
 		events = append(events, event{
 			Event: &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{
 				DeviceHealth: &allocationv1.DeviceHealth{Resource: r.Name, Device: out, Holders: convert.Refs(held[id])},
@@ -254,7 +255,7 @@ func pluginState(s device.State) typesv1.PluginState {
 	if s == forgotten {
 		return typesv1.PluginState_PLUGIN_STATE_FORGOTTEN
 	}
-	return convert.PluginState(s)
+	return allocations.PluginState(s)
 }
 
 func resource(r *device.Resource) event {

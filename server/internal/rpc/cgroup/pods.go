@@ -5,6 +5,7 @@ import (
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/cgroups"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
@@ -49,7 +50,7 @@ func (p *pods) Exists(ctx context.Context, req *cgroupv1.PodCgroupServiceExistsR
 		return nil, err
 	}
 	o, err := p.read.Look(ctx, id)
-	return &cgroupv1.PodCgroupServiceExistsResponse{State: convert.CgroupState(o.State), Reason: o.Reason}, err
+	return &cgroupv1.PodCgroupServiceExistsResponse{State: cgroups.State(o.State), Reason: o.Reason}, err
 }
 
 // EnsureExists implements PodCgroupService.
@@ -101,7 +102,7 @@ func (p *pods) ReduceCPULimits(ctx context.Context, req *cgroupv1.PodCgroupServi
 		return nil, err
 	}
 	ops, err := p.write.Reduce(ctx, id)
-	return &cgroupv1.PodCgroupServiceReduceCPULimitsResponse{Writes: convert.CgroupWrites(ops)}, err
+	return &cgroupv1.PodCgroupServiceReduceCPULimitsResponse{Writes: cgroups.Writes(ops)}, err
 }
 
 // IsPodCgroup implements PodCgroupService.
@@ -116,7 +117,7 @@ func (p *pods) ListPods(ctx context.Context, _ *cgroupv1.ListPodsRequest) (*cgro
 	out := &cgroupv1.ListPodsResponse{}
 	for _, f := range found {
 		out.Pods = append(out.Pods, &cgroupv1.PodCgroup{
-			PodUid: f.UID, Name: f.Name.String(), State: convert.CgroupState(f.State), Known: f.Known,
+			PodUid: f.UID, Name: f.Name.String(), State: cgroups.State(f.State), Known: f.Known,
 		})
 	}
 	return out, err

@@ -9,7 +9,7 @@ import (
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/cgroups"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -57,11 +57,11 @@ type valued interface {
 // node reads a request with values for a cgroup, and lists the values that this system does not
 // support. A strict request with such a value is refused.
 func (s *service) node(req valued) (cgroup.Node, []*cgroupv1.NotApplied, error) {
-	name, err := convert.CgroupName("name", req.GetName())
+	name, err := cgroups.Name("name", req.GetName())
 	if err != nil {
 		return cgroup.Node{}, nil, err
 	}
-	values, err := convert.ReadCgroupValues("resources", req.GetResources())
+	values, err := cgroups.ReadValues("resources", req.GetResources())
 	if err != nil {
 		return cgroup.Node{}, nil, err
 	}
@@ -87,7 +87,7 @@ func (s *service) look(ctx context.Context, req named) (cgroup.Observed, error) 
 }
 
 func (s *service) state(ctx context.Context, req named) (cgroup.Observed, error) {
-	name, err := convert.CgroupName("name", req.GetName())
+	name, err := cgroups.Name("name", req.GetName())
 	if err != nil {
 		return cgroup.Observed{}, err
 	}
@@ -101,7 +101,7 @@ func (s *service) change(ctx context.Context, req valued, create bool) ([]*cgrou
 		return nil, nil, err
 	}
 	ops, err := s.write.Change(ctx, n, create)
-	return convert.CgroupWrites(ops), dropped, err
+	return cgroups.Writes(ops), dropped, err
 }
 
 // Create implements CgroupService.
@@ -124,7 +124,7 @@ func (s *service) SetConfig(ctx context.Context, req *cgroupv1.SetConfigRequest)
 
 // Destroy implements CgroupService.
 func (s *service) Destroy(ctx context.Context, req *cgroupv1.DestroyRequest) (*cgroupv1.DestroyResponse, error) {
-	name, err := convert.CgroupName("name", req.GetName())
+	name, err := cgroups.Name("name", req.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +134,7 @@ func (s *service) Destroy(ctx context.Context, req *cgroupv1.DestroyRequest) (*c
 // Exists implements CgroupService.
 func (s *service) Exists(ctx context.Context, req *cgroupv1.ExistsRequest) (*cgroupv1.ExistsResponse, error) {
 	o, err := s.state(ctx, req)
-	return &cgroupv1.ExistsResponse{State: convert.CgroupState(o.State), Reason: o.Reason}, err
+	return &cgroupv1.ExistsResponse{State: cgroups.State(o.State), Reason: o.Reason}, err
 }
 
 // Validate implements CgroupService.
@@ -156,14 +156,14 @@ func (s *service) GetConfig(ctx context.Context, req *cgroupv1.GetConfigRequest)
 	if err != nil {
 		return nil, err
 	}
-	out := &cgroupv1.GetConfigResponse{Resources: convert.CgroupValues(v)}
+	out := &cgroupv1.GetConfigResponse{Resources: cgroups.Values(v)}
 	out.MilliCpuRequest, out.MilliCpuLimit = v.MilliCPU()
 	return out, nil
 }
 
 // ListProcesses implements CgroupService.
 func (s *service) ListProcesses(ctx context.Context, req *cgroupv1.ListProcessesRequest) (*cgroupv1.ListProcessesResponse, error) {
-	name, err := convert.CgroupName("name", req.GetName())
+	name, err := cgroups.Name("name", req.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -177,12 +177,12 @@ func (s *service) ListProcesses(ctx context.Context, req *cgroupv1.ListProcesses
 
 // ReduceCPULimits implements CgroupService.
 func (s *service) ReduceCPULimits(ctx context.Context, req *cgroupv1.ReduceCPULimitsRequest) (*cgroupv1.ReduceCPULimitsResponse, error) {
-	name, err := convert.CgroupName("name", req.GetName())
+	name, err := cgroups.Name("name", req.GetName())
 	if err != nil {
 		return nil, err
 	}
 	ops, err := s.write.Change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
-	return &cgroupv1.ReduceCPULimitsResponse{Writes: convert.CgroupWrites(ops)}, err
+	return &cgroupv1.ReduceCPULimitsResponse{Writes: cgroups.Writes(ops)}, err
 }
 
 // GetMemoryUsage implements CgroupService.
@@ -220,14 +220,14 @@ func (s *service) Name(_ context.Context, req *cgroupv1.NameRequest) (*cgroupv1.
 func (s *service) Plan(ctx context.Context, req *cgroupv1.PlanRequest) (*cgroupv1.PlanResponse, error) {
 	if req.GetName() == "" {
 		ops, err := s.read.Plan(ctx)
-		return &cgroupv1.PlanResponse{Writes: convert.CgroupWrites(ops)}, err
+		return &cgroupv1.PlanResponse{Writes: cgroups.Writes(ops)}, err
 	}
 	n, dropped, err := s.node(req)
 	if err != nil {
 		return nil, err
 	}
 	ops, err := s.read.PlanChange(ctx, n, true)
-	return &cgroupv1.PlanResponse{Writes: convert.CgroupWrites(ops), NotApplied: dropped}, err
+	return &cgroupv1.PlanResponse{Writes: cgroups.Writes(ops), NotApplied: dropped}, err
 }
 
 // List implements CgroupService.
@@ -244,9 +244,9 @@ func (s *service) List(ctx context.Context, _ *cgroupv1.ListRequest) (*cgroupv1.
 		}
 		uid, _ := s.layout.PodUID(e.Name)
 		out.Cgroups = append(out.Cgroups, &cgroupv1.Cgroup{
-			Name: e.Name.String(), Literal: literal, State: convert.CgroupState(e.State), Reason: e.Reason,
-			Resources: convert.CgroupValues(e.Values), MemoryUsageBytes: e.MemoryUsageBytes,
-			Managed: e.Managed, PodUid: uid, Pending: convert.CgroupWrites(e.Pending),
+			Name: e.Name.String(), Literal: literal, State: cgroups.State(e.State), Reason: e.Reason,
+			Resources: cgroups.Values(e.Values), MemoryUsageBytes: e.MemoryUsageBytes,
+			Managed: e.Managed, PodUid: uid, Pending: cgroups.Writes(e.Pending),
 		})
 	}
 	for _, d := range report.Drifts {

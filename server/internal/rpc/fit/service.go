@@ -8,6 +8,7 @@ import (
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/fits"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
@@ -73,7 +74,7 @@ func (s *service) GetFreeResources(ctx context.Context, req *fitv1.GetFreeResour
 		return nil, err
 	}
 	return &fitv1.GetFreeResourcesResponse{
-		Free: convert.FreeResources(view, set, s.Inventory(), req.GetOwner(), req.GetNumaResources()),
+		Free: fits.FreeResources(view, set, s.Inventory(), req.GetOwner(), req.GetNumaResources()),
 	}, nil
 }
 
@@ -118,5 +119,5 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	if err != nil {
 		return nil, err
 	}
-	return convert.Fit(convert.FreeResources(view, set, s.Inventory(), "", nil), outcomes, limited), nil
+	return fits.Fit(fits.FreeResources(view, set, s.Inventory(), "", nil), outcomes, limited), nil
 }

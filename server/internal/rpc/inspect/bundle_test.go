@@ -62,20 +62,14 @@ func TestStreamBundleOfDamagedHistory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var c bundle.Collector
-		for {
-			part, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				break
+		b, err := bundle.Collect(func(yield func(*inspectv1.StreamBundleResponse, error) bool) {
+			for {
+				part, err := stream.Recv()
+				if errors.Is(err, io.EOF) || !yield(part, err) {
+					return
+				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Add(part.GetName(), part.GetData()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b, err := c.Bundle()
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

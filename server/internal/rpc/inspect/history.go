@@ -9,6 +9,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -66,7 +67,7 @@ func (s *service) ListHistory(ctx context.Context, req *inspectv1.ListHistoryReq
 		} else if filtered(req) {
 			return true
 		}
-		m := convert.HistoryEntry(e, damage)
+		m := decisions.HistoryEntry(e, damage)
 		if len(out.Entries) == n || len(out.Entries) > 0 && size+proto.Size(m) > historyBytes {
 			out.NextPageToken = strconv.FormatUint(last, 36)
 			return false

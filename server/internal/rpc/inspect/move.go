@@ -11,6 +11,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
@@ -44,7 +45,7 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes, SharedCpus: convert.CPUSet(done.View.SharedCPUs()),
 	}
 	for _, p := range done.Pods {
-		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: convert.Allocation(done.View, p.Pod), Outcome: convert.EnumOf[inspectv1.ImportOutcome](p.Outcome)})
+		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: allocations.Pod(done.View, p.Pod), Outcome: convert.EnumOf[inspectv1.ImportOutcome](p.Outcome)})
 	}
 	for _, f := range done.Findings {
 		out.Findings = append(out.Findings, finding(f))

@@ -12,6 +12,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
@@ -146,5 +147,5 @@ func (s *service) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*
 	if !ok {
 		return nil, errdefs.NotFoundf("no admission is remembered with %s %s", n.field, n.value).Coded(errdefs.TraceNotFound)
 	}
-	return &inspectv1.GetTraceResponse{Trace: convert.Trace(s.Ledger.View(), t)}, nil
+	return &inspectv1.GetTraceResponse{Trace: decisions.Trace(s.Ledger.View(), t)}, nil
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/recovery"
 )
 
@@ -19,6 +19,6 @@ type Recovered struct {
 func (s *service) GetStartReport(context.Context, *inspectv1.GetStartReportRequest) (*inspectv1.GetStartReportResponse, error) {
 	recovered := s.Recovered()
 	return &inspectv1.GetStartReportResponse{
-		Pods: convert.PodCases(recovered.Decisions), OlderCopy: recovered.OlderCopy, Lines: s.Start(),
+		Pods: decisions.PodCases(recovered.Decisions), OlderCopy: recovered.OlderCopy, Lines: s.Start(),
 	}, nil
 }

@@ -5,7 +5,7 @@ import (
 	"strconv"
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -49,7 +49,7 @@ func (s *service) ListTraces(_ context.Context, req *inspectv1.ListTracesRequest
 		}
 		short := *t
 		short.Steps, short.Suggestions = nil, nil
-		out.Traces, last = append(out.Traces, convert.Trace(view, &short)), number
+		out.Traces, last = append(out.Traces, decisions.Trace(view, &short)), number
 	}
 	return out, nil
 }

@@ -115,11 +115,8 @@ func (s *service) ReportMemory(_ context.Context, req *lifecyclev1.ReportMemoryR
 func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport, err error) {
 	var vs errdefs.Violations
 	checkID(req.GetContainerId(), &vs)
-	nodes, err := convert.ReadMask("memory_nodes", req.GetMemoryNodes())
-	if err != nil {
-		return r, err
-	}
-	if nodes.IsEmpty() && req.GetImmovableReason() == "" {
+	nodes := convert.ReadMask("memory_nodes", req.GetMemoryNodes(), &vs)
+	if len(req.GetMemoryNodes().GetIds()) == 0 && req.GetImmovableReason() == "" {
 		vs.Addf("memory_nodes", "is required, unless immovable_reason is set")
 	}
 	if n := len(req.GetImmovableReason()); n > maxImmovable {

@@ -6,7 +6,7 @@ import (
 	"context"
 
 	qosv1 "github.com/berthd/berth/api/berth/qos/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/cgroups"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -49,5 +49,5 @@ func (s *service) GetQOSContainersInfo(context.Context, *qosv1.GetQOSContainersI
 // UpdateCgroups implements QOSService.
 func (s *service) UpdateCgroups(ctx context.Context, _ *qosv1.UpdateCgroupsRequest) (*qosv1.UpdateCgroupsResponse, error) {
 	ops, err := s.tiers.UpdateTiers(ctx)
-	return &qosv1.UpdateCgroupsResponse{Writes: convert.CgroupWrites(ops)}, err
+	return &qosv1.UpdateCgroupsResponse{Writes: cgroups.Writes(ops)}, err
 }

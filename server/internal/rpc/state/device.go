@@ -6,6 +6,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -78,7 +79,7 @@ func (s *deviceService) each(view *ledger.View, visit func(*devicev1.Resource, *
 	for r := range s.inventory.Inventory().Resources() {
 		h := held[r.Name]
 		visit(&devicev1.Resource{
-			Name: r.Name, PluginState: convert.PluginState(r.State), Endpoint: s.plugins.Endpoint(r.Name),
+			Name: r.Name, PluginState: allocations.PluginState(r.State), Endpoint: s.plugins.Endpoint(r.Name),
 			Capacity: int64(r.Capacity()), Allocatable: int64(r.Allocatable()), InUse: int64(len(h)),
 			PreStartRequired: r.Options.PreStart, PreferredAllocationAvailable: r.Options.Preferred,
 			Registration: r.Registration(), Awaited: r.Awaited(),

@@ -6,6 +6,7 @@ import (
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -59,7 +60,7 @@ func states(r *device.Resource, held devicesInUse) []*devicev1.DeviceState {
 		}
 	}
 	for _, state := range out {
-		convert.HealthHistory(state.Device, r)
+		allocations.HealthHistory(state.Device, r)
 	}
 	slices.SortFunc(out, func(a, b *devicev1.DeviceState) int {
 		return cmp.Compare(idOf(a), idOf(b))

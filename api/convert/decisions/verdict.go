@@ -1,14 +1,13 @@
-package convert
+package decisions
 
 import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/admission"
 )
-
-// Domain is the domain of the reasons in error details and conditions.
-const Domain = "berthd.github.io"
 
 var verdicts = map[admission.Outcome]admissionv1.Verdict{
 	admission.Admitted: admissionv1.Verdict_VERDICT_ADMITTED,
@@ -32,7 +31,7 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 	out := &admissionv1.AdmitResponse{
 		Verdict: verdicts[v.Outcome],
 		Reason:  string(v.Reason), Message: v.Message,
-		QosClass: QoS(v.QoS),
+		QosClass: convert.QoS(v.QoS),
 		Replayed: v.Repeated,
 	}
 	if v.View != nil {
@@ -49,9 +48,9 @@ func Verdict(v admission.Verdict, level admissionv1.TraceLevel) *admissionv1.Adm
 	}
 	if v.Pod != nil {
 		out.AdmissionId = v.Pod.AdmissionID
-		out.CgroupParent = cgroupParent(v.Pod)
-		out.Allocations = Containers(v.View, v.Pod)
-		out.SharedCpus = CPUSet(v.View.CommonCPUs())
+		out.CgroupParent = allocations.CgroupParent(v.Pod)
+		out.Allocations = allocations.Containers(v.View, v.Pod)
+		out.SharedCpus = convert.CPUSet(v.View.CommonCPUs())
 	}
 	if v.Outcome == admission.Deferred {
 		out.RetryAfter = durationpb.New(v.RetryAfter)
@@ -65,7 +64,7 @@ func condition(c *admission.Condition) *admissionv1.Condition {
 	if c == nil {
 		return nil
 	}
-	out := &admissionv1.Condition{Reason: c.Type, Domain: Domain, Metadata: map[string]string{}}
+	out := &admissionv1.Condition{Reason: c.Type, Domain: convert.Domain, Metadata: map[string]string{}}
 	for key, value := range map[string]string{"provider": c.Provider, "resource": c.Resource} {
 		if value != "" {
 			out.Metadata[key] = value

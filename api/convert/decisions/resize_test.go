@@ -1,4 +1,4 @@
-package convert_test
+package decisions_test
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
@@ -17,7 +17,7 @@ import (
 
 func TestReadResize(t *testing.T) {
 	t.Parallel()
-	got, err := convert.ReadResize(&admissionv1.ResizeRequest{
+	got, err := decisions.ReadResize(&admissionv1.ResizeRequest{
 		PodUid: "a", Owner: "me", AdmissionId: "id", IfRevision: 7, DryRun: true, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE, MaxDisruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS, MaxMoveDisruption: admissionv1.Disruption_DISRUPTION_NONE,
 		Containers: []*admissionv1.ContainerResources{{
 			ContainerName: "main",
@@ -47,7 +47,7 @@ func TestBadResizes(t *testing.T) {
 	main := func(r *typesv1.ResourceRequirements) *admissionv1.ContainerResources {
 		return &admissionv1.ContainerResources{ContainerName: "main", Resources: r}
 	}
-	_, err := convert.ReadResize(&admissionv1.ResizeRequest{
+	_, err := decisions.ReadResize(&admissionv1.ResizeRequest{
 		Owner: "No", AdmissionId: strings.Repeat("x", 129), MaxDisruption: 9, MaxMoveDisruption: 8,
 		Containers: []*admissionv1.ContainerResources{
 			main(&typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "much", "example.com/gpu": "1"}}), main(nil), {},
@@ -71,7 +71,7 @@ func TestBadResizes(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", fields, want)
 	}
 	many := &admissionv1.ResizeRequest{PodUid: "a", Containers: make([]*admissionv1.ContainerResources, workload.DefaultMaxContainers+1)}
-	if _, err := convert.ReadResize(many); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, err := decisions.ReadResize(many); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("too many containers: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package convert
+package cgroups
 
 import (
 	"errors"
@@ -48,7 +48,7 @@ func TestCgroupValuesRoundTrip(t *testing.T) {
 			Unified:         rapid.MapOf(rapid.SampledFrom([]string{"memory.min", "memory.high"}), rapid.StringMatching(`[0-9]{1,9}|max`)).Draw(t, "unified"),
 			Cpuset:          cgroup.Cpuset{CPUs: cpuset.Of(rapid.SliceOf(rapid.IntRange(0, 99)).Draw(t, "cpus")...), Mems: numa.Mask(rapid.Uint64().Draw(t, "mems"))},
 		}
-		wire, err := proto.Marshal(CgroupValues(v))
+		wire, err := proto.Marshal(Values(v))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestCgroupValuesRoundTrip(t *testing.T) {
 		if err := proto.Unmarshal(wire, &m); err != nil {
 			t.Fatal(err)
 		}
-		got, err := ReadCgroupValues("resources", &m)
+		got, err := ReadValues("resources", &m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,7 +83,7 @@ func TestBadCgroupValues(t *testing.T) {
 		Unified:        map[string]string{"../escape": "1", "cgroup.procs": "1", "": "1", ".hidden": "1"},
 		CpusetCpus:     &typesv1.CPUSet{List: "3-1"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{64}},
 	}
-	_, err := ReadCgroupValues("resources", m)
+	_, err := ReadValues("resources", m)
 	fe := new(errdefs.Error)
 	if !errors.As(err, &fe) || fe.Class != errdefs.Invalid {
 		t.Fatalf("got %v", err)
@@ -100,7 +100,7 @@ func TestBadCgroupValues(t *testing.T) {
 	if !slices.Equal(fields, want) {
 		t.Errorf("got %q, want %q", fields, want)
 	}
-	if v, err := ReadCgroupValues("resources", nil); err != nil || !reflect.DeepEqual(v, cgroup.Values{}) {
+	if v, err := ReadValues("resources", nil); err != nil || !reflect.DeepEqual(v, cgroup.Values{}) {
 		t.Errorf("no values: %+v, %v", v, err)
 	}
 }
@@ -110,12 +110,12 @@ func TestCgroupName(t *testing.T) {
 	for text, want := range map[string]cgroup.Name{
 		"/kubepods/poda": {"kubepods", "poda"}, "kubepods": {"kubepods"}, "/": {},
 	} {
-		if got, err := CgroupName("name", text); err != nil || !got.Equal(want) {
+		if got, err := Name("name", text); err != nil || !got.Equal(want) {
 			t.Errorf("%q: %q, %v", text, got, err)
 		}
 	}
 	for _, text := range []string{"", "/a//b", "/a/", "/a/../b", "/" + strings.Repeat("a/", 3000)} {
-		if _, err := CgroupName("name", text); errdefs.ClassOf(err) != errdefs.Invalid {
+		if _, err := Name("name", text); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%.20q: %v", text, err)
 		}
 	}
@@ -132,12 +132,12 @@ func TestCgroupWrites(t *testing.T) {
 		{Cgroup: "/a", File: "x", NewValue: "1", Create: true}, {Cgroup: "/a", File: "y", NewValue: "2"},
 		{Cgroup: "/b", Create: true}, {Cgroup: "/c", File: "x", OldValue: "1", NewValue: "2"},
 	}
-	got := CgroupWrites(ops)
+	got := Writes(ops)
 	if !slices.EqualFunc(got, want, func(a, b *cgroupv1.Write) bool { return proto.Equal(a, b) }) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	for state := range maps.Keys(cgroupStates) {
-		if CgroupState(state) == cgroupv1.State_STATE_UNSPECIFIED {
+		if State(state) == cgroupv1.State_STATE_UNSPECIFIED {
 			t.Errorf("%s has no message form", state)
 		}
 	}

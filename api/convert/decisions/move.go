@@ -1,7 +1,8 @@
-package convert
+package decisions
 
 import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/transition"
 )
 
@@ -26,13 +27,13 @@ func MovePlan(p *transition.Plan) *typesv1.MovePlan {
 		}
 		out.Steps = append(out.Steps, &typesv1.MoveStep{
 			Kind: moveSteps[s.Kind], PodUid: s.Owner.Pod, ContainerName: s.Owner.Container,
-			CpusBefore: someCPUs(before.CPUs), CpusAfter: someCPUs(after.CPUs),
-			MemoryNodesBefore: SomeNodes(before.Nodes), MemoryNodesAfter: SomeNodes(after.Nodes), Bytes: s.Bytes,
+			CpusBefore: convert.SomeCPUs(before.CPUs), CpusAfter: convert.SomeCPUs(after.CPUs),
+			MemoryNodesBefore: convert.SomeNodes(before.Nodes), MemoryNodesAfter: convert.SomeNodes(after.Nodes), Bytes: s.Bytes,
 		})
 	}
 	for _, change := range p.Changes {
 		for i := range change.To {
-			out.Claims = append(out.Claims, Claim(&change.To[i]))
+			out.Claims = append(out.Claims, convert.Claim(&change.To[i]))
 		}
 	}
 	return out

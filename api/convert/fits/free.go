@@ -1,4 +1,4 @@
-package convert
+package fits
 
 import (
 	"encoding/binary"
@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/ledger"
@@ -22,7 +23,7 @@ func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome, limited bool) *fitv1
 	for i := range outcomes {
 		o := &outcomes[i]
 		p := &fitv1.PodFit{
-			Uid: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, Fit: EnumOf[fitv1.FitTime](string(o.When)),
+			Uid: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, Fit: convert.EnumOf[fitv1.FitTime](string(o.When)),
 			Reason: string(o.Verdict.Reason), Message: o.Verdict.Message,
 			Moves: uint32(o.Moves), MovedBytes: o.Bytes,
 		}

@@ -1,10 +1,11 @@
-package convert
+package decisions
 
 import (
 	"fmt"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
@@ -13,12 +14,12 @@ import (
 // ReadResize reads a request to resize a pod. Violations name the field's path; what needs
 // the pod is left to the engine.
 func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
-	vs := Names("pod_uid", m.GetPodUid())
-	Owner("owner", m.GetOwner(), &vs)
+	vs := convert.Names("pod_uid", m.GetPodUid())
+	convert.Owner("owner", m.GetOwner(), &vs)
 	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
 	out := admission.ResizeRequest{
 		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
-		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()), DryRun: m.GetDryRun(), QoS: ReadQoS("qos_class", m.GetQosClass(), &vs),
+		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()), DryRun: m.GetDryRun(), QoS: convert.ReadQoS("qos_class", m.GetQosClass(), &vs),
 	}
 	known := func(field string, d admissionv1.Disruption) {
 		if _, known := admissionv1.Disruption_name[int32(d)]; !known {
@@ -35,7 +36,7 @@ func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
 	for i, c := range m.GetContainers() {
 		path := fmt.Sprintf("containers[%d]", i)
 		name := c.GetContainerName()
-		vs = append(vs, Names(path+".container_name", name)...)
+		vs = append(vs, convert.Names(path+".container_name", name)...)
 		if seen[name] {
 			vs.Addf(path+".container_name", "%.80q is given twice", name)
 		}
@@ -58,18 +59,6 @@ func AdmissionID(field, id string, vs *errdefs.Violations) {
 	}
 }
 
-// ReadQoS reads a class; none for the unspecified one.
-// ReadQoS reads a class; none for the unspecified one.
-func ReadQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
-	for _, class := range []workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort} {
-		if QoS(class) == c {
-			return class
-		}
-	}
-	vs.Addf(field, "%d is no class", c)
-	return ""
-}
-
 func readChange(container, path string, m *typesv1.ResourceRequirements, vs *errdefs.Violations) workload.Change {
 	if path != "" {
 		path += "."
@@ -77,24 +66,24 @@ func readChange(container, path string, m *typesv1.ResourceRequirements, vs *err
 	path += "resources"
 	out := workload.Change{Container: container}
 	var excess workload.Excess
-	at := func(list string) func(workload.Resource) string {
-		return func(r workload.Resource) string { return fmt.Sprintf("%s.%s[%q]", path, list, string(r)) }
+	out.Requests, excess.Requests = resizable(path+".requests", m.GetRequests(), vs)
+	out.Limits, excess.Limits = resizable(path+".limits", m.GetLimits(), vs)
+	if excess.Requests != nil || excess.Limits != nil {
+		out.Excess = &excess
 	}
-	out.Requests, excess.Requests = resizable(m.GetRequests(), at("requests"), vs)
-	out.Limits, excess.Limits = resizable(m.GetLimits(), at("limits"), vs)
-	out.Excess = orNil(excess)
 	if len(m.GetClaims()) > 0 {
-		vs.Addf(path+".claims", "%s", noClaims)
+		vs.Addf(path+".claims", "%s", convert.NoClaims)
 	}
 	return out
 }
 
 // resizable reads amounts of the resources that may change.
-func resizable(texts map[string]string, path func(workload.Resource) string, vs *errdefs.Violations) (amounts, excess workload.Quantities) {
-	amounts, excess = quantities(texts, path, vs)
+func resizable(field string, texts map[string]string, vs *errdefs.Violations) (amounts, excess workload.Quantities) {
+	amounts, excess, bad := convert.Amounts(field, texts)
+	*vs = append(*vs, bad...)
 	for r := range amounts.Sorted() {
 		if r != workload.CPU && r != workload.Memory {
-			vs.Addf(path(r), "expected cpu or memory: a resize changes nothing else")
+			vs.Addf(fmt.Sprintf("%s[%q]", field, r), "expected cpu or memory: a resize changes nothing else")
 		}
 	}
 	return amounts, excess

@@ -1,4 +1,4 @@
-package convert
+package decisions
 
 import (
 	"time"
@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -13,10 +14,10 @@ import (
 // defaultMoves is the number of moves of a request without one.
 const defaultMoves = 4
 
-// Defragment reads a request for room. Violations name the field's path.
-func (r Reader) Defragment(m *admissionv1.DefragmentRequest) (admission.DefragmentRequest, error) {
+// ReadDefragment reads a request for room, and its pod with a reader. Violations name the field's path.
+func ReadDefragment(r convert.Reader, m *admissionv1.DefragmentRequest) (admission.DefragmentRequest, error) {
 	var vs errdefs.Violations
-	Owner("owner", m.GetOwner(), &vs)
+	convert.Owner("owner", m.GetOwner(), &vs)
 	moves := int(m.GetMaxMoves())
 	if moves == 0 {
 		moves = defaultMoves

@@ -1,12 +1,12 @@
-package convert
+package decisions
 
 import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/numa"
 )
 
 // Trace returns the message form of an explanation that the ledger of a view has given; nil
@@ -41,14 +41,14 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 
 func fillStep(out *typesv1.TraceStep, s *ledger.Step) {
 	out.Kind, out.ContainerName, out.Provider, out.Resource = stepKinds[s.Kind], s.Container, s.Provider, s.Resource
-	out.Answer, out.Hints, out.Omitted = answerKinds[s.Answer], Hints(s.Hints), int32(s.Omitted)
-	out.Affinity, out.Approximate, out.Claim = Hint(s.Affinity), s.Approximate, stepClaim(s.Claim)
-	out.Shortages, out.Text = Shortages(s.Shortages), s.Text
+	out.Answer, out.Hints, out.Omitted = answerKinds[s.Answer], convert.Hints(s.Hints), int32(s.Omitted)
+	out.Affinity, out.Approximate, out.Claim = convert.Hint(s.Affinity), s.Approximate, stepClaim(s.Claim)
+	out.Shortages, out.Text = convert.Shortages(s.Shortages), s.Text
 }
 
 var (
 	stepKinds       = stepsByWord()
-	suggestionKinds = words[typesv1.SuggestionKind]()
+	suggestionKinds = convert.Words[typesv1.SuggestionKind]()
 	answerKinds     = map[string]typesv1.TopologyHintsKind{
 		string(hint.NoPreference): typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE,
 		string(hint.Impossible):   typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
@@ -59,61 +59,17 @@ var (
 
 func stepsByWord() map[ledger.StepKind]typesv1.TraceStepKind {
 	out := make(map[ledger.StepKind]typesv1.TraceStepKind)
-	for plain, kind := range words[typesv1.TraceStepKind]() {
+	for plain, kind := range convert.Words[typesv1.TraceStepKind]() {
 		out[ledger.StepKind(plain)] = kind
 	}
 	return out
 }
 
-// listedNodes returns the message form of a list of NUMA nodes; nil for an empty one.
-func listedNodes(list string) *typesv1.NUMANodeSet {
-	nodes, err := numa.Parse(list)
-	if err != nil {
-		return nil
-	}
-	return SomeNodes(nodes)
-}
-
 // stepClaim returns the message form of a step's claim, without what the step itself has.
 func stepClaim(c *ledger.Claim) *typesv1.Claim {
-	out := Claim(c)
+	out := convert.Claim(c)
 	if out != nil {
 		out.PodUid, out.ContainerName, out.Provider, out.Resource = "", "", "", ""
-	}
-	return out
-}
-
-// Shortages returns the message form of shortages.
-func Shortages(list []ledger.Shortage) []*typesv1.Shortage {
-	var out []*typesv1.Shortage
-	for _, short := range list {
-		m := &typesv1.Shortage{
-			Resource: short.Resource, NumaNodes: listedNodes(short.Nodes), Need: short.Need, Free: short.Free, Held: short.Held,
-			Withheld: short.Withheld, Why: short.Why, MoreHolders: int32(short.MoreHolders),
-			Holders: Refs(short.Holders),
-		}
-		out = append(out, m)
-	}
-	return out
-}
-
-// ReadShortages reads shortages, without those on nodes that no machine has. Their text
-// is for people, and not checked.
-func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
-	var out []ledger.Shortage
-	for _, m := range list {
-		nodes, err := ReadMask("numa_nodes", m.GetNumaNodes())
-		if err != nil {
-			continue
-		}
-		s := ledger.Shortage{
-			Resource: m.GetResource(), Nodes: nodes.String(), Need: m.GetNeed(), Free: m.GetFree(), Held: m.GetHeld(),
-			Withheld: m.GetWithheld(), Why: m.GetWhy(), MoreHolders: int(m.GetMoreHolders()),
-		}
-		for _, h := range m.GetHolders() {
-			s.Holders = append(s.Holders, OwnerOf(h))
-		}
-		out = append(out, s)
 	}
 	return out
 }

@@ -1,4 +1,4 @@
-package convert
+package cgroups
 
 import (
 	"fmt"
@@ -9,20 +9,21 @@ import (
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// CgroupName reads the name of a cgroup from a field of a request. Errors are of
+// Name reads the name of a cgroup from a field of a request. Errors are of
 // class Invalid and name the field.
-func CgroupName(field, name string) (cgroup.Name, error) {
+func Name(field, name string) (cgroup.Name, error) {
 	var vs errdefs.Violations
 	n := cgroup.ParseCgroupfs(name)
 	switch {
 	case name == "":
 		vs.Addf(field, "is required")
-	case len(name) > maxCgroupName:
-		vs.Addf(field, "%d characters: expected at most %d", len(name), maxCgroupName)
+	case len(name) > maxName:
+		vs.Addf(field, "%d characters: expected at most %d", len(name), maxName)
 	default:
 		if err := n.Check(); err != nil {
 			vs.Addf(field, "%v", err)
@@ -31,8 +32,8 @@ func CgroupName(field, name string) (cgroup.Name, error) {
 	return n, vs.Err("request")
 }
 
-// maxCgroupName is the longest path on Linux.
-const maxCgroupName = 4096
+// maxName is the longest path on Linux.
+const maxName = 4096
 
 var cgroupStates = map[cgroup.State]cgroupv1.State{
 	cgroup.Absent:  cgroupv1.State_STATE_ABSENT,
@@ -40,16 +41,16 @@ var cgroupStates = map[cgroup.State]cgroupv1.State{
 	cgroup.Valid:   cgroupv1.State_STATE_VALID,
 }
 
-// CgroupState returns the message form of a state.
-func CgroupState(s cgroup.State) cgroupv1.State { return cgroupStates[s] }
+// State returns the message form of a state.
+func State(s cgroup.State) cgroupv1.State { return cgroupStates[s] }
 
-// CgroupValues returns the message form of a cgroup's values.
-func CgroupValues(v cgroup.Values) *typesv1.LinuxResources {
+// Values returns the message form of a cgroup's values.
+func Values(v cgroup.Values) *typesv1.LinuxResources {
 	out := &typesv1.LinuxResources{
 		CpuShares: v.CPUShares, CpuWeight: v.CPUWeight, CpuQuotaMicroseconds: v.CPUQuotaUS, CpuPeriodMicroseconds: v.CPUPeriodUS,
 		MemoryLimitBytes: v.MemoryBytes, MemorySwapLimitBytes: v.MemorySwapBytes, PidsLimit: v.PIDs,
 		Unified:    v.Unified,
-		CpusetCpus: someCPUs(v.CPUs), CpusetMems: SomeNodes(v.Mems),
+		CpusetCpus: convert.SomeCPUs(v.CPUs), CpusetMems: convert.SomeNodes(v.Mems),
 	}
 	for _, size := range slices.Sorted(maps.Keys(v.HugePages)) {
 		limit := v.HugePages[size]
@@ -58,9 +59,9 @@ func CgroupValues(v cgroup.Values) *typesv1.LinuxResources {
 	return out
 }
 
-// ReadCgroupValues reads values from a request; path leads to them. Errors are of
+// ReadValues reads values from a request; path leads to them. Errors are of
 // class Invalid and name the field.
-func ReadCgroupValues(path string, m *typesv1.LinuxResources) (cgroup.Values, error) {
+func ReadValues(path string, m *typesv1.LinuxResources) (cgroup.Values, error) {
 	if m == nil {
 		return cgroup.Values{}, nil
 	}
@@ -70,8 +71,8 @@ func ReadCgroupValues(path string, m *typesv1.LinuxResources) (cgroup.Values, er
 		MemoryBytes: m.MemoryLimitBytes, MemorySwapBytes: m.MemorySwapLimitBytes, PIDs: m.PidsLimit,
 		Unified: maps.Clone(m.GetUnified()),
 	}
-	v.CPUs = ReadCPUSet(path+".cpuset_cpus", m.GetCpusetCpus(), &vs)
-	v.Mems = readMask(path+".cpuset_mems", m.GetCpusetMems(), &vs)
+	v.CPUs = convert.ReadCPUSet(path+".cpuset_cpus", m.GetCpusetCpus(), &vs)
+	v.Mems = convert.ReadMask(path+".cpuset_mems", m.GetCpusetMems(), &vs)
 	if m.OomScoreAdj != nil {
 		vs.Addf(path+".oom_score_adj", "belongs to processes: expected no value for a cgroup")
 	}
@@ -143,8 +144,8 @@ func atLeast(vs *errdefs.Violations, field string, n *int64, least int64) {
 	}
 }
 
-// CgroupWrites returns the message form of ops, file by file.
-func CgroupWrites(ops []cgroup.Op) []*cgroupv1.Write {
+// Writes returns the message form of ops, file by file.
+func Writes(ops []cgroup.Op) []*cgroupv1.Write {
 	var out []*cgroupv1.Write
 	for _, op := range ops {
 		create := op.Kind == cgroup.Create

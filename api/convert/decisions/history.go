@@ -1,4 +1,4 @@
-package convert
+package decisions
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -19,7 +20,7 @@ func HistoryEntry(e *ledger.HistoryEntry, damage error) *inspectv1.HistoryEntry 
 	out := &inspectv1.HistoryEntry{
 		Number: e.Number, Time: timestamppb.New(e.Decided()), Revision: e.Revision, Call: valid(e.Call),
 		PodUid: valid(e.Pod), Namespace: valid(e.Namespace), Name: valid(e.Name), ContainerName: valid(e.Container),
-		Verdict: EnumOf[admissionv1.Verdict](e.Verdict), Reason: valid(e.Reason), Message: valid(e.Message),
+		Verdict: convert.EnumOf[admissionv1.Verdict](e.Verdict), Reason: valid(e.Reason), Message: valid(e.Message),
 		AdmissionId: valid(e.AdmissionID), RequestDigest: valid(e.Digest), Omitted: e.Omitted,
 		Request: valid(string(e.Request)), RequestBytes: uint64(max(0, e.RequestBytes)), Begins: e.Begins,
 	}

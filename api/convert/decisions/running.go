@@ -1,4 +1,4 @@
-package convert
+package decisions
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/recovery"
@@ -18,11 +19,11 @@ func ReadRunning(list []*admissionv1.RunningAllocation) (out []admission.Running
 	for i, m := range list {
 		path := fmt.Sprintf("running_allocations[%d]", i)
 		h := admission.RunningAllocation{Container: m.GetContainerName()}
-		h.CPUs = ReadCPUSet(path+".cpus", m.GetCpus(), &vs)
+		h.CPUs = convert.ReadCPUSet(path+".cpus", m.GetCpus(), &vs)
 		for j, block := range m.GetMemory() {
 			h.Memory = append(h.Memory, admission.RunningMemory{
 				Resource: block.GetResource(), Bytes: block.GetBytes(),
-				Nodes: readMask(fmt.Sprintf("%s.memory[%d].numa_nodes", path, j), block.GetNumaNodes(), &vs),
+				Nodes: convert.ReadMask(fmt.Sprintf("%s.memory[%d].numa_nodes", path, j), block.GetNumaNodes(), &vs),
 			})
 		}
 		for j, d := range m.GetDevices() {
@@ -39,7 +40,7 @@ func ReadRunning(list []*admissionv1.RunningAllocation) (out []admission.Running
 	return out, vs.Err("request")
 }
 
-var podSources = words[inspectv1.PodSource]()
+var podSources = convert.Words[inspectv1.PodSource]()
 
 // PodCases returns what a start found about each pod.
 func PodCases(decisions []recovery.Decision) (out []*inspectv1.PodCase) {
