@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // TestDocumentedSessions: what pages show is what berthctl prints.
@@ -15,8 +17,8 @@ func TestDocumentedSessions(t *testing.T) {
 		page, file string
 		code       int
 	}{
-		{"rejected.md", "worker.yaml", exitRejected},
-		{"map.md", "pods.yaml", exitDone},
+		{"rejected.md", "worker.yaml", command.ExitRejected},
+		{"map.md", "pods.yaml", command.ExitDone},
 	} {
 		text, err := os.ReadFile("../../docs/" + row.page)
 		if err != nil {
@@ -92,7 +94,8 @@ func verbs(f func(name string)) {
 			walk(sub)
 		}
 	}
-	walk((&ctl{format: formatTable, color: colorAuto}).root())
+	c := &command.Ctl{Format: command.FormatTable, Color: command.ColorAuto}
+	walk(root(c))
 }
 
 // files of the examples, and where they are.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -36,15 +37,15 @@ type result struct {
 // invoke runs berthctl against a socket.
 func invoke(ctx context.Context, path, stdin string, args ...string) result {
 	var out, errs bytes.Buffer
-	code := run(ctx, env{
-		in: strings.NewReader(stdin), out: &out, err: &errs,
-		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+	code := run(ctx, command.Env{
+		In: strings.NewReader(stdin), Out: &out, Err: &errs,
+		Dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			if endpoint == "" {
 				endpoint = path
 			}
 			return berth.Dial(ctx, endpoint, berth.Options{Attempts: 1})
 		},
-		now: func() time.Time { return testNow }, getenv: func(string) string { return "" },
+		Now: func() time.Time { return testNow }, Getenv: func(string) string { return "" },
 	}, args)
 	return result{out.String(), errs.String(), code}
 }

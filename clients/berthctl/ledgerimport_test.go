@@ -12,6 +12,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -73,7 +74,7 @@ func TestImportSendsWhatTheFilesSay(t *testing.T) {
 	f := &fake{}
 	r := invoke(t.Context(), f.start(t), "", strings.Fields("ledger import --kind cpu -f testdata/import/cpu_manager_state "+
 		"--pods testdata/import/pods --containers testdata/import/containers.json --skip-unknown --dry-run")...)
-	if r.code != exitDone || len(f.asked) != 1 {
+	if r.code != command.ExitDone || len(f.asked) != 1 {
 		t.Fatalf("%+v asked %v", r, f.asked)
 	}
 	state, err := os.ReadFile("testdata/import/cpu_manager_state")
@@ -104,7 +105,7 @@ func TestExportWritesAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state")
 	r := invoke(t.Context(), f.start(t), "", "ledger", "export", "--kind", "cpu", "--format", "v2", "-f", path)
 	text, err := os.ReadFile(path)
-	if r.code != exitDone || r.out != "" || err != nil || string(text) != `{"policyName":"static"}` {
+	if r.code != command.ExitDone || r.out != "" || err != nil || string(text) != `{"policyName":"static"}` {
 		t.Errorf("%+v, %q, %v", r, text, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

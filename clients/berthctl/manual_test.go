@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api/manual/manualtest"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manualtest.Check(t, (&ctl{}).root(), "1")
+	c := &command.Ctl{}
+	manualtest.Check(t, root(c), "1")
 }

@@ -7,19 +7,20 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/trust/trusttest"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // TestFlagsThatDecide: every flag says what it names, and what another user could change is neither run nor believed.
 func TestFlagsThatDecide(t *testing.T) {
 	t.Parallel()
-	c := &ctl{env: env{now: time.Now}}
-	trusttest.Classified(t, c.root(),
+	c := &command.Ctl{Env: command.Env{Now: time.Now}}
+	trusttest.Classified(t, root(c),
 		"active", "admission-id", "at", "call", "caller", "changes", "color", "cpu", "cpu-options", "cpu-policy", "detail", "device",
 		"eviction-hard", "filter", "format", "holds", "id", "kind", "kube-reserved", "listen", "max-disruption", "memory",
 		"memory-policy", "name", "namespace", "node", "output", "owner", "pod", "policy", "rate", "reason", "reserved-cpus",
 		"reserved-memory", "resource", "scope", "set", "since", "sort", "system-reserved", "then", "topology-options",
 		"topology-policy", "topology-scope", "types", "uid", "until", "verdict")
-	trusttest.Refused(t, c.root(), func(t *testing.T, args []string) string {
+	trusttest.Refused(t, root(c), func(t *testing.T, args []string) string {
 		switch {
 		case args[0] == "--endpoint":
 			args = append([]string{"get", "pods"}, args...)
@@ -27,7 +28,7 @@ func TestFlagsThatDecide(t *testing.T) {
 			args = slices.Insert(args, 1, "list")
 		}
 		got := invoke(t.Context(), "", "", args...)
-		if got.code == exitDone {
+		if got.code == command.ExitDone {
 			t.Errorf("%q is done", args)
 		}
 		return strings.Join(strings.Fields(got.err), " ")

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/clients/berthctl/conform"
+	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/clients/plugintest"
 	"github.com/berthd/berth/hack/plugin/script"
 )
 
@@ -25,7 +26,7 @@ func TestPluginTest(t *testing.T) {
 	junit := filepath.Join(dir, "report.xml")
 
 	got := invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "--junit", junit)
-	if got.code != exitDone || !strings.Contains(got.out, "allocate one ") || !strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
+	if got.code != command.ExitDone || !strings.Contains(got.out, "allocate one ") || !strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
 	if text, err := os.ReadFile(junit); err != nil || !strings.Contains(string(text), `<testcase name="allocate one"`) {
@@ -33,15 +34,15 @@ func TestPluginTest(t *testing.T) {
 	}
 	p.Behave(script.Allocate, script.Empty)
 	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "-o", "json", "--flood", "0")
-	var report conform.Report
-	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(conform.Failed) == 0 || got.code != exitError {
+	var report plugintest.Report
+	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(plugintest.Failed) == 0 || got.code != command.ExitError {
 		t.Errorf("exit %d: %v\n%s", got.code, err, got.out)
 	}
 	if !strings.Contains(got.err, "checks failed") {
 		t.Errorf("the error is %q", got.err)
 	}
 	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "-o", "junit", "--flood", "0")
-	if !strings.HasPrefix(got.out, "<?xml") || !strings.Contains(got.out, "<failure message=") || got.code != exitError {
+	if !strings.HasPrefix(got.out, "<?xml") || !strings.Contains(got.out, "<failure message=") || got.code != command.ExitError {
 		t.Errorf("exit %d\n%s", got.code, got.out)
 	}
 	for args, want := range map[string]string{
@@ -53,7 +54,7 @@ func TestPluginTest(t *testing.T) {
 		"plugin test a.sock -o tea":                   "expected one of table",
 		"get pods -o junit":                           "expected one of table",
 	} {
-		if got := invoke(t.Context(), "", "", strings.Fields(args)...); got.code == exitDone || !strings.Contains(got.err, want) {
+		if got := invoke(t.Context(), "", "", strings.Fields(args)...); got.code == command.ExitDone || !strings.Contains(got.err, want) {
 			t.Errorf("%s: exit %d, %q", args, got.code, got.err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // incidentParts are the files of the bundle of docs/incident.md.
@@ -72,7 +73,7 @@ func TestBundleNamesNoFile(t *testing.T) {
 	path := archiveOf(t, parts)
 	for _, args := range []string{"replay BUNDLE", "simulate --bundle BUNDLE -f -"} {
 		r := invoke(t.Context(), "", podYAML("web"), strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
-		if r.code != exitUsage || !strings.Contains(r.err, "--machine is missing") {
+		if r.code != command.ExitUsage || !strings.Contains(r.err, "--machine is missing") {
 			t.Errorf("%s: %+v", args, r)
 		}
 	}
@@ -124,7 +125,7 @@ func TestCostOfReplay(t *testing.T) {
 		path := archiveOf(t, parts)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if r := invoke(t.Context(), "", "", "replay", path); r.code != exitDone {
+		if r := invoke(t.Context(), "", "", "replay", path); r.code != command.ExitDone {
 			t.Fatalf("%d containers: %+v", n, r)
 		}
 		runtime.ReadMemStats(&after)
@@ -194,7 +195,7 @@ func TestBundleVerb(t *testing.T) {
 	} {
 		path := filepath.Join(dir, name)
 		r := invoke(t.Context(), socket, "", strings.Fields("bundle -o "+path+row.args)...)
-		if r.code != exitDone || r.out != "wrote "+path+": "+row.want || r.err != "" {
+		if r.code != command.ExitDone || r.out != "wrote "+path+": "+row.want || r.err != "" {
 			t.Errorf("%s: %+v", name, r)
 		}
 		b, err := bundle.ReadFile(path)

@@ -22,6 +22,7 @@ import (
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // podOf is the message of podYAML.
@@ -153,7 +154,7 @@ func TestRequests(t *testing.T) {
 			t.Parallel()
 			f := &fake{}
 			r := invoke(t.Context(), f.start(t), row.stdin, strings.Fields(row.args)...)
-			if r.code != exitDone {
+			if r.code != command.ExitDone {
 				t.Fatalf("exit %d: %s", r.code, r.err)
 			}
 			if len(f.asked) != len(row.want) {
@@ -172,7 +173,7 @@ func TestRequests(t *testing.T) {
 func TestAdmissionID(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
-	if r := invoke(t.Context(), f.start(t), podYAML("web"), "admit", "-f", "-"); r.code != exitDone {
+	if r := invoke(t.Context(), f.start(t), podYAML("web"), "admit", "-f", "-"); r.code != command.ExitDone {
 		t.Fatal(r)
 	}
 	if id := f.asked[0].(*admissionv1.AdmitRequest).GetAdmissionId(); id == "" {
@@ -198,7 +199,7 @@ func TestPodResourcesSocket(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	r := invoke(t.Context(), "/nowhere.sock", "", "podresources", "list", "--socket", f.start(t))
-	if r.code != exitDone || !strings.Contains(r.out, "gpu-0") {
+	if r.code != command.ExitDone || !strings.Contains(r.out, "gpu-0") {
 		t.Error(r)
 	}
 }
@@ -208,7 +209,7 @@ func TestNobodyListens(t *testing.T) {
 	r := invoke(t.Context(), "/nowhere/berth.sock", "", "get", "pods")
 	want := "berthctl: dial unix /nowhere/berth.sock: connect: no such file or directory\n" +
 		"hint: is berthd running? --endpoint or BERTH_ENDPOINT say where its socket is\n"
-	if r.code != exitError || r.out != "" || r.err != want {
+	if r.code != command.ExitError || r.out != "" || r.err != want {
 		t.Errorf("exit %d, %q, %q", r.code, r.out, r.err)
 	}
 }
@@ -229,18 +230,18 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = mute.Close() })
 	r := invoke(t.Context(), path, "", "get", "pods", "--timeout", "20ms")
-	if r.code != exitError || !strings.HasPrefix(r.err, "berthctl: berthd did not answer within 20ms (--timeout): ") ||
+	if r.code != command.ExitError || !strings.HasPrefix(r.err, "berthctl: berthd did not answer within 20ms (--timeout): ") ||
 		!strings.HasSuffix(r.err, "\nhint: --timeout gives it more time\n") {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 	var out, errs bytes.Buffer
-	code := run(t.Context(), env{in: strings.NewReader(""), out: &out, err: &errs, now: time.Now, getenv: func(string) string { return "" },
-		dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+	code := run(t.Context(), command.Env{In: strings.NewReader(""), Out: &out, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" },
+		Dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			return berth.Dial(ctx, endpoint, berth.Options{ConnectTimeout: 20 * time.Millisecond})
 		}}, []string{"get", "pods", "--endpoint", path})
 	want := "berthctl: berthd at unix://" + path + " accepted the connection and did not answer within 20ms\n" +
 		"hint: berthd is running, but it hangs or the machine is overloaded: read its log\n"
-	if code != exitError || errs.String() != want {
+	if code != command.ExitError || errs.String() != want {
 		t.Errorf("exit %d, %q, want %q", code, errs.String(), want)
 	}
 }
@@ -250,7 +251,7 @@ func TestInterrupt(t *testing.T) {
 	f := &fake{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r := invoke(ctx, f.start(t), "", "get", "pods"); r.code != exitError || r.err != "berthctl: context canceled\n" {
+	if r := invoke(ctx, f.start(t), "", "get", "pods"); r.code != command.ExitError || r.err != "berthctl: context canceled\n" {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 }
@@ -260,7 +261,7 @@ func TestInternalError(t *testing.T) {
 	t.Parallel()
 	f := &fake{}
 	r := invoke(t.Context(), f.start(t), podYAML("panic"), "admit", "-f", "-")
-	if r.code != exitError || !strings.Contains(r.err, "panic in berthd") ||
+	if r.code != command.ExitError || !strings.Contains(r.err, "panic in berthd") ||
 		!strings.Contains(r.err, "hint: see berthd's log for request ") {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
@@ -274,7 +275,7 @@ func TestEmptyNameIsNobody(t *testing.T) {
 		{"remove", ""}, {"describe", "pod", ""}, {"describe", "container", "default/web", ""}, {"explain", ""}, {"get", "pods", ""}, {"container", "stop", ""},
 	} {
 		r := invoke(t.Context(), "/nowhere/berth.sock", "", args...)
-		if r.code != exitUsage || !strings.Contains(r.err, " is empty\n") {
+		if r.code != command.ExitUsage || !strings.Contains(r.err, " is empty\n") {
 			t.Errorf("%q: exit code %d, %s", args, r.code, r.err)
 		}
 	}
@@ -287,30 +288,30 @@ func TestFail(t *testing.T) {
 		code int
 		want string
 	}{
-		{verdict(exitRejected), exitRejected, ""},
-		{fmt.Errorf("pod: %w", verdict(exitDeferred)), exitDeferred, ""},
-		{errors.New("one\ntwo\r\n"), exitError, "berthctl: one; two\n"},
-		{&usageError{verb: "berthctl get", err: errors.New("x")}, exitUsage, "berthctl: x\nhint: see 'berthctl get --help'\n"},
+		{command.Verdict(command.ExitRejected), command.ExitRejected, ""},
+		{fmt.Errorf("pod: %w", command.Verdict(command.ExitDeferred)), command.ExitDeferred, ""},
+		{errors.New("one\ntwo\r\n"), command.ExitError, "berthctl: one; two\n"},
+		{&command.UsageError{Verb: "berthctl get", Err: errors.New("x")}, command.ExitUsage, "berthctl: x\nhint: see 'berthctl get --help'\n"},
 		{
-			&berth.Error{Code: codes.PermissionDenied, Message: "no role"}, exitError,
+			&berth.Error{Code: codes.PermissionDenied, Message: "no role"}, command.ExitError,
 			"berthctl: no role\nhint: root has all roles; 'access' in berthd's configuration gives them to other users and groups\n",
 		},
 		{
-			&berth.Error{Code: codes.Unimplemented, Message: "unknown method"}, exitError,
+			&berth.Error{Code: codes.Unimplemented, Message: "unknown method"}, command.ExitError,
 			"berthctl: unknown method\nhint: this berthd is older than this berthctl, or the other way round\n",
 		},
 		{
-			&berth.Error{Code: codes.InvalidArgument, Message: "request is invalid: a: b", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, exitError,
+			&berth.Error{Code: codes.InvalidArgument, Message: "request is invalid: a: b", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, command.ExitError,
 			"berthctl: request is invalid: a: b\n",
 		},
 		{
-			&berth.Error{Code: codes.InvalidArgument, Message: "bad", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, exitError,
+			&berth.Error{Code: codes.InvalidArgument, Message: "bad", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, command.ExitError,
 			"berthctl: bad\n  a: b\n",
 		},
 	} {
 		var errs strings.Builder
-		c := &ctl{env: env{err: &errs}}
-		if code := c.fail(row.err); code != row.code || errs.String() != row.want {
+		c := &command.Ctl{Env: command.Env{Err: &errs}}
+		if code := c.Fail(row.err); code != row.code || errs.String() != row.want {
 			t.Errorf("%v: exit %d, %q; want %d, %q", row.err, code, errs.String(), row.code, row.want)
 		}
 	}
@@ -327,9 +328,9 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	path := f.start(t)
 	for _, args := range []string{"get pods", "get pods -o json", "get pods -o yaml", "hints -f -", "version"} {
 		var errs strings.Builder
-		code := run(t.Context(), env{
-			in: strings.NewReader(hintPod), out: full{}, err: &errs, now: time.Now, getenv: func(string) string { return "" },
-			dial: func(ctx context.Context, _ string) (*berth.Client, error) {
+		code := run(t.Context(), command.Env{
+			In: strings.NewReader(hintPod), Out: full{}, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" },
+			Dial: func(ctx context.Context, _ string) (*berth.Client, error) {
 				return berth.Dial(ctx, path, berth.Options{})
 			},
 		}, strings.Fields(args))
@@ -337,7 +338,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 		if strings.Contains(args, "-o ") {
 			want = `{"error":{"code":"UNKNOWN","message":"no space left on device","retryable":false}}` + "\n"
 		}
-		if code != exitError || errs.String() != want {
+		if code != command.ExitError || errs.String() != want {
 			t.Errorf("%s: exit %d, %q", args, code, errs.String())
 		}
 	}
@@ -358,7 +359,7 @@ func TestVersion(t *testing.T) {
 	} {
 		r := invoke(t.Context(), row.endpoint, "", strings.Fields(row.args)...)
 		first, second, _ := strings.Cut(r.out, "\n")
-		if r.code != exitDone || !strings.HasPrefix(first, "berthctl ") || !strings.HasPrefix(second, row.want) || (row.want == "") != (second == "") {
+		if r.code != command.ExitDone || !strings.HasPrefix(first, "berthctl ") || !strings.HasPrefix(second, row.want) || (row.want == "") != (second == "") {
 			t.Error(r)
 		}
 		var b builds
@@ -372,7 +373,7 @@ func TestVersion(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if r := invoke(t.Context(), "", "", "completion", shell); r.code != exitDone || len(r.out) < 1000 {
+		if r := invoke(t.Context(), "", "", "completion", shell); r.code != command.ExitDone || len(r.out) < 1000 {
 			t.Errorf("%s: exit %d, %d bytes", shell, r.code, len(r.out))
 		}
 	}
@@ -385,7 +386,7 @@ func TestCompletion(t *testing.T) {
 		"__complete describe contain": "container\t",
 	} {
 		list := strings.Split(strings.TrimPrefix(args, "__complete "), " ")
-		if r := invoke(t.Context(), "", "", append([]string{"__complete"}, list...)...); r.code != exitDone || !strings.Contains(r.out, want) {
+		if r := invoke(t.Context(), "", "", append([]string{"__complete"}, list...)...); r.code != command.ExitDone || !strings.Contains(r.out, want) {
 			t.Errorf("%s: exit %d, %q", args, r.code, r.out)
 		}
 	}
@@ -394,9 +395,9 @@ func TestCompletion(t *testing.T) {
 // TestEveryVerbShowsExamples: a person can start from the help of each verb.
 func TestEveryVerbShowsExamples(t *testing.T) {
 	t.Parallel()
-	c := &ctl{}
+	c := &command.Ctl{}
 	verbs := 0
-	for pending := c.root().Commands(); len(pending) > 0; pending = pending[1:] {
+	for pending := root(c).Commands(); len(pending) > 0; pending = pending[1:] {
 		cmd := pending[0]
 		pending = append(pending, cmd.Commands()...)
 		if cmd.HasSubCommands() {

@@ -10,16 +10,18 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/get"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // fakeScreen is a terminal of a size.
 type fakeScreen struct{ restored bool }
 
-func (f *fakeScreen) raw() (restore func(), err error) {
+func (f *fakeScreen) Raw() (restore func(), err error) {
 	return func() { f.restored = true }, nil
 }
 
-func (f *fakeScreen) size() (width, height int) { return 120, 90 }
+func (f *fakeScreen) Size() (width, height int) { return 120, 90 }
 
 // recorder keeps the frames, and waits for one with a text.
 type recorder struct {
@@ -67,7 +69,7 @@ func TestTopLive(t *testing.T) {
 	defer client.Close()
 	in, keys := io.Pipe()
 	out, screen := &recorder{}, &fakeScreen{}
-	s := &session{ctl: &ctl{env: env{in: in, out: out, err: io.Discard, now: func() time.Time { return testNow }}, format: formatTable}, Client: client}
+	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: in, Out: out, Err: io.Discard, Now: func() time.Time { return testNow }}, Format: command.FormatTable}, Client: client}
 	ended := make(chan error, 1)
 	press := func(text string) {
 		if _, err := io.WriteString(keys, text); err != nil {
@@ -75,7 +77,9 @@ func TestTopLive(t *testing.T) {
 		}
 	}
 	out.until(t, "default/web", func() {
-		go func() { ended <- s.topLive(t.Context(), topFlags{interval: 10 * time.Millisecond, by: "cpu"}, screen) }()
+		go func() {
+			ended <- get.TopLive(t.Context(), s, get.TopFlags{Interval: 10 * time.Millisecond, By: "cpu"}, screen)
+		}()
 	})
 	out.until(t, "1.50", func() {}) // CPU time by two readings
 	out.until(t, "node 0 is preferred by all", func() { press("\r") })
@@ -85,7 +89,7 @@ func TestTopLive(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = keys.Close()
-	if all := out.all.String(); !screen.restored || !strings.HasSuffix(all, leaveScreen) {
+	if all := out.all.String(); !screen.restored || !strings.HasSuffix(all, get.LeaveScreen) {
 		t.Errorf("restored %v, the end is %q", screen.restored, all[max(0, len(all)-40):])
 	}
 }
@@ -101,8 +105,8 @@ func TestTopEnds(t *testing.T) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s := &session{ctl: &ctl{env: env{in: strings.NewReader(""), out: io.Discard, err: io.Discard, now: time.Now}, format: formatTable}, Client: client}
-	if err := s.topLive(ctx, topFlags{interval: time.Second, by: "cpu"}, &fakeScreen{}); err != nil || ctx.Err() != nil {
+	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Now: time.Now}, Format: command.FormatTable}, Client: client}
+	if err := get.TopLive(ctx, s, get.TopFlags{Interval: time.Second, By: "cpu"}, &fakeScreen{}); err != nil || ctx.Err() != nil {
 		t.Errorf("%v, %v", err, ctx.Err())
 	}
 }

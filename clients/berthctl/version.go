@@ -10,6 +10,7 @@ import (
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/api/version"
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // build has the version of berthctl or berthd.
@@ -35,8 +36,8 @@ func thisBuild() build {
 }
 
 // withServer adds the berthd that answers.
-func (c *ctl) withServer(ctx context.Context, b *builds) {
-	err := c.connected(ctx, func(ctx context.Context, s *session) error {
+func withServer(ctx context.Context, c *command.Ctl, b *builds) {
+	err := c.Connected(ctx, func(ctx context.Context, s *command.Session) error {
 		v, err := s.Node().GetVersion(ctx, &nodev1.GetVersionRequest{})
 		if err == nil {
 			b.Server = &build{Version: v.GetVersion(), Commit: v.GetCommit(), Go: v.GetGoVersion(), System: v.GetPlatform()}
@@ -44,34 +45,34 @@ func (c *ctl) withServer(ctx context.Context, b *builds) {
 		return err
 	})
 	if err != nil {
-		b.Missing = oneLine(err.Error())
+		b.Missing = command.OneLine(err.Error())
 	}
 }
 
-func (c *ctl) version() *cobra.Command {
+func versions(c *command.Ctl) *cobra.Command {
 	var alone bool
-	cmd := c.local(about{
-		use:     "version",
-		short:   "Print the versions of berthctl and berthd",
-		long:    "Print the version of berthctl, and the version of berthd if berthd answers. If berthd does not answer, the exit code is still 0.",
-		example: `  berthctl version -o json`,
+	cmd := c.Local(command.About{
+		Use:     "version",
+		Short:   "Print the versions of berthctl and berthd",
+		Long:    "Print the version of berthctl, and the version of berthd if berthd answers. If berthd does not answer, the exit code is still 0.",
+		Example: `  berthctl version -o json`,
 	}, func(ctx context.Context, _ []string) error {
 		b := builds{build: thisBuild()}
 		if !alone {
-			c.withServer(ctx, &b)
+			withServer(ctx, c, &b)
 		}
-		if c.forPrograms() {
+		if c.ForPrograms() {
 			raw, err := json.Marshal(b)
 			if err != nil {
 				return err
 			}
-			return c.print(raw)
+			return c.Print(raw)
 		}
-		return c.say(func(w io.Writer) {
-			c.sayBuild(w, "berthctl", &b.build)
+		return c.Say(func(w io.Writer) {
+			sayBuild(c, w, "berthctl", &b.build)
 			switch {
 			case b.Server != nil:
-				c.sayBuild(w, "berthd", b.Server)
+				sayBuild(c, w, "berthd", b.Server)
 			case b.Missing != "":
 				fmt.Fprintf(w, "berthd does not say: %s\n", b.Missing)
 			}
@@ -81,12 +82,12 @@ func (c *ctl) version() *cobra.Command {
 	return cmd
 }
 
-func (c *ctl) sayBuild(w io.Writer, name string, b *build) {
+func sayBuild(c *command.Ctl, w io.Writer, name string, b *build) {
 	fmt.Fprintf(w, "%s %s, %s, %s\n", name, b.Version, b.Go, b.System)
-	if b.Commit != "" && c.wide() {
+	if b.Commit != "" && c.Wide() {
 		fmt.Fprintf(w, "  commit %s\n", b.Commit)
 	}
-	if b.APIs != "" && c.wide() {
+	if b.APIs != "" && c.Wide() {
 		fmt.Fprintf(w, "  APIs %s\n", b.APIs)
 	}
 }

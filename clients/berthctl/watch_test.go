@@ -16,6 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -101,12 +102,12 @@ func followed(t *testing.T, f *fake, lines int, args ...string) result {
 	defer cancel()
 	path := f.start(t)
 	out, errs := &until{lines: lines, end: cancel}, &bytes.Buffer{}
-	code := run(ctx, env{
-		in: strings.NewReader(""), out: out, err: errs,
-		dial: func(ctx context.Context, _ string) (*berth.Client, error) {
+	code := run(ctx, command.Env{
+		In: strings.NewReader(""), Out: out, Err: errs,
+		Dial: func(ctx context.Context, _ string) (*berth.Client, error) {
 			return berth.Dial(ctx, path, berth.Options{})
 		},
-		now: func() time.Time { return testNow },
+		Now: func() time.Time { return testNow },
 	}, args)
 	return result{out.String(), errs.String(), code}
 }
@@ -171,7 +172,7 @@ const lifeText = `12:00:00  7       added     default/web on CPUs 1-2 of its own
 func TestWatchShowsEverything(t *testing.T) {
 	t.Parallel()
 	got := follow(t, &streams{left: []watched{{commits: life()}}}, 13)
-	if got != (result{lifeText, "", exitDone}) {
+	if got != (result{lifeText, "", command.ExitDone}) {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
 }
@@ -185,7 +186,7 @@ func TestWatchGoesOn(t *testing.T) {
 		{from: 0, commits: all[5:]},
 	}}
 	got := follow(t, s, 13, "--from", "6")
-	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; starting with the current state\n", exitDone}
+	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; starting with the current state\n", command.ExitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -197,7 +198,7 @@ func TestWatchForPrograms(t *testing.T) {
 	got := follow(t, s, 2, "-o", "json")
 	want := result{`{"type":"bookmark","revision":7,"initial":false}
 {"type":"bound","revision":8,"initial":false,"object":{"containerId":"c0ffee","podUid":"11111111-0000-4000-8000-000000000001","containerName":"app"}}
-`, "", exitDone}
+`, "", command.ExitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -214,7 +215,7 @@ func TestWatchFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := follow(t, &streams{left: []watched{s}}, 100, "--from", "3")
-			if got.code != exitError || !strings.Contains(got.err, s.end.Error()) {
+			if got.code != command.ExitError || !strings.Contains(got.err, s.end.Error()) {
 				t.Errorf("exit %d: %s", got.code, got.err)
 			}
 		})
@@ -229,12 +230,12 @@ func TestWatchFilters(t *testing.T) {
 		Types:     []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_CHANGED, allocationv1.EventType_EVENT_TYPE_SHARED_CPUS},
 		Namespace: "test", Resource: "example.com/gpu",
 	}
-	if got.code != exitDone || !proto.Equal(s.asked, want) {
+	if got.code != command.ExitDone || !proto.Equal(s.asked, want) {
 		t.Errorf("exit %d, asked for %v: %s", got.code, s.asked, got.err)
 	}
 	for _, name := range []string{"created", "unspecified"} {
 		got := follow(t, &streams{}, 1, "--types", name)
-		if got.code != exitUsage || !strings.Contains(got.err, "--types: no events are called \""+name+"\", only added, bound, changed") {
+		if got.code != command.ExitUsage || !strings.Contains(got.err, "--types: no events are called \""+name+"\", only added, bound, changed") {
 			t.Errorf("exit %d: %s", got.code, got.err)
 		}
 	}
@@ -267,7 +268,7 @@ DELETED   default  web  Guaranteed  2  1-2  example.com/gpu=1  5m
 			f := &fake{streams: stream()}
 			f.leaves.Store(row.lists)
 			got := followed(t, f, row.lines, strings.Fields(args)...)
-			if got != (result{row.want, "", exitDone}) {
+			if got != (result{row.want, "", command.ExitDone}) {
 				t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 			}
 		})

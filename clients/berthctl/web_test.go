@@ -23,6 +23,8 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/machine"
+	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/browser"
 	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
@@ -38,9 +40,9 @@ func serve(t *testing.T, socket string) (link string) {
 	done := make(chan int, 1)
 	var errs bytes.Buffer
 	go func() {
-		done <- run(ctx, env{
-			in: strings.NewReader(""), out: write, err: &errs, now: time.Now, getenv: func(string) string { return "" },
-			dial: func(ctx context.Context, _ string) (*berth.Client, error) {
+		done <- run(ctx, command.Env{
+			In: strings.NewReader(""), Out: write, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" },
+			Dial: func(ctx context.Context, _ string) (*berth.Client, error) {
 				return berth.Dial(ctx, socket, berth.Options{Attempts: 1})
 			},
 		}, []string{"web", "--no-browser", "--listen", "127.0.0.1:0"})
@@ -48,7 +50,7 @@ func serve(t *testing.T, socket string) (link string) {
 	}()
 	t.Cleanup(func() {
 		cancel()
-		if code := <-done; code != exitDone {
+		if code := <-done; code != command.ExitDone {
 			t.Errorf("berthctl web ended with %d: %s", code, errs.String())
 		}
 	})
@@ -105,70 +107,6 @@ func TestWebLogin(t *testing.T) {
 	send("POST", "/api/v1/login", key, "", http.StatusForbidden, "has been used")
 }
 
-// TestWebListensOnBoth: the port of both loopback addresses is berthctl's, or none: another user on one of them would get
-// what ssh forwards to localhost.
-func TestWebListensOnBoth(t *testing.T) {
-	t.Parallel()
-	l, err := listenLoopback(t.Context(), "localhost:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAll(l)
-	if at := l[0].Addr().String(); !strings.HasPrefix(at, "127.0.0.1:") {
-		t.Errorf("the link would have %s", at)
-	}
-	other, err := net.Listen("tcp", "[::1]:0")
-	if err != nil {
-		t.Skipf("this machine has no ::1: %v", err)
-	}
-	defer other.Close()
-	_, port, _ := net.SplitHostPort(other.Addr().String())
-	for _, host := range []string{"localhost", "127.0.0.1", "127.0.0.9"} {
-		if l, err := listenLoopback(t.Context(), net.JoinHostPort(host, port)); err == nil || !strings.Contains(err.Error(), "both loopback addresses are needed") {
-			closeAll(l)
-			t.Errorf("%s beside another listener on ::1: %v", host, err)
-		}
-	}
-	// None is left open.
-	again, err := net.Listen("tcp", "127.0.0.1:"+port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = again.Close()
-}
-
-// TestWebGate: when there are too many connections, the oldest without a login is closed.
-func TestWebGate(t *testing.T) {
-	t.Parallel()
-	g := &gate{most: 2}
-	enter := func(known bool) (*entered, *entered) {
-		near, far := net.Pipe()
-		t.Cleanup(func() { _ = far.Close() })
-		e := &entered{Conn: near, gate: g, known: known}
-		return e, g.enter(e)
-	}
-	first, out := enter(true)
-	if out != nil {
-		t.Fatal("the first connection")
-	}
-	second, _ := enter(false)
-	third, out := enter(true)
-	if out != second {
-		t.Errorf("%v is closed, not the oldest without a login", out)
-	}
-	_ = out.Close()
-	if fourth, out := enter(false); out != fourth {
-		t.Error("the newest is closed if all others have a login")
-	} else {
-		_ = out.Close()
-	}
-	_ = first.Close()
-	_ = third.Close()
-	if len(g.open) != 0 {
-		t.Errorf("%d are left", len(g.open))
-	}
-}
-
 // TestWebIdlePosts: another user's idle requests neither stay nor keep the person out.
 func TestWebIdlePosts(t *testing.T) {
 	t.Parallel()
@@ -176,7 +114,7 @@ func TestWebIdlePosts(t *testing.T) {
 	base, key, _ := strings.Cut(link, "/#login=")
 	at := strings.TrimPrefix(base, "http://")
 	var idle []net.Conn
-	for range 5 * webConnections {
+	for range 5 * machine.WebConnections {
 		c, err := net.Dial("tcp", at)
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +139,7 @@ func TestWebIdlePosts(t *testing.T) {
 	if answer.StatusCode != http.StatusOK {
 		t.Errorf("the login of the person: %d", answer.StatusCode)
 	}
-	for _, c := range idle[:4*webConnections] { // a read ends, because these have been closed
+	for _, c := range idle[:4*machine.WebConnections] { // a read ends, because these have been closed
 		if n, err := c.Read(make([]byte, 1)); err == nil {
 			t.Errorf("an idle request has an answer of %d bytes", n)
 		}
@@ -215,7 +153,7 @@ func TestWebRefuses(t *testing.T) {
 		"web --no-browser --listen 0.0.0.0:0": "expected an address of this machine only",
 		"web --no-browser --listen x":         "--listen x",
 	} {
-		if got := invoke(t.Context(), path, "", strings.Fields(args)...); got.code == exitDone || !strings.Contains(got.err, want) {
+		if got := invoke(t.Context(), path, "", strings.Fields(args)...); got.code == command.ExitDone || !strings.Contains(got.err, want) {
 			t.Errorf("%s: %+v", args, got)
 		}
 	}
@@ -302,7 +240,7 @@ func podText(name, cpus string) string {
 
 func admit(t *testing.T, client *berth.Client, name, cpus string) {
 	t.Helper()
-	pod, err := readTrial([]byte(podText(name, cpus)))
+	pod, err := machine.ReadTrial([]byte(podText(name, cpus)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,12 +262,12 @@ func checkMap(t *testing.T, p *browser.Page, client *berth.Client) {
 	p.Eval(`(() => { const out = {}; for (const r of document.querySelectorAll('.map [data-cpu]')) (out[r.classList[1]] ??= []).push(Number(r.dataset.cpu)); return out; })()`, &drawn)
 	var exclusive cpuset.Set
 	for _, pod := range all.GetPods() {
-		exclusive = exclusive.Union(ownCPUs(pod))
+		exclusive = exclusive.Union(command.OwnCPUs(pod))
 	}
 	if got := cpuset.Of(drawn["pod"]...); got != exclusive {
 		t.Errorf("the map has exclusive CPUs %s, List %s", got, exclusive)
 	}
-	if got, want := cpuset.Of(drawn["shared"]...), set(all.GetSharedCpus()).Minus(cpuset.Of(drawn["reserved"]...)); got != want {
+	if got, want := cpuset.Of(drawn["shared"]...), command.Set(all.GetSharedCpus()).Minus(cpuset.Of(drawn["reserved"]...)); got != want {
 		t.Errorf("the map has shared CPUs %s, List %s", got, want)
 	}
 }
@@ -390,7 +328,7 @@ dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode:
 	if fmt.Sprint(legend) != "[claim default/train default/train]" {
 		t.Errorf("the legend has %q", legend)
 	}
-	user, err := readTrial([]byte(podText("user", "500m")))
+	user, err := machine.ReadTrial([]byte(podText("user", "500m")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -469,7 +407,7 @@ func TestWebLive(t *testing.T) {
 		}
 		p.Eval(fmt.Sprintf(`{ const a = document.getElementById('pod'); a.value = %s; a.dispatchEvent(new Event('input')); document.getElementById('try').click(); }`, text), nil)
 		p.Until(`document.getElementById('result').textContent.includes('default/` + name + `')`)
-		pod, err := readTrial([]byte(podText(name, cpus)))
+		pod, err := machine.ReadTrial([]byte(podText(name, cpus)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -485,7 +423,7 @@ func TestWebLive(t *testing.T) {
 		}
 		var planned cpuset.Set
 		for _, s := range dry.GetTrace().GetSteps() {
-			planned = planned.Union(set(s.GetClaim().GetCpu().GetCpus()))
+			planned = planned.Union(command.Set(s.GetClaim().GetCpu().GetCpus()))
 		}
 		for _, want := range wants {
 			if !strings.Contains(result, want) {
@@ -540,11 +478,11 @@ func TestReadTrial(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "no pod", "kind: [": "", podText("a", "1") + "---\n" + podText("b", "1"): "expected one pod, found 2", "kind: Node": "",
 	} {
-		if pod, err := readTrial([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+		if pod, err := machine.ReadTrial([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, %v", text, pod, err)
 		}
 	}
-	pod, err := readTrial([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"))
+	pod, err := machine.ReadTrial([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"))
 	if err != nil || pod.GetMetadata().GetUid() == "" || !slices.Equal(pod.GetSpec().GetContainers(), []*typesv1.Container(nil)) {
 		t.Errorf("%v, %v", pod, err)
 	}

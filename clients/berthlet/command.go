@@ -21,7 +21,6 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/builtin"
@@ -29,6 +28,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/cri"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/manifest"
+	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/timestamp"
 )

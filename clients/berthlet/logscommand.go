@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/clients/berthctl/table"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/logs"
+	"github.com/berthd/berth/clients/internal/table"
 )
 
 // poll is how often a log that is followed is read again.

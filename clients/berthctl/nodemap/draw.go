@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
 )

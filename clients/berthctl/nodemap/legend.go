@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/internal/table"
 )
 
 // legendPods is how many pods the legend names; the others are counted.

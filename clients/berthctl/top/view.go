@@ -7,7 +7,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/berthd/berth/clients/berthctl/table"
+	"github.com/berthd/berth/clients/internal/table"
 )
 
 // headers are the columns of rows.

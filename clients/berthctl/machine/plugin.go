@@ -1,0 +1,189 @@
+package machine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/clients/internal/table"
+	"github.com/berthd/berth/clients/plugintest"
+)
+
+const pluginTestLong = `Start a temporary berthd and test a device plugin with it. The plugin registers, its devices are allocated to pods,
+berthd is restarted, berthd's socket and kubelet.sock are removed and created again as in a restart, and the plugin is
+killed and started again. Then each method of the plugin is called directly.
+
+COMMAND starts the plugin. In its arguments {plugins} is replaced by the directory with kubelet.sock, {registry} for the
+directory of the plugin watcher, and {root} for the directory above both. A plugin with /var/lib/kubelet built in needs
+--as-kubelet-dir (and root). SOCKET names a plugin that runs already: it is not restarted, and --answers-only leaves
+berthd out. Without both, the first plugin that registers is tested.
+
+The test allocates real devices, so do not test a plugin that is in use. With --no-allocate it allocates none. The exit code is
+1 if a check failed; a warning does not change it.`
+
+func Plugin(c *command.Ctl) *cobra.Command {
+	return command.Group(command.About{
+		Use:     "plugin",
+		Short:   "Test a device plugin",
+		Example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}`,
+	}, test(c))
+}
+
+// formatJUnit is what build servers read; only this verb has it.
+const formatJUnit command.Format = "junit"
+
+// reportFormat is a format of a report.
+type reportFormat struct{ *command.Format }
+
+// Set makes it a flag.
+func (f reportFormat) Set(text string) error {
+	if text == string(formatJUnit) {
+		*f.Format = formatJUnit
+		return nil
+	}
+	if err := f.Format.Set(text); err != nil {
+		return fmt.Errorf("%w, %s", err, formatJUnit)
+	}
+	return nil
+}
+
+// pluginTest has the values of the flags.
+type pluginTest struct {
+	plugintest.Options
+	plugintest.Plugin
+	berthd, junit string
+	answersOnly   bool
+}
+
+func test(c *command.Ctl) *cobra.Command {
+	var o pluginTest
+	cmd := c.Local(command.About{
+		Use:   "test [SOCKET] [-- COMMAND...]",
+		Short: "Check a device plugin against the device plugin API",
+		Long:  pluginTestLong,
+		Example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}
+  berthctl plugin test --as-kubelet-dir -o junit -- ./gpu-plugin > report.xml
+  berthctl plugin test /var/lib/kubelet/device-plugins/gpu.sock --answers-only --no-allocate`,
+	}, nil)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+			o.Command, args = args[dash:], args[:dash]
+		}
+		if len(args) > 1 || len(args) == 1 && len(o.Command) > 0 || cmd.ArgsLenAtDash() >= 0 && len(o.Command) == 0 {
+			return fmt.Errorf("expected the socket of a plugin, or -- and the command that starts one")
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c.Began = true
+		if err := trust.CheckFlags(cmd.Flags()); err != nil {
+			return err
+		}
+		if len(o.Command) == 0 && len(args) == 1 {
+			socket, err := filepath.Abs(args[0])
+			if err != nil {
+				return err
+			}
+			o.Socket = socket
+		}
+		return testPlugin(cmd.Context(), c, &o)
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.NoAllocate, "no-allocate", false, "allocate nothing")
+	f.BoolVar(&o.answersOnly, "answers-only", false, "only check the answers at SOCKET, without berthd")
+	f.BoolVar(&o.AsKubeletDir, "as-kubelet-dir", false, "let COMMAND see {root} as /var/lib/kubelet")
+	f.StringVar(&o.berthd, "berthd", "", "the berthd program (default: next to berthctl, or in PATH)")
+	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")
+	f.DurationVar(&o.Wait, "wait", time.Minute, "how long the plugin may take to register, also after a restart")
+	f.DurationVar(&o.Timeout, "call-timeout", 0, "how long the plugin may take for an answer (default 10s)")
+	f.IntVar(&o.Flood, "flood", 50, "how many calls are made at once, and pods come and go; 0 leaves that out")
+	f.StringVar(&o.junit, "junit", "", "a file to write the report to, in JUnit's form")
+	f.VarP(reportFormat{&c.Format}, "output", "o", "table, json, yaml or junit")
+	return cmd
+}
+
+// testPlugin makes the test and shows the report.
+func testPlugin(ctx context.Context, c *command.Ctl, o *pluginTest) error {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	defer stop()
+	report, err := report(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	if o.junit != "" {
+		text, err := report.JUnit()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.junit, text, 0o644); err != nil {
+			return err
+		}
+	}
+	if err := showReport(c, &report); err != nil {
+		return err
+	}
+	if n := report.Count(plugintest.Failed); n > 0 {
+		return fmt.Errorf("%s failed", table.Count(n, "check"))
+	}
+	return nil
+}
+
+// report runs the test, in a temporary directory.
+func report(ctx context.Context, c *command.Ctl, o *pluginTest) (plugintest.Report, error) {
+	if o.answersOnly {
+		if o.Socket == "" {
+			return plugintest.Report{}, errors.New("--answers-only: expected the socket of a plugin")
+		}
+		return plugintest.Run(ctx, o.Socket, o.Options), nil
+	}
+	program, err := plugintest.Berthd(o.berthd)
+	if err != nil {
+		return plugintest.Report{}, err
+	}
+	o.Berthd = program
+	o.Say = func(text string) { _, _ = fmt.Fprintln(c.Err, text) }
+	// The length of socket paths is limited (unix(7)), and TMPDIR may be long.
+	if o.Root, err = os.MkdirTemp("", "berth"); err != nil {
+		return plugintest.Report{}, err
+	}
+	defer func() { _ = os.RemoveAll(o.Root) }()
+	return plugintest.Live(ctx, o.Plugin, o.Options)
+}
+
+// showReport prints a report.
+func showReport(c *command.Ctl, r *plugintest.Report) error {
+	if c.Format == formatJUnit {
+		text, err := r.JUnit()
+		if err != nil {
+			return err
+		}
+		_, err = c.Out.Write(text)
+		return err
+	}
+	if c.ForPrograms() {
+		raw, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		return c.Print(raw)
+	}
+	return c.Say(func(w io.Writer) {
+		t := table.New("CHECK", "OUTCOME", "WHAT WAS SEEN")
+		for _, check := range r.Checks {
+			t.Row(check.Name, string(check.Outcome), command.OneLine(check.Text))
+		}
+		fmt.Fprint(w, t)
+		fmt.Fprintf(w, "%d passed, %d warned, %d failed, %d skipped\n",
+			r.Count(plugintest.Passed), r.Count(plugintest.Warned), r.Count(plugintest.Failed), r.Count(plugintest.Skipped))
+	})
+}

@@ -1,0 +1,127 @@
+package command
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/clients/berth"
+)
+
+// Env is everything outside of the program that it uses.
+type Env struct {
+	In       io.Reader
+	Out, Err io.Writer
+	// Dial connects to berthd; an empty endpoint means the default.
+	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
+	Now  func() time.Time
+	// Getenv reads a variable of the environment.
+	Getenv func(string) string
+}
+
+// Ctl is the program: the state that all verbs share.
+type Ctl struct {
+	Env
+	// Address is the value of --endpoint, empty for the default.
+	Address string
+	Timeout time.Duration
+	Format  Format
+	// Color selects when the output has colors.
+	Color string
+	// Socket is another one than berthd's that is read.
+	Socket string
+	// Shared are the CPUs of containers without CPUs of their own, as the last answer has them.
+	Shared *typesv1.CPUSet
+	// Past is the state that a verb shows in place of the current one; nil for that.
+	Past *typesv1.Moment
+	// Lines is set by verbs that print a document on each line of JSON, as a watch does.
+	Lines bool
+	// AwaitReady is set to wait until berthd is ready.
+	AwaitReady bool
+	// Began is set when a verb starts its work. A failure before that is an error of usage.
+	Began bool
+}
+
+// Session is one run of a verb.
+type Session struct {
+	*Ctl
+	*berth.Client
+}
+
+// Typos is how many letters of a command may be wrong for it to be guessed.
+const Typos = 2
+
+// About has a verb's usage and help texts.
+type About struct {
+	Use, Short, Long, Example string
+	// Args names the arguments; those in brackets are optional.
+	Args []string
+}
+
+// work is what a verb does.
+type work func(ctx context.Context, s *Session, args []string) error
+
+// Verb makes a command that talks to berthd.
+func (c *Ctl) Verb(a About, w work) *cobra.Command {
+	return c.Local(a, func(ctx context.Context, args []string) error {
+		return c.Connected(ctx, func(ctx context.Context, s *Session) error { return w(ctx, s, args) })
+	})
+}
+
+// Connected gives a session to what needs one, for as long as the timeout allows.
+func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Session) error) error {
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	client, err := c.Dial(ctx, c.Address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close() }()
+	if c.AwaitReady {
+		if err := client.WaitReady(ctx); err != nil {
+			return err
+		}
+	}
+	if !c.ForPrograms() {
+		client.OnAnswer(func(m proto.Message) { flatten(m.ProtoReflect()) })
+	}
+	return f(ctx, &Session{Ctl: c, Client: client})
+}
+
+// Local makes a command that needs no berthd.
+func (c *Ctl) Local(a About, w func(ctx context.Context, args []string) error) *cobra.Command {
+	return &cobra.Command{
+		Use: a.Use, Short: a.Short, Long: a.Long, Example: a.Example,
+		Args:              arguments(a.Args...),
+		ValidArgsFunction: c.Complete(a.Args),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.Began = true
+			if err := trust.CheckFlags(cmd.Flags()); err != nil {
+				return err
+			}
+			return w(cmd.Context(), args)
+		},
+		DisableFlagsInUseLine: true,
+	}
+}
+
+// Group makes a command that only holds others.
+func Group(a About, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: a.Use, Short: a.Short, Long: a.Long, Example: a.Example,
+		Args:                       Subcommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return errMissing(cmd) },
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: Typos,
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
+}
