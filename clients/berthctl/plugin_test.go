@@ -9,7 +9,7 @@ import (
 
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/plugintest"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 func TestPluginTest(t *testing.T) {

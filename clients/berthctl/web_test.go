@@ -26,7 +26,7 @@ import (
 	"github.com/berthd/berth/clients/berthctl/machine"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/browser"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

@@ -15,7 +15,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

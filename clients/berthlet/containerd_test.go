@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/clients/berthlet/agent"
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/server/servertest"
 )

@@ -16,8 +16,8 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/servertest"
 )

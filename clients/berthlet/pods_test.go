@@ -20,8 +20,8 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthlet/agent"
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

@@ -12,9 +12,9 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berthlet/agent"
-	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
 	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

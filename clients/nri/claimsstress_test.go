@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berthd/berth/hack/containerd"
 	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // stressClaims is how many claims TestStressClaims has.

@@ -20,7 +20,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // dra is the command line of berth-dra.

@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

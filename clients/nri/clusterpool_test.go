@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // huge2Mi is the file with the number of huge pages of 2 MiB of NUMA node 0.

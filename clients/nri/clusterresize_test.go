@@ -18,7 +18,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // amount has the requests and limits of a container, in milli-CPU and MiB.

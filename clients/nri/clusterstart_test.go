@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // startKinds are pods that share CPUs, and pods with CPUs of their own.

@@ -15,7 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // overlay adapts deploy/kubernetes to a cluster that shares its machine with others: sockets and

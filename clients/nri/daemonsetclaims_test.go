@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // claimsPatch adapts the container of berth-dra, which TestClusterDaemonSet does not have.

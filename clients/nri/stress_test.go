@@ -15,10 +15,10 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
 	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // daemon is berthd alone: the tests with runtimes of several versions need no other program.

@@ -13,7 +13,7 @@ import (
 	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/berthd/berth/clients/plugintest"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 func TestMain(m *testing.M) {

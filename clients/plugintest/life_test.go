@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/plugintest"
-	"github.com/berthd/berth/hack/nodetest"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/nodetest"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 // programs are berthd and the scripted plugin.

@@ -22,7 +22,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/simulation"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"

@@ -24,7 +24,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 // failure is a call that fails with a reason.

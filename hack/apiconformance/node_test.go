@@ -28,8 +28,8 @@ import (
 	hintv1 "github.com/berthd/berth/api/berth/hint/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/nodetest"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/nodetest"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd"})

@@ -19,8 +19,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // Variable is the environment variable that names the directory of the programs.

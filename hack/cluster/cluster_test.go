@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/hack/cluster"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // programs run in the pods.

@@ -55,7 +55,7 @@ if [ "${1:-}" != vm ]; then
 	# berth's own images, of this machine's architecture.
 	rm -f dist/*.oci.tar
 	hack/image.sh "$(go env GOHOSTARCH)"
-	BERTH_IMAGES=$PWD/dist run_with "$programs/built" ./hack/containerd
+	BERTH_IMAGES=$PWD/dist run_with "$programs/built" ./hack/testing/containerd
 	# Containers that come and go beside pods with CPUs of their own, while everything is
 	# killed: on NRI, on CRI and on berthlet's own runtime, one after the other.
 	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD="$programs/built" \

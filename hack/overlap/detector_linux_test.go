@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

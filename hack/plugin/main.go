@@ -30,7 +30,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 func main() {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // TestDemo runs the demo to its end, and interrupts it. An interruption while the demo removes what it has made changes

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/hack/containerd"
+	"github.com/berthd/berth/hack/testing/containerd"
 )
 
 // kubelet is the configuration of a kubelet whose managers are off and that reserves a CPU.

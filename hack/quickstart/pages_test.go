@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // blocks gives the commands of a page: its code blocks without a language, but those that show output.

@@ -23,7 +23,7 @@ const (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// parse reads devices as in "a@0 b@0+1 c odd@ bad@1!"; see hack/plugin/script.
+// parse reads devices as in "a@0 b@0+1 c odd@ bad@1!"; see hack/testing/script.
 func parse(list string) []Device {
 	var out []Device
 	for text := range strings.FieldsSeq(list) {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 // fleet is a resource with the plugins that serve it, one after the other and

@@ -14,7 +14,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // withoutDescriptors runs f while the daemon can open no file, and gives it back what it had.

@@ -14,7 +14,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 // hung is an admission that waits for a plugin.

@@ -19,7 +19,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 )
 
 // revision returns how often the ledger has changed.

@@ -16,7 +16,7 @@ import (
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

@@ -19,7 +19,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/host/numamaps"

@@ -11,7 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // asKinds has how many MiB of each other kind of memory a process uses: locked, shared, and of a file in a tmpfs that nobody has mapped.

@@ -14,7 +14,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
-	"github.com/berthd/berth/hack/cri"
+	"github.com/berthd/berth/hack/testing/cri"
 )
 
 // pluginHost is a container runtime in memory beside a node, with a client of the agent's.

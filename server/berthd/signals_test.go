@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // TestSignalsThatDoNotEndIt: a signal that berthd does not support is logged, at the start already, and berthd continues.

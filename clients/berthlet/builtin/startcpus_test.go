@@ -14,8 +14,8 @@ import (
 	"github.com/opencontainers/cgroups"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/hack/nodetest"
 	"github.com/berthd/berth/hack/overlap"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
 

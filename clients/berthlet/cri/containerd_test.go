@@ -12,8 +12,8 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
-	"github.com/berthd/berth/hack/containerd"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/containerd"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 const timeout = time.Minute

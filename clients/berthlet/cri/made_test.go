@@ -17,8 +17,8 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/cri"
-	fake "github.com/berthd/berth/hack/cri"
-	"github.com/berthd/berth/hack/nodetest"
+	fake "github.com/berthd/berth/hack/testing/cri"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/errdefs"
 )
 

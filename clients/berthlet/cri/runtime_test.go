@@ -11,7 +11,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 	"github.com/berthd/berth/clients/berthlet/cri"
-	fake "github.com/berthd/berth/hack/cri"
+	fake "github.com/berthd/berth/hack/testing/cri"
 )
 
 // serve runs a container runtime in memory until the test ends, and returns its

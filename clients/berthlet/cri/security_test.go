@@ -9,7 +9,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/clients/berthlet/container"
-	fake "github.com/berthd/berth/hack/cri"
+	fake "github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/managers/errdefs"
 )
 

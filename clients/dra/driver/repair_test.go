@@ -15,7 +15,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // fileOfClaim is where the CDI file of claim a is.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/cri"
+	"github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"

@@ -32,7 +32,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	apiconfig "github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"

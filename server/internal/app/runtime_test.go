@@ -14,7 +14,7 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/hack/cri"
+	"github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/server/internal/metrics"
 )
 

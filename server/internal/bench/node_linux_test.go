@@ -16,7 +16,7 @@ import (
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"

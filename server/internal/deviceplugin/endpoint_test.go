@@ -3,7 +3,7 @@ package deviceplugin_test
 import (
 	"testing"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"github.com/berthd/berth/hack/cri"
+	"github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/runtime"
 )

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/deviceplugin"

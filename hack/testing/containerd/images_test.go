@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // ImagesVariable is the environment variable that names the folder of what make image has

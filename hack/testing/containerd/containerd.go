@@ -8,7 +8,7 @@
 //   - image: one static binary, as a root file system, under several names.
 //   - shim: containerd's process beside each pod, which outlives it, but not the test.
 //
-// Not here: anything that a fake in memory can show as well (hack/cri).
+// Not here: anything that a fake in memory can show as well (hack/testing/cri).
 package containerd
 
 import (
@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // Variable is the environment variable that names the folder of the programs.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // timeout bounds everything that a test waits for.
