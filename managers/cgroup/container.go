@@ -93,8 +93,8 @@ func (c Config) containerUnified(p *workload.Pod, ctr *workload.Container, class
 	if c.Facts.SwapLimits {
 		files[fileSwapMax] = strconv.FormatInt(c.swapBytes(p, ctr, class), 10)
 	}
+	files[fileMemoryHigh] = "max" // in place of what an earlier configuration or size of the container had set
 	if !c.memoryQoS() {
-		files[fileMemoryHigh] = "max" // what memory QoS had set before it was switched off
 		return files
 	}
 	request, limit := ctr.Requests[workload.Memory], ctr.Limits[workload.Memory]

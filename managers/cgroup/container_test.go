@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -59,7 +60,7 @@ func TestContainerResources(t *testing.T) {
 			if got.OOMScoreAdj != row.oom {
 				t.Errorf("oom_score_adj %d, want %d", got.OOMScoreAdj, row.oom)
 			}
-			want := map[string]string{"hugetlb.2MB.max": "0", "hugetlb.1GB.max": "0", "memory.oom.group": "1", "cpu.max": "max 100000"}
+			want := map[string]string{"hugetlb.2MB.max": "0", "hugetlb.1GB.max": "0", "memory.oom.group": "1", "cpu.max": "max 100000", "memory.high": "max"}
 			for file, text := range row.files {
 				want[file] = text
 			}
@@ -136,7 +137,7 @@ func TestMemoryHigh(t *testing.T) {
 		if row.podLimit > 0 {
 			p.Resources = &workload.Resources{Limits: workload.Quantities{workload.Memory: row.podLimit}}
 		}
-		want := ""
+		want := "max"
 		if row.want > 0 {
 			want = strconv.FormatInt(row.want, 10)
 		}
@@ -144,7 +145,7 @@ func TestMemoryHigh(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", row, got, want)
 		}
 		c.ThrottlingFactor = 0
-		if got, throttled := ContainerResources(&p, &p.Containers[0], c, false).Values.Unified[fileMemoryHigh]; throttled {
+		if got := ContainerResources(&p, &p.Containers[0], c, false).Values.Unified[fileMemoryHigh]; got != "max" {
 			t.Errorf("%+v without a factor: %q", row, got)
 		}
 		c.MemoryQoS = false
@@ -159,6 +160,10 @@ func TestMemoryHighOfPods(t *testing.T) {
 	t.Parallel()
 	amount := func(mi int64) workload.Quantities { return workload.Quantities{workload.Memory: mi << 20} }
 	limited := workload.Container{Requests: amount(128), Limits: amount(512)}
+	layout, err := NewLayout("/", Cgroupfs)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, row := range []struct {
 		name       string
 		resources  *workload.Resources
@@ -179,6 +184,16 @@ func TestMemoryHighOfPods(t *testing.T) {
 		c.ThrottlingFactor = 0
 		if got, throttled := PodValues(&p, c, false).Unified[fileMemoryHigh]; throttled {
 			t.Errorf("%s without a factor: %q", row.name, got)
+		}
+		// Its cgroup is no longer throttled, either.
+		reset := ""
+		if row.resources != nil {
+			reset = "max"
+		}
+		p.UID = "u"
+		node, err := PodNode(&ledger.Pod{Pod: p}, layout, c)
+		if got := node.Values.Unified[fileMemoryHigh]; err != nil || got != reset {
+			t.Errorf("%s: the cgroup has %q, %v, want %q", row.name, got, err, reset)
 		}
 	}
 }

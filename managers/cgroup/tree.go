@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -54,6 +55,13 @@ func PodNode(p *ledger.Pod, l Layout, c Config) (Node, error) {
 		return Node{}, fmt.Errorf("cgroup of pod %s: %w", p.UID(), err)
 	}
 	values := PodValues(&p.Pod, c, !c.QuotaWithExclusiveCPUs && ExclusiveCPUs(p, c.Features))
+	if _, throttled := values.Unified[fileMemoryHigh]; c.Facts.Version == V2 && p.Pod.HasPodLevel() && !throttled {
+		values.Unified = maps.Clone(values.Unified)
+		if values.Unified == nil {
+			values.Unified = map[string]string{}
+		}
+		values.Unified[fileMemoryHigh] = "max" // in place of what an earlier configuration or size of the pod had set
+	}
 	return Node{Name: name, Values: values, Lives: true}, nil
 }
 
