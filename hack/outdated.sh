@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Lists what has a newer release: all modules that the programs are made of, and the tools. A line
 # is "FILE: MODULE HAVE -> NEWEST". The exit status is 1 if there is one, so that a schedule can
-# look at it. hack/outdated.txt has the releases that are not taken.
+# look at it; it is 2 if a lookup failed. hack/outdated.txt has the releases that are not taken.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -9,6 +9,8 @@ go=${GO:-go}
 # paths prints the values of "Path" in a list of `go mod edit -json`.
 paths() { awk -F '"' -v list="\"$2\": [" 'index($0, list) {on=1} /^\t\]/ {on=0} on && $2 == "Path" {print $4}' <<<"$1"; }
 
+format='{{if .Error}}! {{.Path}}: {{.Error.Err}}
+{{else if .Update}}{{.Path}} {{.Version}}={{.Update.Version}} {{.Indirect}}{{end}}'
 all=
 for mod in $(git ls-files go.mod '**/go.mod'); do
 	dir=$(dirname "$mod")
@@ -17,6 +19,11 @@ for mod in $(git ls-files go.mod '**/go.mod'); do
 	tools=$(paths "$text" Tool)
 	[ -n "$modules" ] || continue
 	# shellcheck disable=SC2086 # one word for each module
+	updates=$($go -C "$dir" list -mod=mod -m -u -e -f "$format" $modules)
+	if failed=$(grep '^! ' <<<"$updates"); then
+		printf '%s: the lookup failed: %s\n' "$mod" "$failed" >&2
+		exit 2
+	fi
 	while read -r path change kind; do
 		[ -n "$path" ] || continue
 		# Of the tools' modules only what go.mod asks for by itself: the rest is the tools' choice.
@@ -27,7 +34,7 @@ for mod in $(git ls-files go.mod '**/go.mod'); do
 		fi
 		! grep -qF "$mod $path ${change#*=} " hack/outdated.txt || continue
 		all+="$mod: $path ${change//=/ -> }"$'\n'
-	done < <($go -C "$dir" list -mod=mod -m -u -e -f '{{if .Update}}{{.Path}} {{.Version}}={{.Update.Version}} {{.Indirect}}{{end}}' $modules)
+	done <<<"$updates"
 done
 [ -n "$all" ] || { echo "everything is current"; exit 0; }
 printf '%s' "$all"

@@ -140,7 +140,7 @@ func TestKubeletReaders(t *testing.T) {
 	n.admit("pod", resource, "2")
 
 	socket := "unix://" + kubelet + "/pod-resources/kubelet.sock"
-	v1, conn, err := podresources.GetV1Client(socket, testTime, 16<<20)
+	v1, conn, err := podresources.GetV1Client(t.Context(), socket, testTime, 16<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestKubeletReaders(t *testing.T) {
 	if err != nil || ids(all.GetDevices()) != want {
 		t.Errorf("GetAllocatableResources: %v, %v", all, err)
 	}
-	old, oldConn, err := podresources.GetV1alpha1Client(socket, testTime, 16<<20)
+	old, oldConn, err := podresources.GetV1alpha1Client(t.Context(), socket, testTime, 16<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,20 +7,18 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Found is a container in a runtime's list.
+// Found is a container in a runtime's list that runs, or may run.
 type Found struct {
 	ID    string
 	Owner ledger.Owner
-	// Exited is whether it will not run again.
-	Exited bool
 }
 
 // ReconciledBindings are the changes of ReconcileBindings.
 type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 
 // ReconcileBindings updates the bindings to a runtime's list. Unbound containers of
-// admitted pods are bound. Ids of exited containers are removed, and ids for which gone
-// returns true. Containers whose cgroups berth created do not belong to the runtime, and
+// admitted pods are bound. Ids that are not in the list are removed if gone returns true for
+// them. Containers whose cgroups berth created do not belong to the runtime, and
 // stay. It is idempotent.
 //
 // before is a view from before the runtime was listed. If ids were unbound since then, an
@@ -34,12 +32,8 @@ func (l *Lock) ReconcileBindings(ctx context.Context, before *ledger.View, found
 		stale := d.Base().LastUnbound() > before.Generation()
 		for _, f := range found {
 			there[f.ID] = true
-			b, bound := d.View().Binding(f.ID)
-			switch {
-			case bound && f.Exited && !b.Own:
-				out.Dropped = append(out.Dropped, b)
-			case !bound && !f.Exited && !stale && checkOwner(d.View(), f.Owner) == nil:
-				b = ledger.Binding{ID: f.ID, Owner: f.Owner, Sequence: nextSequence(d.View(), f.Owner)}
+			if _, bound := d.View().Binding(f.ID); !bound && !stale && checkOwner(d.View(), f.Owner) == nil {
+				b := ledger.Binding{ID: f.ID, Owner: f.Owner, Sequence: nextSequence(d.View(), f.Owner)}
 				d.Bind(b)
 				out.Bound = append(out.Bound, b)
 			}

@@ -31,8 +31,7 @@ func TestReconcileBindings(t *testing.T) {
 	})
 	must(t, err)
 	found := []admission.Found{
-		{ID: "kept", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
-		{ID: "new", Owner: owner}, {ID: "old", Owner: owner, Exited: true},
+		{ID: "kept", Owner: owner}, {ID: "new", Owner: owner},
 		{ID: "unknown", Owner: ledger.Owner{Pod: "z", Container: "main"}},
 		{ID: "other", Owner: ledger.Owner{Pod: "a", Container: "other"}},
 	}
@@ -79,14 +78,14 @@ func TestReconcileBindingsOfYesterday(t *testing.T) {
 	bind("stopped", "ended", "gone")
 	before := h.ledger.View()
 	found := []admission.Found{
-		{ID: "stopped", Owner: owner}, {ID: "short", Owner: owner}, {ID: "new", Owner: owner}, {ID: "ended", Owner: owner, Exited: true},
+		{ID: "stopped", Owner: owner}, {ID: "short", Owner: owner}, {ID: "new", Owner: owner},
 	}
 	stop("stopped")
 	bind("short")
 	stop("short")
 	count := func(before *ledger.View, want string) {
 		t.Helper()
-		done, err := h.ReconcileBindings(t.Context(), before, found, func(id string) bool { return id == "gone" })
+		done, err := h.ReconcileBindings(t.Context(), before, found, func(id string) bool { return id == "ended" || id == "gone" })
 		must(t, err)
 		if got := fmt.Sprint(ids(done.Bound), ids(done.Dropped)); got != want {
 			t.Errorf("bound and dropped %s, want %s", got, want)

@@ -117,7 +117,7 @@ func KeyBefore(text, value []byte) (bucket, key string, ok bool) {
 // because only the bucket's name is damaged.
 func (st *state) rename(entries []Entry) []Entry {
 	for i, e := range entries {
-		if e.Bucket == "spared" || slices.Contains(buckets, e.Bucket) {
+		if slices.Contains(buckets, e.Bucket) {
 			continue
 		}
 		if bucket, ok := BucketOf(e.Key, e.Value); ok {

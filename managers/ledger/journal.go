@@ -12,7 +12,7 @@ const (
 	BucketContainers        = "containers"
 	BucketResources         = "resources"
 	BucketLeases            = "leases"
-	BucketExternalProviders = "outsiders"
+	BucketExternalProviders = "external-providers"
 	BucketUnknownLive       = "unknown-live-pods"
 	BucketHistory           = "history"
 	BucketHistoryOpen       = "history-open"

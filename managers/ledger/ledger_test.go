@@ -345,7 +345,7 @@ func TestBatch(t *testing.T) {
 			d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu"})
 			d.PutLease(ledger.Lease{ID: "l"})
 			d.PutExternalProvider(ledger.ExternalProvider{Name: "nic"})
-		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l", "+outsiders/nic"}},
+		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l", "+external-providers/nic"}},
 		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) }, []string{"+meta/generation", "+traces/00000000000000000001"}},
 		{func(d *ledger.Draft) {
 			d.RemovePod("a")
@@ -353,7 +353,7 @@ func TestBatch(t *testing.T) {
 			d.DropLease("l")
 			d.DropExternalProvider("nic")
 		},
-			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-outsiders/nic", "-traces/00000000000000000000"}},
+			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-external-providers/nic", "-traces/00000000000000000000"}},
 	} {
 		d := ledger.NewDraft(l.View())
 		c.change(d)

@@ -12,86 +12,8 @@ import (
 // It does not change the schema entry.
 type migration func([]Entry) ([]Entry, error)
 
-// migrations converts to schemaVersion; there is one element for each earlier version.
-// Version 1 was the first released version.
-var migrations = []migration{
-	// Version 2 only has additional fields.
-	func(entries []Entry) ([]Entry, error) { return entries, nil },
-	toVersion3,
-	// Version 4 has a history, which begins with the first commit.
-	func(entries []Entry) ([]Entry, error) { return entries, nil },
-	// Version 5 has the machine, which is not known before. No released version wrote a resource claim before; one of a
-	// build in between has no devices, and is not prepared again before it is unprepared.
-	func(entries []Entry) ([]Entry, error) { return entries, nil },
-}
-
-// toVersion3 adds the counts of pods and the sums of their claims, and renames buckets and
-// keys. It keeps damaged values, which the decoder reports. The caller sets the id of the
-// epoch.
-func toVersion3(entries []Entry) ([]Entry, error) {
-	claims := map[string][]storedClaim{} // by the pod's uid
-	pods, unknown := 0, 0
-	for _, e := range entries {
-		switch e.Bucket {
-		case BucketPods:
-			pods++
-		case "spared":
-			unknown++
-		case BucketClaims:
-			var c Claim
-			if open(e, &c) == nil {
-				claims[c.Owner.Pod] = append(claims[c.Owner.Pod], storedClaim{c, e})
-			}
-		}
-	}
-	next := make([]Entry, 0, len(entries))
-	for _, e := range entries {
-		changed, err := version3(e, storedGeneration{Pods: pods, Unknown: unknown}, claims)
-		if err != nil {
-			return nil, err
-		}
-		next = append(next, changed)
-	}
-	return next, nil
-}
-
-// version3 converts one entry.
-func version3(e Entry, counts storedGeneration, claims map[string][]storedClaim) (Entry, error) {
-	bucket, key := e.Bucket, e.Key
-	var value any
-	switch {
-	case bucket == "spared":
-		return renamed(e, BucketUnknownLive, key), nil
-	case bucket == BucketMeta && key == "doubt":
-		return renamed(e, BucketMeta, metaUncertain), nil
-	case bucket == BucketMeta && key == metaGeneration:
-		value = new(storedGeneration)
-	case bucket == BucketPods:
-		value = &storedPod{Pod: &Pod{}}
-	default:
-		return e, nil
-	}
-	if open(e, value) != nil {
-		return e, nil
-	}
-	switch v := value.(type) {
-	case *storedGeneration:
-		v.Pods, v.Unknown = counts.Pods, counts.Unknown
-		value = *v
-	case *storedPod:
-		v.ClaimsSum = sumOf(claims[v.UID()]).String()
-	}
-	return seal(bucket, key, value)
-}
-
-// renamed moves a value to another key. A damaged value stays damaged.
-func renamed(e Entry, bucket, key string) Entry {
-	text, err := unseal(e)
-	if err != nil {
-		return Entry{Bucket: bucket, Key: key, Value: e.Value}
-	}
-	return sealText(bucket, key, text)
-}
+// migrations converts to schemaVersion, with one element for each earlier version.
+var migrations []migration
 
 // migrate converts entries from one version to another with the chain, whose last element
 // ends at version to. An error of class Unsupported means that the chain does not apply:

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
-// The schema. Version 5:
+// The schema. Version 1:
 //
 //	bucket      key                                   value
 //	meta        schema                                number of the schema
@@ -28,8 +28,7 @@ import (
 //	meta        epoch-id                              View.EpochID, absent if there is none
 //	meta        boot-id                               View.BootID at the last commit, absent if it was not known
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
-//	meta        topology                              machine.Snapshot of that machine; absent after a migration until the
-//	                                                  next commit. Only the history depends on it
+//	meta        topology                              machine.Snapshot of that machine. Only the history depends on it
 //	meta        config                                Rules.ConfigDigest at the last commit
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
@@ -45,7 +44,7 @@ import (
 //	containers  <runtime's container id>              Binding
 //	resources   <resource>                            SeenResource
 //	leases      <id>                                  Lease
-//	outsiders   <provider's name>                     Outsider
+//	external-providers  <name>                        ExternalProvider
 //	unknown-live-pods  <uid>                          UnknownLivePod
 //	history     <number, 20 digits>                   a list of HistoryEntry, of which the first has the number; numbers
 //	                                                  ascend without gaps
@@ -65,17 +64,10 @@ import (
 // ledger continues. "epoch-id" is random. Two things with the same value were written in
 // the same life of the file. It changes whenever the file is created again.
 //
-// Version 1 had no spared, and pods without "admitted_generation".
-// Version 2 had no "epoch-id" and no "boot-id", no counts of pods and of unknown living
-// pods, no "changed_generation" of pods and no sums of their claims, and "doubt" and
-// "spared" for "uncertain" and "unknown-live-pods".
-// Version 3 had no history and no "reservation".
-// Version 4 had no "topology".
-//
 // To change the schema: raise schemaVersion, append a migration that turns the
 // entries of the former version into those of the new one, and add a golden file
 // of the former version to the tests.
-const schemaVersion = 5
+const schemaVersion = 1
 
 // Keys of the meta bucket.
 const (
