@@ -202,7 +202,10 @@ func QoS(c workload.QoSClass) typesv1.QOSClass {
 
 // ReadQoS reads a class; none for the unspecified one.
 func ReadQoS(field string, c typesv1.QOSClass, vs *errdefs.Violations) workload.QoSClass {
-	for _, class := range []workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	if c == typesv1.QOSClass_QOS_CLASS_UNSPECIFIED {
+		return ""
+	}
+	for _, class := range workload.QoSClasses {
 		if QoS(class) == c {
 			return class
 		}

@@ -31,6 +31,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/servertest"
@@ -182,7 +183,7 @@ const claimUID = "77777777-0000-4000-8000-000000000007"
 // claimed are the pods of a fake with a claim that default/web uses, and one that nobody uses.
 func (f *fake) claimed() []*typesv1.PodAllocation {
 	pods := (&fake{}).pods()
-	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: command.ClaimDevice, Id: claimUID + ":place"}, {Resource: command.ClaimDevice, Id: claimUID + ":more"}}
+	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: protocol.ClaimResource, Id: claimUID + ":place"}, {Resource: protocol.ClaimResource, Id: claimUID + ":more"}}
 	claim := func(uid, name, cpus string) *typesv1.PodAllocation {
 		return &typesv1.PodAllocation{
 			Uid: uid, Namespace: "default", Name: name, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, ResourceClaimNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}},

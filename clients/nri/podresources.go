@@ -19,8 +19,8 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/nri/cdi"
-	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -142,7 +142,7 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 				}
 				if parts := partsOfClaim(d.GetDriverName(), own); len(parts) > 0 {
 					for _, part := range parts {
-						at := place{c.GetName(), policy.ClaimResource, part, claim.GetClaimName()}
+						at := place{c.GetName(), protocol.ClaimResource, part, claim.GetClaimName()}
 						if err := out.add(at, nodeOfClaim(d.GetDeviceName()), by); err != nil {
 							return err
 						}
@@ -197,7 +197,7 @@ func ownNames(before, list []*podresourcesv1.CDIDevice) (own []string) {
 // partsOfClaim returns the parts of a claim of berth-dra that a device of a driver is.
 func partsOfClaim(driver string, names []string) (parts []string) {
 	for _, name := range names {
-		if part, ours := strings.CutPrefix(name, policy.ClaimResource+"="); ours && driver+"/claim" == policy.ClaimResource {
+		if part, ours := strings.CutPrefix(name, protocol.ClaimResource+"="); ours && driver+"/claim" == protocol.ClaimResource {
 			parts = append(parts, part)
 		}
 	}

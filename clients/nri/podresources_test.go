@@ -17,8 +17,8 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/nri/cdi"
-	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 )
@@ -237,7 +237,7 @@ func TestSeveralDevicesOfAClaim(t *testing.T) {
 		got := ""
 		for _, d := range out.lists["main"] {
 			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
-			if claim := d.GetClaim(); claim.GetName() != "a" || len(claim.GetCdiDevices()) == 0 || strings.HasSuffix(d.GetId(), claim.GetDevice()) == (d.GetResource() == policy.ClaimResource) {
+			if claim := d.GetClaim(); claim.GetName() != "a" || len(claim.GetCdiDevices()) == 0 || strings.HasSuffix(d.GetId(), claim.GetDevice()) == (d.GetResource() == protocol.ClaimResource) {
 				t.Errorf("fixed %t: %v", fixed, d)
 			}
 		}

@@ -540,7 +540,7 @@ func (r *replay) put(d *ledger.Draft, c ledger.Change) bool {
 // sameHoldings returns whether two records of a pod have the same CPUs, memory and devices.
 func sameHoldings(a, b *ledger.Pod) bool {
 	return slices.EqualFunc(a.Claims, b.Claims, func(a, b ledger.Claim) bool {
-		return a.Owner == b.Owner && a.Resource == b.Resource && a.Provider == b.Provider && reflect.DeepEqual(a.CPUs, b.CPUs) &&
+		return a.Key() == b.Key() && reflect.DeepEqual(a.CPUs, b.CPUs) &&
 			slices.EqualFunc(a.Memory, b.Memory, ledger.Block.Equal) && slices.Equal(idsOf(a), idsOf(b))
 	})
 }

@@ -35,7 +35,7 @@ func disruption(old, new *ledger.Pod, restarts []string) Disruption {
 	out := NoDisruption
 	for _, c := range old.Claims {
 		now := slices.IndexFunc(new.Claims, func(n ledger.Claim) bool {
-			return n.Owner == c.Owner && n.Provider == c.Provider && n.Resource == c.Resource
+			return n.Key() == c.Key()
 		})
 		if now < 0 {
 			continue

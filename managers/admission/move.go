@@ -114,7 +114,7 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 			continue
 		}
 		at := slices.IndexFunc(after.Claims, func(n ledger.Claim) bool {
-			return n.Owner == have.Owner && n.Provider == have.Provider && n.Resource == have.Resource
+			return n.Key() == have.Key()
 		})
 		if at < 0 || have.CPUs != nil && after.Claims[at].CPUs.Use != have.CPUs.Use {
 			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", have.Owner, have.Content())
@@ -157,7 +157,7 @@ func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
 			continue
 		}
 		at := slices.IndexFunc(before.Claims, func(o ledger.Claim) bool {
-			return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
+			return o.Key() == c.Key()
 		})
 		if at >= 0 && on(before, at).IsSubsetOf(devices) {
 			return errdefs.Refuse(errdefs.ResizeDeferred, "the devices of %s are near NUMA nodes %s, and its %s would move to NUMA nodes %s", c.Owner, devices, c.Resource, on(after, i))
@@ -244,7 +244,7 @@ func begun(view *ledger.View, uid string, plan *transition.Plan, m *ledger.Move)
 	pod, _ := draft.View().Pod(uid)
 	return slices.DeleteFunc(slices.Clone(pod.Claims), func(c ledger.Claim) bool {
 		return !slices.ContainsFunc(m.From, func(f ledger.Claim) bool {
-			return f.Owner == c.Owner && f.Provider == c.Provider && f.Resource == c.Resource
+			return f.Key() == c.Key()
 		})
 	})
 }
@@ -344,7 +344,7 @@ func (p *planned) late() (ledger.Claim, bool) {
 	whole := slices.ContainsFunc(p.move.To, func(c ledger.Claim) bool { return c.Owner.Container == "" && c.Memory != nil })
 	for _, to := range p.move.To {
 		for _, c := range p.begin {
-			if c.Owner == to.Owner && c.Provider == to.Provider && c.Resource == to.Resource &&
+			if c.Key() == to.Key() &&
 				(to.CPUs != nil && !to.CPUs.Set.IsSubsetOf(c.CPUs.Set) || !ledger.NodesOf(to.Memory).IsSubsetOf(ledger.NodesOf(c.Memory)) ||
 					!(whole && to.Owner.Container != "") && !covers(c.Memory, to.Memory)) {
 				return to, true

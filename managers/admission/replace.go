@@ -188,7 +188,7 @@ func (e *Engine) substitute(ctx context.Context, b basis, pod *ledger.Pod, l Los
 	out := &ledger.Move{}
 	for _, have := range pod.Claims {
 		same := func(c ledger.Claim) bool {
-			return c.Owner == have.Owner && c.Provider == have.Provider && c.Resource == have.Resource && (c.CPUs != nil || c.Memory != nil)
+			return c.Key() == have.Key() && (c.CPUs != nil || c.Memory != nil)
 		}
 		to := slices.IndexFunc(m.To, same)
 		if to >= 0 {

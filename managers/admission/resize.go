@@ -220,7 +220,7 @@ func (r *resizing) both(have *ledger.Pod) []ledger.Claim {
 	out := slices.Clone(have.Claims)
 	for _, c := range r.grown(have) {
 		i := slices.IndexFunc(out, func(o ledger.Claim) bool {
-			return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
+			return o.Key() == c.Key()
 		})
 		switch {
 		case i < 0:

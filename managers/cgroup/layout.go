@@ -111,7 +111,7 @@ func (l Layout) PodUID(n Name) (string, bool) {
 	if !found || uid == "" {
 		return "", false
 	}
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		if n.Parent().Equal(l.Tier(class)) {
 			return uid, true
 		}

@@ -9,7 +9,7 @@ import (
 // sameClaim compares two claims without what the outside adds: a device plugin's
 // response, an outside provider's own description.
 func sameClaim(a, b *ledger.Claim) bool {
-	if a.Owner != b.Owner || a.Provider != b.Provider || a.Resource != b.Resource {
+	if a.Key() != b.Key() {
 		return false
 	}
 	if (a.CPUs == nil) != (b.CPUs == nil) || a.CPUs != nil && *a.CPUs != *b.CPUs {

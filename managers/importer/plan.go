@@ -90,7 +90,7 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 	var missing []ledger.Claim
 	for _, c := range claims {
 		held := slices.IndexFunc(have.Claims, func(h ledger.Claim) bool {
-			return h.Owner == c.Owner && h.Resource == c.Resource && h.Provider == c.Provider
+			return h.Key() == c.Key()
 		})
 		switch {
 		case held < 0:

@@ -64,7 +64,7 @@ func (i *importing) contradicts(c *ledger.Claim) bool {
 	}
 	given := i.given[c.Owner.Pod]
 	return given != nil && given.Digest != have.Digest || slices.ContainsFunc(have.Claims, func(h ledger.Claim) bool {
-		return h.Owner == c.Owner && h.Resource == c.Resource && h.Provider == c.Provider
+		return h.Key() == c.Key()
 	})
 }
 

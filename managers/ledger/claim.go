@@ -136,6 +136,17 @@ type Claim struct {
 	Opaque []byte `json:"opaque,omitempty"`
 }
 
+// ClaimKey identifies a claim in a pod.
+type ClaimKey struct {
+	Owner              Owner
+	Provider, Resource string
+}
+
+// Key returns what identifies the claim in its pod.
+func (c *Claim) Key() ClaimKey {
+	return ClaimKey{Owner: c.Owner, Provider: c.Provider, Resource: c.Resource}
+}
+
 // SortClaims puts claims into the order of records.
 func SortClaims(claims []Claim) { slices.SortFunc(claims, compareClaims) }
 

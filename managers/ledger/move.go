@@ -59,7 +59,7 @@ func (p *Pod) held() []Claim {
 	out := slices.Clone(p.Claims)
 	for i := range out {
 		at := slices.IndexFunc(p.Move.Held, func(h Claim) bool {
-			return h.Owner == out[i].Owner && h.Provider == out[i].Provider && h.Resource == out[i].Resource
+			return h.Key() == out[i].Key()
 		})
 		if at < 0 {
 			continue
@@ -128,7 +128,7 @@ func (p *Pod) AfterMove() *Pod {
 	for i := range out.Claims {
 		c := &out.Claims[i]
 		if at := slices.IndexFunc(p.Move.To, func(to Claim) bool {
-			return to.Owner == c.Owner && to.Provider == c.Provider && to.Resource == c.Resource
+			return to.Key() == c.Key()
 		}); at >= 0 {
 			*c = p.Move.To[at]
 		}

@@ -38,7 +38,7 @@ func Sums(view *ledger.View, f workload.Features) map[workload.QoSClass]Requests
 		memory = view.ClassRequests(withPodLevel)
 	}
 	sums := make(map[workload.QoSClass]Requests, 3)
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		sums[class] = Requests{MilliCPU: cpu.Of(class, workload.CPU), MemoryBytes: memory.Of(class, workload.Memory)}
 	}
 	return sums

@@ -111,7 +111,7 @@ func Union(a, b []ledger.Claim) []ledger.Claim {
 	out := slices.Clone(a)
 	for _, c := range b {
 		i := slices.IndexFunc(out, func(have ledger.Claim) bool {
-			return have.Owner == c.Owner && have.Resource == c.Resource && have.Provider == c.Provider
+			return have.Key() == c.Key()
 		})
 		if i < 0 {
 			out = append(out, c)

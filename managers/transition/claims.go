@@ -11,7 +11,7 @@ import (
 // find returns the index of the pod's claim with the owner, provider and resource of another one, or -1.
 func find(pod *ledger.Pod, c *ledger.Claim) int {
 	return slices.IndexFunc(pod.Claims, func(o ledger.Claim) bool {
-		return o.Owner == c.Owner && o.Provider == c.Provider && o.Resource == c.Resource
+		return o.Key() == c.Key()
 	})
 }
 

@@ -12,6 +12,9 @@ const (
 	Guaranteed QoSClass = "Guaranteed"
 )
 
+// QoSClasses has all classes, the one with the most guarantees first.
+var QoSClasses = [...]QoSClass{Guaranteed, Burstable, BestEffort}
+
 // QoSClass gives the class of the pod: the one handed in as Pod.QoS, else the computed one. With pod-level resources in
 // force and set (HasPodLevel), the containers do not matter. Else a pod has the class that all its containers have, init
 // containers too, and is Burstable if they differ.

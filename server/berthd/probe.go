@@ -4,21 +4,15 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/berthd/berth/api/probe"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
-)
-
-// probeTimeout bounds a probe. A kubelet waits longer for it (timeoutSeconds). probeAgain is the pause between two calls.
-const (
-	probeTimeout = 8 * time.Second
-	probeAgain   = 250 * time.Millisecond
 )
 
 // probeCommand is the command with which a kubelet probes berthd: at berthd's own socket, which other users cannot take or fill.
@@ -32,7 +26,7 @@ func probeCommand() *cobra.Command {
 			if err := trust.CheckFlags(cmd.LocalFlags()); err != nil {
 				return err
 			}
-			return probe(cmd.Context(), at, strings.Join(args, ""))
+			return callHealth(cmd.Context(), at, strings.Join(args, ""))
 		},
 	}
 	cmd.Flags().StringVar(&at, "at", "/run/berth/berth.sock", "berthd's socket (its --listen)")
@@ -40,29 +34,17 @@ func probeCommand() *cobra.Command {
 	return cmd
 }
 
-// probe calls the health service. A berthd that is not ready yet, as at its start, is waited for until the probe must end.
-func probe(ctx context.Context, at, kind string) error {
-	if kind != "live" && kind != "ready" {
-		return usage(errdefs.Invalidf("%q: expected live or ready", kind))
+// callHealth calls the health service until the probe ends.
+func callHealth(ctx context.Context, at, kind string) error {
+	if err := probe.CheckKind(kind); err != nil {
+		return usage(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
 	conn, err := grpc.NewClient("unix:"+at, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	for {
-		err := checkHealth(ctx, conn, at, kind)
-		if err == nil || kind == "live" {
-			return err
-		}
-		select {
-		case <-time.After(probeAgain):
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return probe.Run(ctx, kind, func(ctx context.Context) error { return checkHealth(ctx, conn, at, kind) })
 }
 
 // checkHealth calls the health service once.
@@ -71,7 +53,7 @@ func checkHealth(ctx context.Context, conn grpc.ClientConnInterface, at, kind st
 	if err != nil {
 		return fmt.Errorf("berthd at %s does not answer: %w", at, err)
 	}
-	if kind == "ready" && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+	if kind == probe.Ready && answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
 		return errdefs.Unavailablef("berthd at %s is not ready: its log, and /readyz of its --http, say why", at)
 	}
 	return nil

@@ -95,7 +95,7 @@ func addContainer(c *command.Ctl, f *table.Fields, a *typesv1.ContainerAllocatio
 	f.Add("Role", convert.Word(a.GetRole()))
 	f.Add("Requests", amountTexts(a.GetResources().GetRequests())...)
 	f.Add("Limits", amountTexts(a.GetResources().GetLimits())...)
-	f.Add("CPUs", command.CpusText(c.Cpus(a), a.GetExclusiveCpus()))
+	f.Add("CPUs", command.CPUsText(c.CPUs(a), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", command.ClaimTexts(a.GetClaims())...)
 	f.Add("Health", c.HealthTexts(a.GetClaims())...)

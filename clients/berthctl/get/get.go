@@ -195,7 +195,7 @@ container's own.`,
 		t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.Wide(), "MEMORY", "IDS", "UID").Key("POD", "CONTAINER")
 		for _, p := range list.GetPods() {
 			for _, a := range p.GetContainers() {
-				t.Row(command.PodName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.Cpus(a), command.YesNo(a.GetExclusiveCpus()),
+				t.Row(command.PodName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.CPUs(a), command.YesNo(a.GetExclusiveCpus()),
 					command.HintText(a.GetAffinity()), command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()),
 					command.Joined(a.GetContainerIds()), p.GetUid())
 			}

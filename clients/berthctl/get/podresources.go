@@ -11,7 +11,6 @@ import (
 
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/managers/cpuset"
 )
 
 const podResourcesLong = `Read the kubelet's podresources API, as exporters do. berthd serves it on its main socket, and for unmodified clients on
@@ -88,7 +87,7 @@ func podResourcesAllocatable(c *command.Ctl, socket *string) *cobra.Command {
 		}
 		return c.Show(got, func(w io.Writer) {
 			t := table.New("RESOURCE", "WHICH", "NUMA")
-			t.Row("cpu", cpuIDs(got.GetCpuIds()))
+			t.Row("cpu", command.IDs(got.GetCpuIds()))
 			for _, m := range got.GetMemory() {
 				t.Row(m.GetMemoryType(), table.Bytes(m.GetSize()), numaIDs(m.GetTopology()))
 			}
@@ -105,7 +104,7 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 	t := table.New("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES", "CLAIMS")
 	for _, p := range pods {
 		if len(p.GetCpuIds()) > 0 || len(p.GetMemory()) > 0 {
-			t.Row(p.GetNamespace(), p.GetName(), "(pod)", cpuIDs(p.GetCpuIds()), memoryIDs(p.GetMemory()))
+			t.Row(p.GetNamespace(), p.GetName(), "(pod)", command.IDs(p.GetCpuIds()), memoryIDs(p.GetMemory()))
 		}
 		for _, c := range p.GetContainers() {
 			var devices []string
@@ -120,7 +119,7 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 				}
 				claims = append(claims, claim.GetClaimName()+"="+strings.Join(names, "+"))
 			}
-			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), cpuIDs(c.GetCpuIds()), memoryIDs(c.GetMemory()), command.Joined(devices), command.Joined(claims))
+			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), command.IDs(c.GetCpuIds()), memoryIDs(c.GetMemory()), command.Joined(devices), command.Joined(claims))
 		}
 	}
 	return t
@@ -139,16 +138,5 @@ func numaIDs(t *podresourcesv1.TopologyInfo) string {
 	for _, n := range t.GetNodes() {
 		ids = append(ids, n.GetID())
 	}
-	return cpuIDs(ids)
-}
-
-// cpuIDs spells ids as a list.
-func cpuIDs(ids []int64) string {
-	var b cpuset.Builder
-	for _, id := range ids {
-		if id >= 0 && id < cpuset.MaxCPUs {
-			b.Add(int(id))
-		}
-	}
-	return b.Set().String()
+	return command.IDs(ids)
 }

@@ -179,7 +179,7 @@ func (w *eventPrinter) text(event *allocationv1.Event) (what, text string) {
 	case *allocationv1.Event_Unbound:
 		return "unbound", e.Unbound.GetContainerId() + " is " + w.owner(e.Unbound) + " no more"
 	case *allocationv1.Event_SharedCpus:
-		return "shared", orNone(e.SharedCpus.GetList(), command.CpuNoun)
+		return "shared", orNone(e.SharedCpus.GetList(), command.CPUNoun)
 	case *allocationv1.Event_DeviceResource:
 		return "resource", resourceText(e.DeviceResource)
 	case *allocationv1.Event_DeviceHealth:
@@ -209,13 +209,13 @@ func policyText(p *allocationv1.PolicyState) string {
 		text = "set at " + p.GetSetTime().AsTime().Format(time.RFC3339)
 	}
 	if cpus := p.GetReservedCpus().GetList(); cpus != "" {
-		text += ", " + command.CpuNoun(cpus) + " reserved"
+		text += ", " + command.CPUNoun(cpus) + " reserved"
 	}
 	return text
 }
 
 func machineText(m *allocationv1.MachineState) string {
-	text := command.CpuNoun(m.GetCpus().GetList())
+	text := command.CPUNoun(m.GetCpus().GetList())
 	if offline := m.GetOfflineCpus().GetList(); offline != "" {
 		text += ", of which " + offline + " offline"
 	}
@@ -224,7 +224,7 @@ func machineText(m *allocationv1.MachineState) string {
 
 // podText spells what a pod holds.
 func (w *eventPrinter) podText(p *typesv1.PodAllocation) string {
-	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(), func(list string) string { return command.CpuNoun(list) + " of its own" })
+	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(), func(list string) string { return command.CPUNoun(list) + " of its own" })
 	claims := command.AllClaims(p)
 	if m := command.Memory(claims); m != "" {
 		text += ", " + m

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -139,11 +137,9 @@ func loadContainers(ctx context.Context, path string) (map[string]*typesv1.Conta
 
 // loadPods reads the pods of a file, or of every YAML and JSON file in a folder.
 func loadPods(ctx context.Context, c *command.Ctl, path string) ([]*typesv1.Pod, error) {
-	files := []string{path}
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		if files, err = manifests(path); err != nil {
-			return nil, err
-		}
+	files, err := command.PodFiles(path, false)
+	if err != nil {
+		return nil, fmt.Errorf("--pods: %w", err)
 	}
 	var pods []*typesv1.Pod
 	for _, name := range files {
@@ -159,24 +155,6 @@ func loadPods(ctx context.Context, c *command.Ctl, path string) ([]*typesv1.Pod,
 	return pods, nil
 }
 
-// manifests lists the YAML and JSON files of a folder.
-func manifests(folder string) ([]string, error) {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return nil, err
-	}
-	var files []string
-	for _, e := range entries {
-		if slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) && !e.IsDir() {
-			files = append(files, filepath.Join(folder, e.Name()))
-		}
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("--pods: %s has no YAML or JSON files", folder)
-	}
-	return files, nil
-}
-
 func showImport(c *command.Ctl, w io.Writer, req *inspectv1.ImportRequest, done *inspectv1.ImportResponse) {
 	fmt.Fprintf(w, "%s state of format %d: %s taken over, revision %d\n", convert.Word(req.GetKind()), done.GetFormat(),
 		table.Count(len(done.GetPods()), "pod"), done.GetRevision())
@@ -188,7 +166,7 @@ func showImport(c *command.Ctl, w io.Writer, req *inspectv1.ImportRequest, done 
 		t := table.New("POD", "BEFORE", "CONTAINER", "CPUS", "OWN")
 		for _, p := range done.GetPods() {
 			for _, a := range p.GetPod().GetContainers() {
-				t.Row(command.PodName(p.GetPod()), convert.Word(p.GetOutcome()), a.GetContainerName(), c.Cpus(a), command.YesNo(a.GetExclusiveCpus()))
+				t.Row(command.PodName(p.GetPod()), convert.Word(p.GetOutcome()), a.GetContainerName(), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()))
 			}
 		}
 		fmt.Fprint(w, t)

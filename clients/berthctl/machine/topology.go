@@ -84,7 +84,7 @@ func showMachine(c *command.Ctl, w io.Writer, m *nodev1.GetMachineResponse) {
 		list string
 	}{{"offline", m.GetOfflineCpus().GetList()}, {"isolated", m.GetIsolatedCpus().GetList()}, {"without a tick", m.GetNohzFullCpus().GetList()}} {
 		if of.list != "" {
-			fmt.Fprintf(w, "%s: %s\n", of.name, command.CpuNoun(of.list))
+			fmt.Fprintf(w, "%s: %s\n", of.name, command.CPUNoun(of.list))
 		}
 	}
 	if c.Wide() {

@@ -201,7 +201,7 @@ func VerdictText(answer *admissionv1.AdmitResponse) string {
 func allocations(c *command.Ctl, list []*typesv1.ContainerAllocation) *table.Table {
 	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.Wide(), "MEMORY", "IDS")
 	for _, a := range list {
-		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.Cpus(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
+		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
 			command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()), command.Joined(a.GetContainerIds()))
 	}
 	return t

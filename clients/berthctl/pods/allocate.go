@@ -84,7 +84,7 @@ func admitOne(ctx context.Context, s *command.Session, m *command.Manifest) (str
 func showStart(c *command.Ctl, w io.Writer, a *allocationv1.AllocateResponse) {
 	f := table.NewFields("")
 	r := a.GetResources()
-	f.Add("CPUs", command.CpusText(r.GetCpusetCpus().GetList(), a.GetAllocation().GetExclusiveCpus()))
+	f.Add("CPUs", command.CPUsText(r.GetCpusetCpus().GetList(), a.GetAllocation().GetExclusiveCpus()))
 	f.Add("Memory nodes", command.Nodes(r.GetCpusetMems()))
 	f.Add("CPU shares", positive(int64(r.GetCpuShares())))
 	f.Add("CPU quota", quota(r))

@@ -53,7 +53,7 @@ func containerStart(c *command.Ctl) *cobra.Command {
 		return s.Show(answer, func(w io.Writer) {
 			fmt.Fprintf(w, "%s/%s is bound to %s", command.PodName(pod), args[1], id)
 			if cpus := answer.GetCpusetCpus().GetList(); cpus != "" {
-				fmt.Fprintf(w, ", runs on %s", command.CpuNoun(cpus))
+				fmt.Fprintf(w, ", runs on %s", command.CPUNoun(cpus))
 			}
 			if mems := command.Nodes(answer.GetCpusetMems()); mems != "" {
 				fmt.Fprintf(w, " with memory of %s", command.NodeNoun(mems))

@@ -208,7 +208,7 @@ func moveRows(plan *typesv1.MovePlan) (rows [][]string) {
 			title = "(the pod as a whole)"
 		}
 		rows = append(rows, []string{title, fromTo(first[name].GetCpusBefore().GetList(), last[name].GetCpusAfter().GetList()),
-			fromTo(nodeList(first[name].GetMemoryNodesBefore()), nodeList(last[name].GetMemoryNodesAfter())), moves})
+			fromTo(command.Nodes(first[name].GetMemoryNodesBefore()), command.Nodes(last[name].GetMemoryNodesAfter())), moves})
 	}
 	return rows
 }

@@ -192,16 +192,9 @@ func showPlan(w io.Writer, plan *typesv1.MovePlan) {
 		}
 		t.Row(strings.ReplaceAll(command.Word(step.GetKind(), "MOVE_STEP_KIND_"), "-", " "), name,
 			fromTo(step.GetCpusBefore().GetList(), step.GetCpusAfter().GetList()),
-			fromTo(nodeList(step.GetMemoryNodesBefore()), nodeList(step.GetMemoryNodesAfter())), moves)
+			fromTo(command.Nodes(step.GetMemoryNodesBefore()), command.Nodes(step.GetMemoryNodesAfter())), moves)
 	}
 	fmt.Fprint(w, t)
-}
-
-func nodeList(m *typesv1.NUMANodeSet) string {
-	if m == nil {
-		return ""
-	}
-	return drawing.Mask(m).String()
 }
 
 // fromTo spells a change, or what stays.

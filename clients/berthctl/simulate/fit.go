@@ -1,13 +1,10 @@
 package simulate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -168,32 +165,12 @@ func moves(count uint32, bytes uint64) string {
 
 // freeTable has a row for each NUMA node and a column for each resource that any node has.
 func freeTable(free *fitv1.FreeResources) *table.Table {
-	var resources []string
+	resources := resourceNames(free.GetNodes())
+	t := table.New(resourceHeaders(resources, "NODE")...)
 	for _, n := range free.GetNodes() {
-		for _, r := range n.GetResources() {
-			if !slices.Contains(resources, r.GetResource()) {
-				resources = append(resources, r.GetResource())
-			}
-		}
-	}
-	slices.Sort(resources)
-	headers := []string{"NODE"}
-	for _, r := range resources {
-		headers = append(headers, strings.ToUpper(r))
-	}
-	t := table.New(headers...)
-	for _, n := range free.GetNodes() {
-		row := []string{strconv.Itoa(int(n.GetNumaNode()))}
-		for _, name := range resources {
-			cell := ""
-			for _, r := range n.GetResources() {
-				if r.GetResource() == name {
-					cell = unitText(name, r.GetAvailable()) + "/" + unitText(name, r.GetAllocatable())
-				}
-			}
-			row = append(row, cmp.Or(cell, "-"))
-		}
-		t.Row(row...)
+		t.Row(append([]string{strconv.Itoa(int(n.GetNumaNode()))}, resourceCells(n, resources, "-", func(r *fitv1.NodeResource) string {
+			return command.AmountOf(r.GetResource(), r.GetAvailable()) + "/" + command.AmountOf(r.GetResource(), r.GetAllocatable())
+		})...)...)
 	}
 	return t
 }

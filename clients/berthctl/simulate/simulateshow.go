@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -60,7 +59,7 @@ func simulatedPods(c *command.Ctl, s *admissionv1.Simulation) *table.Table {
 		}
 		c.Shared = p.GetVerdict().GetSharedCpus()
 		for _, a := range p.GetVerdict().GetAllocations() {
-			t.Row(name, "admitted", a.GetContainerName(), c.Cpus(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
+			t.Row(name, "admitted", a.GetContainerName(), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
 				command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()), convert.Word(a.GetRole()), p.GetUid())
 		}
 	}
@@ -69,26 +68,17 @@ func simulatedPods(c *command.Ctl, s *admissionv1.Simulation) *table.Table {
 
 // nodeUses has a row for each node and a column for each resource that any node has.
 func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
-	var resources []string
-	for _, n := range nodes {
-		for _, r := range n.GetResources() {
-			if !slices.Contains(resources, r.GetResource()) {
-				resources = append(resources, r.GetResource())
-			}
-		}
+	resources := resourceNames(nodes)
+	t := table.New(resourceHeaders(resources, "NODE", "TAKEN-CPUS")...)
+	cells := func(n *admissionv1.NodeUse) []string {
+		return append([]string{n.GetTakenCpus().GetList()}, resourceCells(n, resources, "", useText)...)
 	}
-	slices.Sort(resources)
-	headers := []string{"NODE", "TAKEN-CPUS"}
-	for _, r := range resources {
-		headers = append(headers, strings.ToUpper(r))
-	}
-	t := table.New(headers...)
 	var ids cpuset.Builder
 	for i, n := range nodes {
-		row := useCells(n, resources)
+		row := cells(n)
 		// Unused nodes have equal lines, and there may be many.
 		ids.Add(int(n.GetNumaNode()))
-		if i+1 < len(nodes) && slices.Equal(row, useCells(nodes[i+1], resources)) {
+		if i+1 < len(nodes) && slices.Equal(row, cells(nodes[i+1])) {
 			continue
 		}
 		list := ids.Set()
@@ -102,32 +92,9 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 	return t
 }
 
-// useCells prints the used part of a node's resources.
-func useCells(n *admissionv1.NodeUse, resources []string) []string {
-	row := []string{n.GetTakenCpus().GetList()}
-	for _, name := range resources {
-		cell := ""
-		for _, r := range n.GetResources() {
-			if r.GetResource() == name {
-				cell = useText(r)
-			}
-		}
-		row = append(row, cell)
-	}
-	return row
-}
-
-// unitText prints bytes with a unit, and numbers.
-func unitText(resource string, n uint64) string {
-	if resource == "memory" || strings.HasPrefix(resource, "hugepages-") {
-		return table.Bytes(n)
-	}
-	return strconv.FormatUint(n, 10)
-}
-
 // useText prints the used and the allocatable amount, and the percentage.
 func useText(r *admissionv1.ResourceUse) string {
-	text := unitText(r.GetResource(), r.GetTaken()) + "/" + unitText(r.GetResource(), r.GetAllocatable())
+	text := command.AmountOf(r.GetResource(), r.GetTaken()) + "/" + command.AmountOf(r.GetResource(), r.GetAllocatable())
 	if r.GetAllocatable() > 0 {
 		text += fmt.Sprintf(" (%.0f%%)", 100*float64(r.GetTaken())/float64(r.GetAllocatable()))
 	}

@@ -24,16 +24,18 @@ func Set(m *typesv1.CPUSet) cpuset.Set {
 	return s
 }
 
-// Nodes spells NUMA nodes as a list; empty for none.
-func Nodes(m *typesv1.NUMANodeSet) string {
-	// The kernel's list format is the same for nodes and for CPUs.
-	var ids cpuset.Builder
-	for _, id := range m.GetIds() {
-		if id < cpuset.MaxCPUs {
-			ids.Add(int(id))
+// Nodes returns NUMA nodes as a list; empty for none.
+func Nodes(m *typesv1.NUMANodeSet) string { return IDs(m.GetIds()) }
+
+// IDs returns the ids of CPUs or NUMA nodes as a list, in the kernel's format.
+func IDs[N uint32 | int64](ids []N) string {
+	var b cpuset.Builder
+	for _, id := range ids {
+		if id >= 0 && id < cpuset.MaxCPUs {
+			b.Add(int(id))
 		}
 	}
-	return ids.Set().String()
+	return b.Set().String()
 }
 
 // Health spells the health of a device as the kubelet does; empty if unknown.
@@ -95,7 +97,7 @@ func Memory(claims []*typesv1.Claim) string {
 func ClaimText(c *typesv1.Claim) string {
 	switch {
 	case c.GetCpu() != nil:
-		return fmt.Sprintf("%s (%s)", CpuNoun(c.GetCpu().GetCpus().GetList()), convert.Word(c.GetCpu().GetSharing()))
+		return fmt.Sprintf("%s (%s)", CPUNoun(c.GetCpu().GetCpus().GetList()), convert.Word(c.GetCpu().GetSharing()))
 	case c.GetDevice() != nil:
 		var ids []string
 		for _, d := range c.GetDevice().GetDevices() {
@@ -121,19 +123,16 @@ func onNodes(m *typesv1.NUMANodeSet) string {
 }
 
 // NodeNoun puts the noun before a list of nodes.
-func NodeNoun(list string) string {
-	if strings.ContainsAny(list, "-,") {
-		return "nodes " + list
-	}
-	return "node " + list
-}
+func NodeNoun(list string) string { return withNoun("node", list) }
 
-// CpuNoun puts the noun before a list of CPUs.
-func CpuNoun(list string) string {
+// CPUNoun puts the noun before a list of CPUs.
+func CPUNoun(list string) string { return withNoun("CPU", list) }
+
+func withNoun(noun, list string) string {
 	if strings.ContainsAny(list, "-,") {
-		return "CPUs " + list
+		noun += "s"
 	}
-	return "CPU " + list
+	return noun + " " + list
 }
 
 // ClaimTexts spells what claims hold, one each.
@@ -167,8 +166,8 @@ func Some(names []string) string {
 	return fmt.Sprintf("%s and %d more", Joined(names[:maxNames]), len(names)-maxNames)
 }
 
-// CpusText prints CPUs, and whether they are exclusive.
-func CpusText(cpus string, exclusive bool) string {
+// CPUsText prints CPUs, and whether they are exclusive.
+func CPUsText(cpus string, exclusive bool) string {
 	switch {
 	case cpus == "":
 		return ""
@@ -201,9 +200,9 @@ func BytesText(n int64) string { return table.Bytes(uint64(max(n, 0))) }
 
 func Plain(n int64) string { return strconv.FormatInt(n, 10) }
 
-// Cpus prints the CPUs of a container: its exclusive ones, or the shared CPUs of the last answer
+// CPUs returns the CPUs of a container: its exclusive ones, or the shared CPUs of the last answer
 // with that field.
-func (c *Ctl) Cpus(a *typesv1.ContainerAllocation) string {
+func (c *Ctl) CPUs(a *typesv1.ContainerAllocation) string {
 	return cmp.Or(a.GetCpus().GetList(), c.Shared.GetList())
 }
 

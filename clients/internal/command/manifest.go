@@ -102,7 +102,7 @@ func (m *Manifest) One(ctx context.Context, c *Ctl) (*typesv1.Pod, error) {
 func (m *Manifest) expand() ([]string, error) {
 	var files []string
 	for _, path := range m.Files {
-		some, err := podFiles(path, m.recursive)
+		some, err := PodFiles(path, m.recursive)
 		if err != nil {
 			return nil, err
 		}
@@ -114,8 +114,8 @@ func (m *Manifest) expand() ([]string, error) {
 	return files, nil
 }
 
-// podFiles returns the files that a path means: itself, or what a directory holds.
-func podFiles(path string, recursive bool) ([]string, error) {
+// PodFiles returns the files that a path means: itself, or what a directory holds.
+func PodFiles(path string, recursive bool) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
 		return []string{path}, nil // podspec reports what is wrong with it, and knows "-"
 	}

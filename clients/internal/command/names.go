@@ -9,6 +9,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
 )
 
@@ -191,10 +192,6 @@ func ContainerNames(p *typesv1.PodAllocation) string {
 // IsClaim reports whether an allocation is that of a claim on dynamic resources.
 func IsClaim(p *typesv1.PodAllocation) bool { return p.GetResourceClaimNodes() != nil }
 
-// ClaimDevice is the resource of the devices with which berth-nri says that a container uses a claim; the id is
-// UID:PART.
-const ClaimDevice = "dra.berthd.github.io/claim"
-
 // UsersOf returns the containers that use claims, as namespace/pod/container, by the claim's uid.
 func UsersOf(pods []*typesv1.PodAllocation) map[string][]string {
 	users := map[string][]string{}
@@ -203,7 +200,7 @@ func UsersOf(pods []*typesv1.PodAllocation) map[string][]string {
 			for _, d := range c.GetExternalDevices() {
 				uid, _, _ := strings.Cut(d.GetId(), ":")
 				user := PodName(p) + "/" + c.GetContainerName()
-				if d.GetResource() == ClaimDevice && !slices.Contains(users[uid], user) {
+				if d.GetResource() == protocol.ClaimResource && !slices.Contains(users[uid], user) {
 					users[uid] = append(users[uid], user)
 				}
 			}

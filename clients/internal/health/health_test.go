@@ -96,7 +96,7 @@ func TestProbe(t *testing.T) {
 	if err := Probe(ctx, path, "live"); err != nil {
 		t.Errorf("live, and not ready: %v", err)
 	}
-	time.AfterFunc(probeAgain/2, cancel) // the kubelet does not wait
+	time.AfterFunc(100*time.Millisecond, cancel) // the kubelet does not wait
 	if err := Probe(ctx, path, "ready"); err == nil || !strings.Contains(err.Error(), "berthd is not followed") {
 		t.Errorf("not ready: %v", err)
 	}

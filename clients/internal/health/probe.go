@@ -8,46 +8,23 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/berthd/berth/api/probe"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-const (
-	// probeTimeout bounds a probe. A kubelet waits longer for it (timeoutSeconds).
-	probeTimeout = 8 * time.Second
-	// probeAgain is the pause between two calls of one probe.
-	probeAgain = 250 * time.Millisecond
-	// maxAnswer bounds the text of an answer.
-	maxAnswer = 4 << 10
-)
+// maxAnswer bounds the text of an answer.
+const maxAnswer = 4 << 10
 
-// kinds are what a probe can call.
-var kinds = map[string]string{"live": "/healthz", "ready": "/readyz"}
+// paths are what the probes call.
+var paths = map[string]string{probe.Live: "/healthz", probe.Ready: "/readyz"}
 
-// Probe calls /healthz (live) or /readyz (ready) at a program's socket. The error has the program's reason. A program that is not ready
-// yet, as at its start, is waited for until the probe must end.
+// Probe calls /healthz (live) or /readyz (ready) at a program's socket. The error has the program's reason.
 func Probe(ctx context.Context, socket, kind string) error {
-	path, ok := kinds[kind]
-	if !ok {
-		return errdefs.Invalidf("%q: expected live or ready", kind)
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	for {
-		err := call(ctx, socket, path)
-		if err == nil || kind == "live" {
-			return err
-		}
-		select {
-		case <-time.After(probeAgain):
-		case <-ctx.Done():
-			return err
-		}
-	}
+	return probe.Run(ctx, kind, func(ctx context.Context) error { return call(ctx, socket, paths[kind]) })
 }
 
 // call calls a path at a socket.

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/json"
 
 	"github.com/berthd/berth/api/trust"
@@ -341,14 +342,7 @@ func (r *Reader) numberOf(n deviceNode) (kind, number string, err error) {
 	if info.Mode()&fs.ModeCharDevice != 0 {
 		kind = "char"
 	}
-	major, minor := split(stat.Rdev)
-	return kind, fmt.Sprintf("%d:%d", major, minor), nil
-}
-
-// split returns the major and minor number of a device number, whose bits glibc has put there:
-// makedev(3).
-func split(device uint64) (major, minor uint64) {
-	return device>>8&0xfff | device>>32&0xfffff000, device&0xff | device>>12&0xffffff00
+	return kind, fmt.Sprintf("%d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev)), nil
 }
 
 // readSmall reads a file of sysfs.

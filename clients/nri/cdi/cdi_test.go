@@ -300,13 +300,3 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
-
-// TestSplit: numbers of one byte and of several.
-func TestSplit(t *testing.T) {
-	t.Parallel()
-	for device, want := range map[uint64][2]uint64{0x103: {1, 3}, 0xe280: {226, 128}, 0x12006789345ab: {0x12345, 0x6789ab}} {
-		if major, minor := split(device); major != want[0] || minor != want[1] {
-			t.Errorf("%#x is %d:%d, want %v", device, major, minor, want)
-		}
-	}
-}

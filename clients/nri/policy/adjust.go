@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -79,11 +80,7 @@ func deviceNode(d *typesv1.DeviceNode) (*api.LinuxDevice, error) {
 		kind = "c"
 	}
 	return &api.LinuxDevice{
-		Path: d.GetContainerPath(), Type: kind, Major: major(stat.Rdev), Minor: minor(stat.Rdev),
+		Path: d.GetContainerPath(), Type: kind, Major: int64(unix.Major(stat.Rdev)), Minor: int64(unix.Minor(stat.Rdev)),
 		FileMode: api.FileMode(info.Mode().Perm()), Uid: api.UInt32(stat.Uid), Gid: api.UInt32(stat.Gid),
 	}, nil
 }
-
-// The kernel's split of a device number, as makedev(3) has it.
-func major(dev uint64) int64 { return int64(dev>>8&0xfff | dev>>32&^0xfff) }
-func minor(dev uint64) int64 { return int64(dev&0xff | dev>>12&^0xff) }

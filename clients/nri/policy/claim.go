@@ -13,16 +13,13 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
-
-// ClaimResource is the kind of the CDI devices of claims of berth-dra, whose names are UID:PART. It is also the resource of the
-// devices with which a DeviceSource reports that a container uses a claim; the id is UID:PART.
-const ClaimResource = "dra.berthd.github.io/claim"
 
 // Variables of a container that uses claims. The CDI devices have a part each; these are of all parts.
 const (
@@ -31,7 +28,7 @@ const (
 )
 
 // isClaim reports whether a device is a part of a claim of berth-dra.
-func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == ClaimResource }
+func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == protocol.ClaimResource }
 
 // claimPart is a part of a claim: a container of the claim in berthd.
 type claimPart struct{ uid, container string }
@@ -43,7 +40,7 @@ type claimPart struct{ uid, container string }
 func (m *member) readParts(c *api.Container) {
 	m.cdi = len(c.GetCDIDevices()) > 0
 	for _, d := range c.GetCDIDevices() {
-		id, ours := strings.CutPrefix(d.GetName(), ClaimResource+"=")
+		id, ours := strings.CutPrefix(d.GetName(), protocol.ClaimResource+"=")
 		uid, container, _ := strings.Cut(id, ":")
 		if part := (claimPart{uid, container}); ours && !slices.Contains(m.parts, part) {
 			m.parts = append(m.parts, part)

@@ -15,6 +15,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
@@ -24,7 +25,7 @@ import (
 // using has the kubelet give parts of claims to a container: it names their CDI devices in its call to the runtime.
 func using(c *api.Container, parts ...string) *api.Container {
 	for _, part := range parts {
-		c.CDIDevices = append(c.CDIDevices, &api.CDIDevice{Name: ClaimResource + "=" + part})
+		c.CDIDevices = append(c.CDIDevices, &api.CDIDevice{Name: protocol.ClaimResource + "=" + part})
 	}
 	return c
 }
@@ -45,7 +46,7 @@ func (l lists) Devices(_ context.Context, _, name string) (map[string][]*typesv1
 				return nil, err
 			}
 			if pod == name {
-				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: ClaimResource, Id: id, NumaNodes: convert.SomeNodes(nodes)})
+				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: protocol.ClaimResource, Id: id, NumaNodes: convert.SomeNodes(nodes)})
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -156,7 +157,7 @@ func TestManyDevices(t *testing.T) {
 func TestClaimsAmongManyDevices(t *testing.T) {
 	t.Parallel()
 	part := func(i int) *typesv1.ExternalDevice {
-		return &typesv1.ExternalDevice{Resource: ClaimResource, Id: fmt.Sprintf("claim-%04d:place", i)}
+		return &typesv1.ExternalDevice{Resource: protocol.ClaimResource, Id: fmt.Sprintf("claim-%04d:place", i)}
 	}
 	var list []*typesv1.ExternalDevice
 	for i := range 2 * maxDevices {

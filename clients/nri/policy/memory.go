@@ -14,6 +14,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -37,14 +38,8 @@ type Memory struct {
 // step: pinned memory can stay for ever, and each pass reads the whole ledger.
 const moveInterval = 200 * time.Millisecond
 
-// attemptEvery is how often the kernel may try again to move memory that has stayed: something may have used the pages for a moment.
-const attemptEvery = 30 * time.Second
-
 // mostReports limits the reports of one pass.
 const mostReports = 32
-
-// maxImmovable is the most of a reason that berthd takes.
-const maxImmovable = 256
 
 // reportMemory reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
 // while their pod moves. Nothing is reported of one without a process: it may be starting, with memory nodes that were read before
@@ -137,7 +132,7 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 			}
 			return r
 		}, err.Error())
-		to.ImmovableReason = strings.ToValidUTF8(text[:min(len(text), maxImmovable)], "")
+		to.ImmovableReason = strings.ToValidUTF8(text[:min(len(text), protocol.MaxImmovableReason)], "")
 		return true
 	}
 	to.MemoryNodes = convert.SomeNodes(now.Nodes)
@@ -168,14 +163,14 @@ func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 		m.stays = time.Time{}
 	case m.stays.IsZero():
 		m.stays = at
-	case at.Sub(m.stays) >= attemptEvery:
+	case at.Sub(m.stays) >= protocol.MoveRetryInterval:
 		m.stays, m.wide = at, wide
 	}
 }
 
 // tryAgain lets the kernel move what has stayed. It moves memory only when the memory nodes change: so the runtime gets the nodes
 // with the rest in addition, and right after that only those that the member may use. berthd does not end the move meanwhile and gives
-// nobody these nodes: its last report of the member, and those of the time of attemptEvery, say that memory stays.
+// nobody these nodes: its last report of the member, and those of the time of protocol.MoveRetryInterval, say that memory stays.
 // mu must be free, as for push.
 func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 	var wide, narrow []*api.ContainerUpdate

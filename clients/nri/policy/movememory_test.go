@@ -16,6 +16,7 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -345,7 +346,7 @@ func TestMemoryThatStaysMovesLater(t *testing.T) {
 	t.Parallel()
 	d, e, now, pass, sent := staying(t, func(*Config, *engine) {})
 	began := *now
-	for now.Sub(began) < attemptEvery*3/2 {
+	for now.Sub(began) < protocol.MoveRetryInterval*3/2 {
 		pass()
 	}
 	if got := strings.Join(*sent, " "); got != "0,1 1" {
@@ -358,7 +359,7 @@ func TestMemoryThatStaysMovesLater(t *testing.T) {
 	if e.at("trainer-1") != numa.Of(1) || e.memsOf("trainer-1") != "1" {
 		t.Errorf("memory on nodes %s of %s", e.at("trainer-1"), e.memsOf("trainer-1"))
 	}
-	if passed := now.Sub(began); passed < 2*attemptEvery-2*time.Second {
+	if passed := now.Sub(began); passed < 2*protocol.MoveRetryInterval-2*time.Second {
 		t.Errorf("it has moved after %s", passed)
 	}
 }
@@ -378,11 +379,11 @@ func TestFewBytesStay(t *testing.T) {
 		}
 	})
 	began := *now
-	for now.Sub(began) < attemptEvery-4*time.Second {
+	for now.Sub(began) < protocol.MoveRetryInterval-4*time.Second {
 		pass()
 	}
 	few.Store(true)
-	for now.Sub(began) < 2*attemptEvery {
+	for now.Sub(began) < 2*protocol.MoveRetryInterval {
 		pass()
 	}
 	if slices.Contains(*sent, "0,1") {
@@ -405,7 +406,7 @@ func TestOutageInAnAttempt(t *testing.T) {
 		}
 	}
 	e.mu.Unlock()
-	for began := *now; now.Sub(began) < 2*attemptEvery && len(*sent) == 0; {
+	for began := *now; now.Sub(began) < 2*protocol.MoveRetryInterval && len(*sent) == 0; {
 		*now = now.Add(moveInterval)
 		_ = e.policy.push(ctx, e)
 	}

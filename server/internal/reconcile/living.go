@@ -165,7 +165,7 @@ func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) e
 	if _, known := view.Pod(uid); known || view.UnknownLive(uid) {
 		return nil
 	}
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		name, err := l.Layout.Pod(class, uid)
 		if err != nil {
 			return err

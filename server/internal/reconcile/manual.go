@@ -50,7 +50,7 @@ func (m *Manual) alone(ctx context.Context, name cgroup.Name, do func(context.Co
 // managed returns why a cgroup must not be written by hand; empty if it may. The caller
 // holds mu.
 func (l *Loop) managed(view *ledger.View, name cgroup.Name) string {
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		if name.Equal(l.Layout.Tier(class)) {
 			return "it is the parent of pods; its values follow from them and from the configuration"
 		}

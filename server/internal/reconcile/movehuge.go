@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -38,8 +39,6 @@ const (
 	maxProcesses = 4096
 	// listings bounds how often processes are listed that were started while others were read.
 	listings = 3
-	// attemptEvery is the pause between two attempts to move what has stayed.
-	attemptEvery = 30 * time.Second
 )
 
 // hasHugePages returns whether a container has huge pages, or its pod as a whole.
@@ -298,11 +297,11 @@ func (l *Loop) migrateAgain(ctx context.Context, c runningContainer) {
 	}
 	defer l.mu.Unlock()
 	now := l.Now()
-	if last, tried := l.attempts[c.Owner]; tried && now.Sub(last) < attemptEvery || c.held.IsSubsetOf(c.mems) {
+	if last, tried := l.attempts[c.Owner]; tried && now.Sub(last) < protocol.MoveRetryInterval || c.held.IsSubsetOf(c.mems) {
 		return
 	}
 	for owner, last := range l.attempts {
-		if now.Sub(last) > 2*attemptEvery {
+		if now.Sub(last) > 2*protocol.MoveRetryInterval {
 			delete(l.attempts, owner) // it does not move any more
 		}
 	}

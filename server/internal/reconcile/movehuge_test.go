@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
@@ -141,7 +142,7 @@ func TestHugePagesMove(t *testing.T) {
 				h.want(h.migrates(), "1 of 2MB on NUMA node 0")
 				h.tree.MapHugePages(h.pid, nodePages(1, 7), nil)
 				h.want(h.settles(), "1 of 2MB on NUMA node 0")
-				h.wait(attemptEvery)
+				h.wait(protocol.MoveRetryInterval)
 				h.want(h.settles(), "1 of 2MB on NUMA node 0") // this attempt moves it
 				if err := h.settles(); err != nil {
 					t.Error(err)

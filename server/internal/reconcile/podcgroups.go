@@ -438,7 +438,7 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 		}
 		return l.forgetRecord(ctx, name)
 	}
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		if known && p.QoS == class {
 			continue
 		}

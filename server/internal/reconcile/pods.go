@@ -78,7 +78,7 @@ func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
 // find observes all cgroups of a pod, in every class.
 func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) {
 	var out []cgroup.Observed
-	for _, class := range []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort} {
+	for _, class := range workload.QoSClasses {
 		name, err := p.Loop.Layout.Pod(class, uid)
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 	if pod, ok := l.View().Pod(uid); ok {
 		class = pod.QoS
 	}
-	if !slices.Contains([]workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort}, class) {
+	if !slices.Contains(workload.QoSClasses[:], class) {
 		var vs errdefs.Violations
 		vs.Addf("qos_class", "%.80q: expected %s, %s or %s for a pod that is not admitted", class, workload.Guaranteed, workload.Burstable, workload.BestEffort)
 		return nil, "", vs.Err("request")

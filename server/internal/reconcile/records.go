@@ -14,7 +14,7 @@ import (
 )
 
 // classes are the QoS classes, each with a tier of its own.
-var classes = []workload.QoSClass{workload.Guaranteed, workload.Burstable, workload.BestEffort}
+var classes = workload.QoSClasses
 
 // The failpoints of this package, in the order of an admission.
 const (

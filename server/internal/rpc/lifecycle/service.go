@@ -10,6 +10,7 @@ import (
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -94,9 +95,6 @@ func (s *service) PostStopContainer(ctx context.Context, req *lifecyclev1.PostSt
 	return &lifecyclev1.PostStopContainerResponse{Found: found, Revision: s.ledger.View().Revision()}, nil
 }
 
-// maxImmovable limits the text of a report that the memory cannot move.
-const maxImmovable = 256
-
 // ReportMemory implements LifecycleService.
 func (s *service) ReportMemory(_ context.Context, req *lifecyclev1.ReportMemoryRequest) (*lifecyclev1.ReportMemoryResponse, error) {
 	r, err := readReport(req)
@@ -119,8 +117,8 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 	if len(req.GetMemoryNodes().GetIds()) == 0 && req.GetImmovableReason() == "" {
 		vs.Addf("memory_nodes", "is required, unless immovable_reason is set")
 	}
-	if n := len(req.GetImmovableReason()); n > maxImmovable {
-		vs.Addf("immovable_reason", "%d bytes: expected at most %d", n, maxImmovable)
+	if n := len(req.GetImmovableReason()); n > protocol.MaxImmovableReason {
+		vs.Addf("immovable_reason", "%d bytes: expected at most %d", n, protocol.MaxImmovableReason)
 	} else if text := req.GetImmovableReason(); strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		vs.Addf("immovable_reason", "%q: expected printable characters", text)
 	}
