@@ -222,51 +222,48 @@ func (a *Agent) insist(ctx context.Context, what string, try func() error) error
 	}
 }
 
-// removeUnknown removes the containers of pods that the agent has never had, or has not any more.
+// removeUnknown removes the containers of pods that the agent has never had, or has not any more, and closes these pods. Each repetition
+// lists what is left. Sync has removed these pods from berthd, with their containers.
 func (a *Agent) removeUnknown(ctx context.Context, records []*worker) error {
 	statuses, err := a.Runtime.List(ctx, "")
 	if err != nil {
 		return err
 	}
+	unknown := func(uid string) bool {
+		return !a.undecided(uid) && !slices.ContainsFunc(records, func(w *worker) bool { return w.uid == uid })
+	}
 	for _, s := range statuses {
-		if a.undecided(s.PodUID) || slices.ContainsFunc(records, func(w *worker) bool { return w.uid == s.PodUID }) {
+		if !unknown(s.PodUID) {
 			continue
 		}
 		a.Log.Warn("remove a container of no pod", "id", s.ID, "uid", s.PodUID)
-		if err := a.removeContainer(ctx, s); err != nil {
+		if err := a.Runtime.Remove(ctx, s.ID); err != nil {
 			return err
 		}
 	}
-	return a.releaseUnknown(records)
-}
-
-// releaseUnknown removes the pins of pods without a record and without containers.
-func (a *Agent) releaseUnknown(records []*worker) error {
-	uids, err := a.Volumes.Holders()
+	opened, err := a.Runtime.Opened(ctx)
 	if err != nil {
 		return err
 	}
-	for _, uid := range uids {
-		if a.undecided(uid) || slices.ContainsFunc(records, func(w *worker) bool { return w.uid == uid }) {
-			continue
+	for _, uid := range opened {
+		if unknown(uid) {
+			if err := a.Runtime.Close(ctx, uid); err != nil {
+				return err
+			}
 		}
-		if err := a.Volumes.ReleasePod(uid); err != nil {
-			return err
+	}
+	pinned, err := a.Volumes.Holders()
+	if err != nil {
+		return err
+	}
+	for _, uid := range pinned {
+		if unknown(uid) {
+			if err := a.Volumes.ReleasePod(uid); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
-}
-
-// removeContainer removes a container that no worker deals with.
-func (a *Agent) removeContainer(ctx context.Context, s container.Status) error {
-	err := a.Runtime.Remove(ctx, s.ID)
-	if err == nil {
-		err = a.Node.PostStop(ctx, s.ID)
-	}
-	if err == nil {
-		err = a.Runtime.Close(ctx, s.PodUID)
-	}
-	return err
 }
 
 // followNode sends the list of living pods to berthd after each new connection. It also makes

@@ -16,8 +16,13 @@
 //
 // Invariants: a record is written before the steps that follow from it, so a killed agent
 // continues where it was; a pod that berthd has lost is admitted again, and its running
-// containers are bound again, before any other step; after every loss of the connection to
+// containers that berthd does not have are bound again, before any other step; after every loss of the connection to
 // berthd, Sync lists the running pods.
+//
+// The answer to a call changes the record, not the call. After a lost answer the effect may be there or not, so the call is
+// repeated, and what follows from the effect follows from what the runtime and berthd list: a container that runs has started, and
+// its pins are removed; an id that berthd does not have is not bound; an open pod without a record is closed. Only the grace of a
+// SIGTERM begins with the call, because a runtime that does not answer must not keep a pod alive.
 //
 // A record that is temporarily unreadable (no descriptors, a disk error) is read again
 // later. A damaged record is moved to the directory "damaged". In both cases the pod counts

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -32,19 +33,19 @@ import (
 type fakeNode struct {
 	mu    sync.Mutex // guards what is below
 	pods  map[string]bool
-	bound map[string]int // pids by container id
+	bound map[string]string // the uids of their pods, by container ids
 	calls []string
 	// answers are taken by Admit, one at each call; then pods are admitted.
 	answers []*admissionv1.AdmitResponse
-	// fail lets a call fail.
-	fail func(call string) error
-	lost chan struct{}
+	// fail lets a call fail, and lose the answer of one that has had its effect.
+	fail, lose func(call string) error
+	lost       chan struct{}
 	// noDevices is what NoDevices answers.
 	noDevices bool
 }
 
 func newFakeNode() *fakeNode {
-	return &fakeNode{pods: map[string]bool{}, bound: map[string]int{}, lost: make(chan struct{})}
+	return &fakeNode{pods: map[string]bool{}, bound: map[string]string{}, lost: make(chan struct{})}
 }
 
 // call notes a call, for callers that hold mu.
@@ -57,6 +58,14 @@ func (f *fakeNode) call(words ...any) error {
 	}
 	f.calls = append(f.calls, text)
 	return nil
+}
+
+// answer is the error of a call that has had its effect, for callers that hold mu.
+func (f *fakeNode) answer(words ...any) error {
+	if f.lose == nil {
+		return nil
+	}
+	return f.lose(strings.TrimSpace(fmt.Sprintln(words...)))
 }
 
 func (f *fakeNode) Ready(context.Context) error { return nil }
@@ -95,10 +104,10 @@ func (f *fakeNode) Sync(ctx context.Context, living func(context.Context) ([]str
 	}
 	for uid := range f.pods {
 		if !slices.Contains(uids, uid) {
-			delete(f.pods, uid)
+			f.forget(uid)
 		}
 	}
-	return nil
+	return f.answer("Sync")
 }
 
 func (f *fakeNode) Admit(_ context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
@@ -113,13 +122,21 @@ func (f *fakeNode) Admit(_ context.Context, pod *typesv1.Pod) (*admissionv1.Admi
 		return answer, nil
 	}
 	f.pods[pod.GetMetadata().GetUid()] = true
+	if err := f.answer("Admit", pod.GetMetadata().GetUid()); err != nil {
+		return nil, err
+	}
 	return &admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE}, nil
 }
 
-func (f *fakeNode) Knows(_ context.Context, uid string) (bool, error) {
+func (f *fakeNode) Knows(_ context.Context, uid string) (known bool, bound []string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.pods[uid], f.call("Knows", uid)
+	for id, of := range f.bound {
+		if of == uid {
+			bound = append(bound, id)
+		}
+	}
+	return f.pods[uid], bound, f.call("Knows", uid)
 }
 
 func (f *fakeNode) Remove(_ context.Context, uid string) (bool, error) {
@@ -129,8 +146,14 @@ func (f *fakeNode) Remove(_ context.Context, uid string) (bool, error) {
 	if err := f.call("Remove", uid); err != nil {
 		return false, err
 	}
+	f.forget(uid)
+	return known, f.answer("Remove", uid)
+}
+
+// forget removes a pod with its containers, for callers that hold mu.
+func (f *fakeNode) forget(uid string) {
 	delete(f.pods, uid)
-	return known, nil
+	maps.DeleteFunc(f.bound, func(_, of string) bool { return of == uid })
 }
 
 func (f *fakeNode) known(uid string) error {
@@ -143,7 +166,7 @@ func (f *fakeNode) known(uid string) error {
 func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.call("Allocate", uid, container); err != nil {
+	if err := errors.Join(f.call("Allocate", uid, container), f.answer("Allocate", uid, container)); err != nil {
 		return nil, err
 	}
 	return &allocationv1.AllocateResponse{
@@ -166,7 +189,7 @@ func (f *fakeNode) NoDevices(context.Context) (bool, error) { return f.noDevices
 
 func (f *fakeNode) ReservedCPUs(context.Context) (string, error) { return "0", nil }
 
-func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, pid int) error {
+func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, _ int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.call("PreStart", uid, container, id); err != nil {
@@ -175,8 +198,8 @@ func (f *fakeNode) PreStart(_ context.Context, uid, container, id string, pid in
 	if err := f.known(uid); err != nil {
 		return err
 	}
-	f.bound[id] = pid
-	return nil
+	f.bound[id] = uid
+	return f.answer("PreStart", uid, container, id)
 }
 
 func (f *fakeNode) PostStop(_ context.Context, id string) error {
@@ -186,7 +209,7 @@ func (f *fakeNode) PostStop(_ context.Context, id string) error {
 		return err
 	}
 	delete(f.bound, id)
-	return nil
+	return f.answer("PostStop", id)
 }
 
 // said lists the calls with one of some prefixes.
@@ -385,12 +408,22 @@ func (h *fixture) id(pod, container string) string {
 	return ""
 }
 
+// opened lists the pods that are open in the runtime.
+func (h *fixture) opened() []string {
+	h.t.Helper()
+	uids, err := h.runtime.Opened(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return uids
+}
+
 // empty checks that nothing is left of any pod.
 func (h *fixture) empty() {
 	h.t.Helper()
 	statuses, err := h.runtime.List(h.t.Context(), "")
-	if err != nil || len(statuses) > 0 || len(h.runtime.Pods()) > 0 || len(h.agent.Status().Pods) > 0 {
-		h.t.Errorf("left: containers %v, %v; open pods %v; status %+v", statuses, err, h.runtime.Pods(), h.agent.Status())
+	if err != nil || len(statuses) > 0 || len(h.opened()) > 0 || len(h.agent.Status().Pods) > 0 {
+		h.t.Errorf("left: containers %v, %v; open pods %v; status %+v", statuses, err, h.opened(), h.agent.Status())
 	}
 	if uids, _ := h.pins.Holders(); len(uids) > 0 {
 		h.t.Errorf("left: pins of %v", uids)

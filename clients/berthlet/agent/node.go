@@ -25,8 +25,8 @@ type Node interface {
 	// let live.
 	Sync(ctx context.Context, living func(context.Context) ([]string, error)) error
 	Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error)
-	// Knows reports whether a pod is admitted.
-	Knows(ctx context.Context, uid string) (bool, error)
+	// Knows reports whether a pod is admitted, and the ids of its containers that are bound.
+	Knows(ctx context.Context, uid string) (known bool, bound []string, err error)
 	// Remove reports whether the pod was admitted.
 	Remove(ctx context.Context, uid string) (bool, error)
 	Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error)
@@ -75,14 +75,17 @@ func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.Admit
 }
 
 // Knows implements Node.
-func (b Berthd) Knows(ctx context.Context, uid string) (bool, error) {
+func (b Berthd) Knows(ctx context.Context, uid string) (known bool, bound []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+	answer, err := b.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	if berth.NeedsAdmission(err) {
-		return false, nil
+		return false, nil, nil
 	}
-	return err == nil, err
+	for _, c := range answer.GetPod().GetContainers() {
+		bound = append(bound, c.GetContainerIds()...)
+	}
+	return err == nil, bound, err
 }
 
 // Remove implements Node.

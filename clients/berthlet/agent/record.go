@@ -36,6 +36,8 @@ type past struct {
 	Reason string
 	// Unbound is true after berthd has accepted the report of the container's exit.
 	Unbound bool
+	// Unpinned is true after the pins of its volumes were removed, because it has started.
+	Unpinned bool
 	// Trouble is the text of Seen.Trouble.
 	Trouble string
 	// Last is the end of the attempt before.
@@ -103,14 +105,22 @@ func (p *past) take(s container.Status) {
 		Started: s.Started, Finished: s.Finished, Pause: s.Pause,
 	}
 	if p.ID == s.ID {
-		seen.Told, seen.Trouble = p.Seen.Told, p.Seen.Trouble
+		seen.Asked, seen.Told, seen.Trouble = p.Seen.Asked, p.Seen.Told, p.Seen.Trouble
+		if p.Seen.Phase == lifecycle.Created && !seen.Started.IsZero() {
+			seen.Trouble, p.Trouble = lifecycle.Trouble{}, "" // only the answer of its start was lost
+		}
 	} else {
 		if p.ID != "" {
 			p.Last = &ending{ID: p.ID, Reason: p.Reason, ExitCode: p.Seen.ExitCode, Started: p.Seen.Started, Finished: p.Seen.Finished}
 		}
-		p.Unbound, p.Trouble = false, ""
+		p.Unbound, p.Unpinned, p.Trouble = false, false, ""
 	}
 	p.ID, p.Seen, p.PID, p.Reason = s.ID, seen, s.PID, s.Reason
+}
+
+// began reports whether the container has started, or has ended before.
+func (p *past) began() bool {
+	return p.Seen.Phase == lifecycle.Running || p.Seen.Phase == lifecycle.Exited
 }
 
 const recordFile = "pod.json"

@@ -245,9 +245,12 @@ func (a *Agent) removeRecordless(ctx context.Context, uid string) error {
 	}
 	for _, s := range statuses {
 		a.Log.Warn("remove a container of a pod without a record and without a manifest", "id", s.ID, "uid", uid)
-		if err := a.removeContainer(ctx, s); err != nil {
+		if err := a.Runtime.Remove(ctx, s.ID); err != nil {
 			return err
 		}
+	}
+	if err := a.Runtime.Close(ctx, uid); err != nil {
+		return err
 	}
 	if err := a.Volumes.ReleasePod(uid); err != nil {
 		return err

@@ -91,18 +91,17 @@ func (w *worker) admit(ctx context.Context) error {
 		w.reject(unsupported, strings.Join(problems, "; "))
 		return nil
 	}
-	known, err := w.Node.Knows(ctx, w.uid)
+	known, bound, err := w.Node.Knows(ctx, w.uid)
 	if err != nil {
 		return err
 	}
-	w.unplaced = w.unplaced || !known
 	answer, err := w.Node.Admit(ctx, w.manifest.Pod)
 	switch {
 	case berth.IsInvalid(err):
 		w.reject("Invalid", err.Error())
 		return nil
 	case known && berth.HasReason(err, errorsv1.ErrorReason_POD_SPEC_DIFFERS) && !(w.rec.Accepted.IsZero() && w.neverRan()):
-		return w.keepResized(ctx)
+		return w.keepResized(ctx, bound)
 	case berth.IsPrecondition(err) && w.neverRan():
 		// berthd has another pod of this uid, from before this agent's records, or has lost a resized one.
 		if _, removeErr := w.Node.Remove(ctx, w.uid); removeErr != nil {
@@ -115,12 +114,12 @@ func (w *worker) admit(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	return w.heedVerdict(ctx, answer)
+	return w.heedVerdict(ctx, answer, bound)
 }
 
 // keepResized continues with a pod that berthd has with other amounts than its manifest: somebody has resized it.
-func (w *worker) keepResized(ctx context.Context) error {
-	if err := w.bindAgain(ctx); err != nil {
+func (w *worker) keepResized(ctx context.Context, bound []string) error {
+	if err := w.bindAgain(ctx, bound); err != nil {
 		return err
 	}
 	if w.rec.Accepted.IsZero() { // the record was lost
@@ -141,7 +140,7 @@ func (w *worker) neverRan() bool {
 	return true
 }
 
-func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitResponse) error {
+func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitResponse, bound []string) error {
 	status := podspec.Status(answer)
 	switch answer.GetVerdict() {
 	case admissionv1.Verdict_VERDICT_REJECTED:
@@ -154,7 +153,7 @@ func (w *worker) heedVerdict(ctx context.Context, answer *admissionv1.AdmitRespo
 		}
 		return &deferral{answer.GetRetryAfter().AsDuration()}
 	}
-	if err := w.bindAgain(ctx); err != nil {
+	if err := w.bindAgain(ctx, bound); err != nil {
 		return err
 	}
 	if w.rec.Accepted.IsZero() {
@@ -173,30 +172,29 @@ type deferral struct{ after time.Duration }
 
 func (d *deferral) Error() string { return "deferred for " + d.after.String() }
 
-// bindAgain reports the running containers to berthd after berthd has lost them.
-func (w *worker) bindAgain(ctx context.Context) error {
-	if !w.unplaced {
-		return nil
-	}
+// bindAgain reports the running containers that berthd does not have to berthd. It has lost them, or they were not reported since it lost
+// them.
+func (w *worker) bindAgain(ctx context.Context, bound []string) error {
 	for name, p := range w.rec.Containers {
-		if p.Seen.Phase == lifecycle.Running {
+		if p.Seen.Phase == lifecycle.Running && !slices.Contains(bound, p.ID) {
 			if err := w.Node.PreStart(ctx, w.uid, name, p.ID, p.PID); err != nil {
 				return fmt.Errorf("bind container %s again: %w", name, err)
 			}
 		}
 	}
-	w.unplaced = false
 	return nil
 }
 
 // create makes an attempt of a container, in place of the one before.
 func (w *worker) create(ctx context.Context, step lifecycle.Step) error {
-	if err := w.discard(ctx, w.rec.past(step.Container)); err != nil {
+	before := w.rec.past(step.Container)
+	if err := w.discard(ctx, before); err != nil {
 		return err
 	}
 	if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: step.Container}); err != nil {
 		return err
 	}
+	before.Unpinned = true // the next pins are those of this attempt
 	allocated, err := w.Node.Allocate(ctx, w.uid, step.Container)
 	if err != nil {
 		return w.admitIfLost(err)
@@ -270,7 +268,7 @@ func (w *worker) unbind(ctx context.Context, p *past) error {
 // the step is repeated after that.
 func (w *worker) admitIfLost(err error) error {
 	if berth.NeedsAdmission(err) {
-		w.rec.Verdict, w.unplaced = lifecycle.Undecided, true
+		w.rec.Verdict = lifecycle.Undecided
 	}
 	return err
 }
@@ -281,21 +279,16 @@ func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 	if err := w.Node.PreStart(ctx, w.uid, step.Container, p.ID, p.PID); err != nil {
 		return w.admitIfLost(err)
 	}
-	if err := w.Runtime.Start(ctx, p.ID); err != nil {
-		return err
-	}
-	// The container has mounts of its own now. A pin that stays longer is a path below
-	// the state directory to what may be a directory of the machine.
-	if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: step.Container}); err != nil {
-		w.log.Warn("remove the pins of a container that has started", "container", step.Container, "error", err)
-	}
-	return nil
+	return w.Runtime.Start(ctx, p.ID)
 }
 
 // signal sends a signal to a container: SIGTERM to terminate, or SIGKILL.
 func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Signal) bool {
 	p := w.rec.past(step.Container)
 	w.log.Info("signal a container", "container", step.Container, "signal", s.String())
+	if s == syscall.SIGTERM && p.Seen.Asked.IsZero() {
+		p.Seen.Asked = w.Now()
+	}
 	if err := w.Runtime.Signal(ctx, p.ID, s); err != nil {
 		w.log.Warn("signal a container", "container", step.Container, "error", err)
 		return false
@@ -350,8 +343,8 @@ func (w *worker) giveBack(ctx context.Context) error {
 	for _, p := range w.rec.Containers {
 		p.Unbound = true
 	}
-	if !known && !w.rec.Accepted.IsZero() {
-		// berthd has lost the pod but keeps its cgroup, because the last list of living pods
+	if !known && w.rec.Verdict != lifecycle.Rejected {
+		// berthd may have lost the pod but keep its cgroup, because the last list of living pods
 		// contained the pod.
 		w.requestSync()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
+	"github.com/berthd/berth/clients/berthlet/volume"
 	"github.com/berthd/berth/clients/podspec"
 )
 
@@ -30,12 +31,11 @@ type worker struct {
 	released  bool       // berthd has removed the pod; the record has it when its sandbox is removed too
 
 	// The rest belongs to the worker's goroutine.
-	rec      *record
-	saved    []byte // the record as it is on disk
-	wait     lifecycle.Trouble
-	waiting  map[string]string
-	phase    lifecycle.PodPhase
-	unplaced bool // berthd has lost the pod: running containers must be bound again
+	rec     *record
+	saved   []byte // the record as it is on disk
+	wait    lifecycle.Trouble
+	waiting map[string]string
+	phase   lifecycle.PodPhase
 }
 
 func (a *Agent) newWorker(m podspec.Manifest, rec *record) *worker {
@@ -156,7 +156,8 @@ func (w *worker) applyRequests() {
 	w.uncertain = false
 }
 
-// look updates the record from the runtime, and reports exits to berthd.
+// look updates the record from the runtime, and does what follows from what containers are: it removes the pins of those that have started,
+// and reports exits to berthd.
 func (w *worker) look(ctx context.Context) error {
 	if w.rec.Released {
 		return nil
@@ -167,6 +168,15 @@ func (w *worker) look(ctx context.Context) error {
 	}
 	w.rec.observe(statuses, w.Now())
 	for name, p := range w.rec.Containers {
+		if p.began() && !p.Unpinned {
+			// The container has mounts of its own now. A pin that stays longer is a path below
+			// the state directory to what may be a directory of the machine.
+			if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: name}); err != nil {
+				w.log.Warn("remove the pins of a container that has started", "container", name, "error", err)
+			} else {
+				p.Unpinned = true
+			}
+		}
 		if p.Seen.Phase == lifecycle.Exited && !p.Unbound {
 			if err := w.unbind(ctx, p); err != nil {
 				// The report is repeated before the next attempt, or at the pod's end.

@@ -170,6 +170,15 @@ func (r *Runtime) Close(_ context.Context, uid string) error {
 	return nil
 }
 
+// Opened implements container.Runtime.
+func (r *Runtime) Opened(context.Context) (uids []string, err error) {
+	entries, err := os.ReadDir(r.sandboxes())
+	for _, e := range entries {
+		uids = append(uids, e.Name())
+	}
+	return uids, err
+}
+
 // removeDevicesCgroup removes a pod's cgroup in the v1 devices hierarchy, and its empty
 // ancestors. libcontainer has created them, and berthd leaves that hierarchy to runtimes. A
 // failure is ignored, because another pod may be starting there.

@@ -1,4 +1,4 @@
-// Package container is berthlet's interface of a container runtime: seven calls, with their
+// Package container is berthlet's interface of a container runtime: eight calls, with their
 // inputs and outputs.
 //
 // Words:

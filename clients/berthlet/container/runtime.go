@@ -15,6 +15,8 @@ type Runtime interface {
 	Open(ctx context.Context, p Pod) error
 	// Close removes what Open made. The pod has no containers any more.
 	Close(ctx context.Context, uid string) error
+	// Opened lists the uids of the pods of which Close has something to remove.
+	Opened(ctx context.Context) ([]string, error)
 	// Create creates a container and its process, which waits for Start. An existing container of
 	// the same id does not change.
 	Create(ctx context.Context, s Spec) error

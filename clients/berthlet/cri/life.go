@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"log/slog"
 	"syscall"
 	"time"
 
@@ -66,8 +67,8 @@ func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) err
 }
 
 // startStop has the runtime send the signal, and kill after a grace. The call lasts until the
-// container has ended, so it is left to itself; with berthlet it ends. It returns false
-// if one is under way.
+// container has ended, so it is left to itself; with berthlet it ends. After a failure the container
+// may not have got the signal, and the call is repeated. It returns false if one is under way.
 func (r *Runtime) startStop(id, uid string, grace int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,9 +77,18 @@ func (r *Runtime) startStop(id, uid string, grace int64) bool {
 	}
 	r.terminating[id] = true
 	r.work.Go(func() {
-		_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: grace})
-		if err != nil && r.background.Err() == nil {
-			r.Log.Warn("stop a container", "id", id, "error", err)
+		tick := time.NewTicker(pollPeriod)
+		defer tick.Stop()
+		for level := slog.LevelWarn; ; level = slog.LevelDebug {
+			_, err := r.cri.StopContainer(r.background, &criv1.StopContainerRequest{ContainerId: id, Timeout: grace})
+			if err == nil || missing(err) || r.background.Err() != nil {
+				break
+			}
+			r.Log.Log(r.background, level, "stop a container", "id", id, "error", err)
+			select {
+			case <-tick.C:
+			case <-r.background.Done():
+			}
 		}
 		r.mu.Lock()
 		delete(r.terminating, id)

@@ -53,11 +53,7 @@ func (r *Runtime) List(ctx context.Context, uid string) ([]container.Status, err
 
 // list lists what this berthlet has made: for a pod, or for all if uid is empty.
 func (r *Runtime) list(ctx context.Context, uid string) ([]*criv1.Container, error) {
-	labels := map[string]string{ownerLabel: r.Owner}
-	if uid != "" {
-		labels[types.KubernetesPodUIDLabel] = uid
-	}
-	answer, err := r.cri.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: labels}})
+	answer, err := r.cri.ListContainers(ctx, &criv1.ListContainersRequest{Filter: &criv1.ContainerFilter{LabelSelector: r.labels(uid)}})
 	return answer.GetContainers(), err
 }
 

@@ -297,3 +297,23 @@ func TestUnknownContainers(t *testing.T) {
 		})
 	}
 }
+
+// TestTerminationIsRepeated: a container whose termination the runtime has not carried out gets it later.
+func TestTerminationIsRepeated(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := fake.New(fake.Config{Images: []string{"probe"}})
+	r, changed := open(t, serve(t, s), "us")
+	must(t, r.Open(t.Context(), thePod(dir)))
+	must(t, r.Create(t.Context(), theSpec(dir)))
+	id := only(t, r, "u").ID
+	must(t, r.Start(t.Context(), id))
+	s.Fail("StopContainer", status.Error(codes.Unavailable, "no connection"))
+	must(t, r.Signal(t.Context(), id, syscall.SIGTERM))
+	nodetest.Eventually(t, timeout, "the runtime is called", func() bool { return s.Calls("StopContainer") > 0 })
+	s.Fail("StopContainer", nil)
+	ends(t, r, changed)
+	if got := only(t, r, "u"); got.ExitCode != 0 {
+		t.Errorf("it was not terminated: %+v", got)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"slices"
 	"syscall"
 
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -105,12 +106,31 @@ func (r *Runtime) close(ctx context.Context, uid string) error {
 	return nil
 }
 
-// sandboxes lists the sandboxes of a pod.
+// Opened implements container.Runtime.
+func (r *Runtime) Opened(ctx context.Context) (uids []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	all, err := r.sandboxes(ctx, "")
+	for _, s := range all {
+		uids = append(uids, s.GetLabels()[types.KubernetesPodUIDLabel])
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids), wrap(err, "list the sandboxes of pods")
+}
+
+// sandboxes lists the sandboxes of a pod, or of all pods of this berthlet if uid is empty.
 func (r *Runtime) sandboxes(ctx context.Context, uid string) ([]*criv1.PodSandbox, error) {
-	answer, err := r.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{Filter: &criv1.PodSandboxFilter{
-		LabelSelector: map[string]string{ownerLabel: r.Owner, types.KubernetesPodUIDLabel: uid},
-	}})
+	answer, err := r.cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{Filter: &criv1.PodSandboxFilter{LabelSelector: r.labels(uid)}})
 	return answer.GetItems(), err
+}
+
+// labels select what this berthlet has made: for a pod, or for all if uid is empty.
+func (r *Runtime) labels(uid string) map[string]string {
+	out := map[string]string{ownerLabel: r.Owner}
+	if uid != "" {
+		out[types.KubernetesPodUIDLabel] = uid
+	}
+	return out
 }
 
 // ready returns the ready sandbox of an open pod, with its configuration.

@@ -181,7 +181,7 @@ func end(p Pod, s State, now time.Time, plan *Plan) {
 }
 
 // finish terminates a container, and kills it after its grace. A container that never ran is
-// killed at once.
+// killed at once. SIGTERM is repeated until the runtime has answered, but the grace begins with the first call.
 func finish(p Pod, s State, c Container, now time.Time, plan *Plan) {
 	seen := s.Containers[c.Name]
 	do := func(v Verb) {
@@ -190,21 +190,25 @@ func finish(p Pod, s State, c Container, now time.Time, plan *Plan) {
 	switch {
 	case seen.Phase == Created:
 		do(Kill)
-	case seen.Told.IsZero():
+	case seen.Asked.IsZero():
 		do(Terminate)
 	default:
-		began := seen.Told
+		began := seen.Asked
 		if !s.Deleted.IsZero() {
 			began = s.Deleted
 		}
 		until := began.Add(p.Grace)
-		if least := seen.Told.Add(leastGrace); until.Before(least) {
+		if least := seen.Asked.Add(leastGrace); until.Before(least) {
 			until = least
 		}
-		if now.Before(until) {
+		switch {
+		case !now.Before(until):
+			do(Kill)
+		case seen.Told.IsZero():
+			do(Terminate)
 			plan.wakeAt(until)
-			return
+		default:
+			plan.wakeAt(until)
 		}
-		do(Kill)
 	}
 }

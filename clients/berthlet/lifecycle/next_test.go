@@ -78,7 +78,7 @@ func TestNext(t *testing.T) {
 	}
 	told := func(when float64) lifecycle.Seen {
 		s := running()
-		s.Told = at(when)
+		s.Asked, s.Told = at(when), at(when)
 		return s
 	}
 	troubled := lifecycle.Trouble{At: at(1), Delay: 5 * time.Second}

@@ -83,8 +83,9 @@ type Seen struct {
 	Started, Finished time.Time
 	// Pause is the delay before the next attempt.
 	Pause time.Duration
-	// Told is the time of its SIGTERM; zero before.
-	Told time.Time
+	// Asked is when the runtime was first called to send it SIGTERM, and Told when the runtime had done so; zero before. If only Told is
+	// zero, the container may have got the signal or not.
+	Asked, Told time.Time
 	// Trouble is about creating or starting it.
 	Trouble Trouble
 }

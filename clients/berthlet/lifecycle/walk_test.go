@@ -95,10 +95,15 @@ func (w *world) do(step lifecycle.Step) {
 			w.t.Fatalf("terminate %s: %+v", step.Container, seen)
 		}
 		w.checkOrder(step.Container)
-		seen.Told = w.now
+		if seen.Asked.IsZero() {
+			seen.Asked = w.now
+		}
+		if !fails {
+			seen.Told = w.now
+		}
 	case lifecycle.Kill:
-		if seen.Phase == lifecycle.Running && w.now.Before(seen.Told.Add(min(w.pod.Grace, 2*time.Second))) {
-			w.t.Fatalf("kill %s, told at %v, at %v", step.Container, seen.Told, w.now)
+		if seen.Phase == lifecycle.Running && w.now.Before(seen.Asked.Add(min(w.pod.Grace, 2*time.Second))) {
+			w.t.Fatalf("kill %s, asked at %v, at %v", step.Container, seen.Asked, w.now)
 		}
 		seen.Phase, seen.ExitCode, seen.Finished = lifecycle.Exited, 137, w.now
 	}

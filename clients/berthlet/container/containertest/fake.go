@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -25,6 +26,7 @@ type Fake struct {
 	boxes map[string]*box
 	pid   int
 	fail  func(call, name string) error
+	lose  func(call, name string) error
 	calls []string
 }
 
@@ -45,6 +47,21 @@ func (f *Fake) FailWith(fail func(call, name string) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = fail
+}
+
+// LoseWith makes the answers of calls get lost: the call has its effect, and returns an error. lose gets what fail of FailWith gets.
+func (f *Fake) LoseWith(lose func(call, name string) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lose = lose
+}
+
+// answer returns the error of a call that has had its effect, for callers that hold mu.
+func (f *Fake) answer(method, name string) error {
+	if f.lose == nil {
+		return nil
+	}
+	return f.lose(method, name)
 }
 
 // Calls lists the calls so far, as "Create web#0".
@@ -96,7 +113,7 @@ func (f *Fake) Open(_ context.Context, p container.Pod) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.pods[p.UID] = p
-	return nil
+	return f.answer("Open", p.UID)
 }
 
 // Close implements container.Runtime.
@@ -109,7 +126,7 @@ func (f *Fake) Close(_ context.Context, uid string) error {
 		}
 	}
 	delete(f.pods, uid)
-	return nil
+	return f.answer("Close", uid)
 }
 
 // Create implements container.Runtime.
@@ -130,7 +147,7 @@ func (f *Fake) Create(_ context.Context, s container.Spec) error {
 		ID: s.ID, PodUID: s.PodUID, Name: s.Name, Attempt: s.Attempt, Pause: s.Pause,
 		Phase: container.Created, PID: f.pid, Created: f.now(),
 	}}
-	return nil
+	return f.answer("Create", s.Name)
 }
 
 // Start implements container.Runtime.
@@ -155,7 +172,7 @@ func (f *Fake) Start(_ context.Context, id string) error {
 		f.end(b, code)
 		go f.changed(b.spec.PodUID)
 	}
-	return nil
+	return f.answer("Start", b.spec.Name)
 }
 
 // program reads what a container's program is to do.
@@ -187,10 +204,10 @@ func (f *Fake) Signal(_ context.Context, id string, s syscall.Signal) error {
 	case verb == "wait" && b.status.Phase == container.Running:
 		f.end(b, 0)
 	default:
-		return nil
+		return f.answer("Signal "+s.String(), b.spec.Name)
 	}
 	go f.changed(b.spec.PodUID)
-	return nil
+	return f.answer("Signal "+s.String(), b.spec.Name)
 }
 
 // Remove implements container.Runtime.
@@ -202,6 +219,7 @@ func (f *Fake) Remove(_ context.Context, id string) error {
 			return err
 		}
 		delete(f.boxes, id)
+		return f.answer("Remove", b.spec.Name)
 	}
 	return nil
 }
@@ -220,16 +238,11 @@ func (f *Fake) List(_ context.Context, uid string) ([]container.Status, error) {
 	return out, nil
 }
 
-// Pods lists the pods that are open, by uid.
-func (f *Fake) Pods() []string {
+// Opened implements container.Runtime.
+func (f *Fake) Opened(context.Context) ([]string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var uids []string
-	for uid := range f.pods {
-		uids = append(uids, uid)
-	}
-	slices.Sort(uids)
-	return uids
+	return slices.Sorted(maps.Keys(f.pods)), nil
 }
 
 // Pod gives a pod that is open as it was opened.

@@ -4,6 +4,7 @@ package containertest
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
@@ -65,12 +66,18 @@ func Run(t *testing.T, open func(t *testing.T) Bench) {
 			b := &tried{Bench: open(t), t: t, ctx: ctx}
 			b.uid = "u1" + b.Suffix
 			b.must(b.Runtime.Open(ctx, b.pod("p")))
+			if opened, err := b.Runtime.Opened(ctx); err != nil || !slices.Contains(opened, b.uid) {
+				t.Errorf("open pods: %v, %v; %s is open", opened, err, b.uid)
+			}
 			check(b)
 			for _, s := range b.list("") {
 				b.must(b.Runtime.Remove(ctx, s.ID))
 			}
 			b.must(b.Runtime.Close(ctx, b.uid))
 			b.must(b.Runtime.Close(ctx, b.uid))
+			if opened, err := b.Runtime.Opened(ctx); err != nil || slices.Contains(opened, b.uid) {
+				t.Errorf("open pods: %v, %v; %s is closed", opened, err, b.uid)
+			}
 			if left := b.list(""); len(left) > 0 {
 				t.Errorf("left behind: %v", left)
 			}
