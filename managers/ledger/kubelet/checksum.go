@@ -37,7 +37,7 @@ func (c *cpuCheckpoint) dumpIDs(entries entriesByID) string {
 }
 
 // dumpPods is the dump in format 3. It has the CPUs of pods one by one, so a
-// list that cannot be parsed is an error of class Corrupt.
+// list that cannot be parsed is an error of class Invalid.
 func (c *cpuCheckpoint) dumpPods(entries entriesByPod) (string, error) {
 	sets := map[string]string{}
 	for _, uid := range slices.Sorted(maps.Keys(c.PodEntries)) {

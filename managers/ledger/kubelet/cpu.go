@@ -68,7 +68,7 @@ type (
 // ParseCPU reads cpu_manager_state in any format. owners has the containers of runtime ids, which
 // only format 1 uses.
 //
-// Errors of class Corrupt: no JSON object, a list that cannot be parsed (the message names pod
+// Errors of class Invalid: no JSON object, a list that cannot be parsed (the message names pod
 // and container), a wrong checksum. As in the kubelet, a missing checksum or 0 is accepted. Class
 // Precondition: a container id of format 1 that owners does not contain.
 func ParseCPU(data []byte, owners map[string]ledger.Owner) (CPUState, error) {
@@ -99,7 +99,7 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownI
 	byID, byPod := entriesByID{}, entriesByPod{}
 	if len(c.Entries) > 0 && json.Unmarshal(c.Entries, &byPod) != nil {
 		if err := json.Unmarshal(c.Entries, &byID); err != nil {
-			return s, nil, errdefs.Corruptf("entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id")
+			return s, nil, errdefs.Invalidf("entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id")
 		}
 		s.Format = 1
 		if sum := checksum(c.dumpIDs(byID)); c.Checksum != 0 && c.Checksum != sum {
@@ -172,13 +172,13 @@ func (c *cpuCheckpoint) format(entries entriesByPod) (int, error) {
 }
 
 func wrongChecksum(got, want uint64) error {
-	return errdefs.Corruptf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
+	return errdefs.Invalidf("checkpoint is corrupted: the checksum is %d, the content's %d", got, want)
 }
 
 func parseList(what, list string) (cpuset.Set, error) {
 	set, err := cpuset.Parse(list)
 	if err != nil {
-		return set, errdefs.Corruptf("%s: %w", what, err)
+		return set, errdefs.Invalidf("%s: %w", what, err)
 	}
 	return set, nil
 }

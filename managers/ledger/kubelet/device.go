@@ -49,7 +49,7 @@ type deviceCheckpoint struct {
 	Checksum uint64
 }
 
-// parseDevice reads kubelet_internal_checkpoint. Errors are of class Corrupt: no
+// parseDevice reads kubelet_internal_checkpoint. Errors are of class Invalid: no
 // JSON object, a checksum that does not fit; and Unsupported for a file from
 // before Kubernetes 1.20.
 func parseDevice(data []byte) (DeviceState, error) {
@@ -85,11 +85,11 @@ func badResponse(data []byte) error {
 	for _, e := range c.Data.Entries {
 		text, _ := e.Response.(string)
 		if _, err := base64.StdEncoding.DecodeString(text); err != nil {
-			return errdefs.Corruptf("Data.PodDeviceEntries.AllocResp of resource %q of container %q of pod %q: expected a text in base64: %w",
+			return errdefs.Invalidf("Data.PodDeviceEntries.AllocResp of resource %q of container %q of pod %q: expected a text in base64: %w",
 				e.Resource, e.Container, e.Pod, err)
 		}
 	}
-	return errdefs.Corruptf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
+	return errdefs.Invalidf("Data.PodDeviceEntries.AllocResp: expected a text in base64")
 }
 
 // oldDevices reports whether the file is one of format 1.

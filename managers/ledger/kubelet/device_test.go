@@ -79,19 +79,19 @@ func TestParseDevice(t *testing.T) {
 		class errdefs.Class
 		want  string
 	}{
-		"empty":     {"", errdefs.Corrupt, "unexpected end of JSON input"},
-		"no object": {"[]", errdefs.Corrupt, "read kubelet_internal_checkpoint: expected an object, found a list"},
-		"cut off":   {`{"Data":{"PodDeviceEntries":[{"PodUID"`, errdefs.Corrupt, "unexpected end of JSON input"},
-		"no node":   {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, errdefs.Corrupt, `: Data.PodDeviceEntries.DeviceIDs: expected whole numbers as keys, found "x"`},
-		"no base64": {`{"Data":{"PodDeviceEntries":[{"AllocResp":"Cgg="},{"PodUID":"u","ContainerName":"c","ResourceName":"s.io/a","AllocResp":"Cgg=!"}]},"Checksum":1}`, errdefs.Corrupt,
+		"empty":     {"", errdefs.Invalid, "unexpected end of JSON input"},
+		"no object": {"[]", errdefs.Invalid, "read kubelet_internal_checkpoint: expected an object, found a list"},
+		"cut off":   {`{"Data":{"PodDeviceEntries":[{"PodUID"`, errdefs.Invalid, "unexpected end of JSON input"},
+		"no node":   {`{"Data":{"PodDeviceEntries":[{"DeviceIDs":{"x":["a"]}}]},"Checksum":1}`, errdefs.Invalid, `: Data.PodDeviceEntries.DeviceIDs: expected whole numbers as keys, found "x"`},
+		"no base64": {`{"Data":{"PodDeviceEntries":[{"AllocResp":"Cgg="},{"PodUID":"u","ContainerName":"c","ResourceName":"s.io/a","AllocResp":"Cgg=!"}]},"Checksum":1}`, errdefs.Invalid,
 			`read kubelet_internal_checkpoint: Data.PodDeviceEntries.AllocResp of resource "s.io/a" of container "c" of pod "u": expected a text in base64: illegal base64 data at input byte 4`},
-		"text as bytes": {`{"Data":{"PodDeviceEntries":[{"AllocResp":7}]},"Checksum":1}`, errdefs.Corrupt, ": Data.PodDeviceEntries.AllocResp: expected a text in base64, found a number"},
-		"checksum":      {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}`, errdefs.Corrupt, "the checksum is 7, the content's"},
-		"no checksum":   {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`, errdefs.Corrupt, "the checksum is 0, the content's"},
+		"text as bytes": {`{"Data":{"PodDeviceEntries":[{"AllocResp":7}]},"Checksum":1}`, errdefs.Invalid, ": Data.PodDeviceEntries.AllocResp: expected a text in base64, found a number"},
+		"checksum":      {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":7}`, errdefs.Invalid, "the checksum is 7, the content's"},
+		"no checksum":   {`{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}}}`, errdefs.Invalid, "the checksum is 0, the content's"},
 		"plain lists":   {`{"Data":{"PodDeviceEntries":[{"PodUID":"u","DeviceIDs":["a"]}]},"Checksum":1}`, errdefs.Unsupported, "before Kubernetes 1.20"},
-		"other kind":    {`{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}`, errdefs.Corrupt, "the checksum is"},
-		"more after":    {`{} {}`, errdefs.Corrupt, "after top-level value"},
-		"wrong number":  {`{"Data":{},"Checksum":-1}`, errdefs.Corrupt, ": Checksum: expected a whole number from 0 to 2^64-1, found -1"},
+		"other kind":    {`{"policyName":"static","defaultCpuSet":"0-15","checksum":4220024897}`, errdefs.Invalid, "the checksum is"},
+		"more after":    {`{} {}`, errdefs.Invalid, "after top-level value"},
+		"wrong number":  {`{"Data":{},"Checksum":-1}`, errdefs.Invalid, ": Checksum: expected a whole number from 0 to 2^64-1, found -1"},
 	} {
 		_, err := kubelet.ParseDevice([]byte(row.text))
 		if err == nil || errdefs.ClassOf(err) != row.class || !strings.Contains(err.Error(), row.want) {
@@ -143,7 +143,7 @@ func FuzzParseDevice(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := kubelet.ParseDevice(data)
 		if err != nil {
-			if class := errdefs.ClassOf(err); class != errdefs.Corrupt && class != errdefs.Unsupported {
+			if class := errdefs.ClassOf(err); class != errdefs.Invalid && class != errdefs.Unsupported {
 				t.Errorf("class %v: %v", class, err)
 			}
 			return

@@ -15,7 +15,7 @@
 //     converted.
 //
 // Invariants: written files are byte for byte the kubelet's. The checksum of a read file is
-// verified if the kubelet requires one. Damage is an error of class Corrupt, and never a panic.
+// verified if the kubelet requires one. Damage is an error of class Invalid, and never a panic.
 //
 // Other modules may import this package, and every release may change it.
 package kubelet

@@ -90,8 +90,8 @@ func TestKinds(t *testing.T) {
 		if _, err := Write(kind, view, Settings{Policy: "static"}, 99); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("export %s in format 99: %v", kind, err)
 		}
-		if _, err := Read(kind, []byte("{"), Input{View: view}); err == nil || errdefs.ClassOf(err) != errdefs.Corrupt {
-			t.Errorf("import %s: %v, want class %v", kind, err, errdefs.Corrupt)
+		if _, err := Read(kind, []byte("{"), Input{View: view}); err == nil || errdefs.ClassOf(err) != errdefs.Invalid {
+			t.Errorf("import %s: %v, want class %v", kind, err, errdefs.Invalid)
 		}
 	}
 	if _, err := Write("disk", view, Settings{Policy: "static"}, 0); errdefs.ClassOf(err) != errdefs.Invalid {
@@ -180,7 +180,7 @@ func FuzzReadCPU(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, PodLevel: true, SkipUnknown: true})
 		if err != nil {
-			if c := errdefs.ClassOf(err); c != errdefs.Corrupt && c != errdefs.Precondition {
+			if c := errdefs.ClassOf(err); c != errdefs.Invalid && c != errdefs.Precondition {
 				t.Fatalf("class %v: %v", c, err)
 			}
 			return

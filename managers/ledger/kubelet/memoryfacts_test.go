@@ -274,7 +274,7 @@ func FuzzReadMemory(f *testing.F) {
 			View:     l.View(), Pods: pods, Settings: kubelet.Settings{Policy: memory.PolicyStatic}, SkipUnknown: true,
 		})
 		if err != nil {
-			if c := errdefs.ClassOf(err); c != errdefs.Corrupt {
+			if c := errdefs.ClassOf(err); c != errdefs.Invalid {
 				t.Fatalf("class %v: %v", c, err)
 			}
 			return

@@ -58,7 +58,7 @@ type storedPod struct {
 	Blocks storedBlocks `json:"memoryBlocks,omitempty"`
 }
 
-// ParseMemory reads memory_manager_state in any format. All errors are of class Corrupt: no
+// ParseMemory reads memory_manager_state in any format. All errors are of class Invalid: no
 // JSON object, a node id that berth does not support (the message has its path), a wrong
 // checksum. As in the kubelet, a missing checksum or 0 is accepted.
 func ParseMemory(data []byte) (MemoryState, error) {
@@ -129,7 +129,7 @@ func (c *memoryCheckpoint) format() (int, error) {
 
 func (n *storedNode) read(id int) (MemoryNode, error) {
 	if n == nil || id < 0 || id >= numa.MaxNodes {
-		return MemoryNode{}, errdefs.Corruptf("machineState: %d is no NUMA node with tables", id)
+		return MemoryNode{}, errdefs.Invalidf("machineState: %d is no NUMA node with tables", id)
 	}
 	group, err := Group(id, n.Group)
 	if err != nil {
@@ -138,7 +138,7 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 	out := MemoryNode{Blocks: n.Blocks, Group: group, Tables: map[string]MemoryTable{}}
 	for resource, t := range n.Tables {
 		if t == nil {
-			return MemoryNode{}, errdefs.Corruptf("memoryMap of NUMA node %d: %q has no table", id, resource)
+			return MemoryNode{}, errdefs.Invalidf("memoryMap of NUMA node %d: %q has no table", id, resource)
 		}
 		out.Tables[resource] = MemoryTable(*t)
 	}
@@ -150,7 +150,7 @@ func (n *storedNode) read(id int) (MemoryNode, error) {
 func Group(id int, cells []int) (numa.Mask, error) {
 	group, err := readNodes(fmt.Sprintf("cells of NUMA node %d", id), cells)
 	if err == nil && group.Len() != len(cells) {
-		return 0, errdefs.Corruptf("cells of NUMA node %d: %v names a node twice", id, cells)
+		return 0, errdefs.Invalidf("cells of NUMA node %d: %v names a node twice", id, cells)
 	}
 	return group, err
 }
@@ -158,7 +158,7 @@ func Group(id int, cells []int) (numa.Mask, error) {
 func readNodes(what string, ids []int) (numa.Mask, error) {
 	nodes, err := numa.FromIDs(ids)
 	if err != nil {
-		return 0, errdefs.Corruptf("%s: %w", what, err)
+		return 0, errdefs.Invalidf("%s: %w", what, err)
 	}
 	return nodes, nil
 }

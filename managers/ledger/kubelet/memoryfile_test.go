@@ -76,7 +76,7 @@ func TestParseMemoryRefuses(t *testing.T) {
 		{"negative affinity", `{"entries":{"a":{"c":[{"numaAffinity":[-1]}]}}}`, `numaAffinity of container "c" of pod "a"`},
 	} {
 		_, err := ParseMemory([]byte(row.text))
-		if err == nil || errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(err.Error(), row.wrong) {
+		if err == nil || errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), row.wrong) {
 			t.Errorf("%s: got %v, want %q", row.name, err, row.wrong)
 		}
 	}
@@ -99,7 +99,7 @@ func TestParseMemoryRefuses(t *testing.T) {
 		if format == 3 {
 			damaged = strings.Replace(string(text), `\"uid\"`, `\"vid\"`, 1)
 		}
-		if _, err := ParseMemory([]byte(damaged)); errdefs.ClassOf(err) != errdefs.Corrupt {
+		if _, err := ParseMemory([]byte(damaged)); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("damaged file of format %d: %v", format, err)
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzParseMemory(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := ParseMemory(data)
 		if err != nil {
-			if errdefs.ClassOf(err) != errdefs.Corrupt {
+			if errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Fatalf("class %v: %v", errdefs.ClassOf(err), err)
 			}
 			return

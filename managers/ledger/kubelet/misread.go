@@ -14,26 +14,26 @@ import (
 )
 
 // misread describes why a file does not have its kind's form: where, what was expected, and what
-// was found. It uses the file's names, not those of Go types.
+// was found, and after how many bytes. It uses the file's names, not those of Go types.
 func misread(err error) error {
 	var wrong *json.UnmarshalTypeError
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return errdefs.Corruptf("no JSON: %w", err)
+		return errdefs.Invalidf("no JSON: %w at byte %d", err, syntax.Offset)
 	case !errors.As(err, &wrong):
-		return errdefs.Corruptf("cannot be read: %w", err)
+		return errdefs.Invalidf("cannot be read: %w", err)
 	}
 	// The decoder names embedded types like keys.
 	wrong.Field = strings.NewReplacer("memoryData.", "", "sealed.", "").Replace(wrong.Field)
 	if wrong.Field == "" {
-		return errdefs.Corruptf("expected %s, found %s", expected(wrong.Type), found(wrong.Value))
+		return errdefs.Invalidf("expected %s, found %s at byte %d", expected(wrong.Type), found(wrong.Value), wrong.Offset)
 	}
 	// The decoder takes the keys of such maps for numbers.
 	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok && !json.Valid([]byte(number)) {
-		return errdefs.Corruptf("%s: expected whole numbers as keys, found %s", wrong.Field, strconv.Quote(short(number)))
+		return errdefs.Invalidf("%s: expected whole numbers as keys, found %s at byte %d", wrong.Field, strconv.Quote(short(number)), wrong.Offset)
 	}
-	return errdefs.Corruptf("%s: expected %s, found %s", wrong.Field, expected(wrong.Type), found(wrong.Value))
+	return errdefs.Invalidf("%s: expected %s, found %s at byte %d", wrong.Field, expected(wrong.Type), found(wrong.Value), wrong.Offset)
 }
 
 // expected names what a type is read from.

@@ -19,7 +19,7 @@ func (s sealed) isSealed() bool {
 	return s.Data != nil && *s.Data != "" || s.DataChecksum != nil && *s.DataChecksum != 0
 }
 
-// open reads the content into a value. Errors are of class Corrupt.
+// open reads the content into a value. Errors are of class Invalid.
 func (s sealed) open(content any) error {
 	var data string
 	if s.Data != nil {
@@ -30,10 +30,10 @@ func (s sealed) open(content any) error {
 		sum = *s.DataChecksum
 	}
 	if want := checksum("(string)" + data); sum != want {
-		return errdefs.Corruptf("checkpoint is corrupted: dataChecksum is %d, the checksum of data is %d", sum, want)
+		return errdefs.Invalidf("checkpoint is corrupted: dataChecksum is %d, the checksum of data is %d", sum, want)
 	}
 	if err := json.Unmarshal([]byte(data), content); err != nil {
-		return errdefs.Corruptf("data: %w", misread(err))
+		return errdefs.Invalidf("data: %w", misread(err))
 	}
 	return nil
 }

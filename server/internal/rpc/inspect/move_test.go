@@ -128,7 +128,7 @@ func TestCapturesComeBack(t *testing.T) {
 			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: pods})
 			if strings.HasSuffix(state, `"checksum":1}`) { // broken on purpose, to see the kubelet refuse it
 				rpctest.Failure{
-					Code: codes.DataLoss, Reason: "DATA_CORRUPT",
+					Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 					Message: "import cpu_manager_state: checkpoint is corrupted: the checksum is 1, the content's 1570570897",
 				}.Check(t, err)
 				continue
@@ -264,7 +264,7 @@ func TestImportFailures(t *testing.T) {
 			Message: "import cpu_manager_state: the owner of CPUs 1 of a/main, CPUs 2 of b/main is unknown; add these pods, or skip unknown entries",
 		}},
 		"no file": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{")}, rpctest.Failure{
-			Code: codes.DataLoss, Reason: "DATA_CORRUPT", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input at byte 1",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
