@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/descriptors"
 )
 
 // idleTime is how long a connection without calls stays open on a socket without roles.
@@ -34,8 +35,8 @@ func (cfg Config) unlimited(peers credentials.TransportCredentials) []grpc.Serve
 	}))
 }
 
-// AtMost returns a listener that has at most so many open connections. It closes those above at once, so they take
-// no descriptors from others.
+// AtMost returns a listener that has at most so many open connections. It closes those above at once, and those of
+// others than root that would take the last descriptors.
 func AtMost(l net.Listener, n int) net.Listener {
 	return &boundedListener{Listener: l, open: make(chan struct{}, n)}
 }
@@ -51,6 +52,10 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
+		}
+		if who, err := PeerOfConn(c); descriptors.Few() && (err != nil || who.UID != 0) {
+			_ = c.Close()
+			continue
 		}
 		select {
 		case l.open <- struct{}{}:

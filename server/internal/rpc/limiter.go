@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/tap"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/descriptors"
 )
 
 // Bounds limit the simultaneous connections and calls of users other than root and berthd's own.
@@ -207,7 +208,8 @@ type link struct {
 	conn *counted
 }
 
-// limiterCredentials are PeerCredentials that refuse connections above the limit.
+// limiterCredentials are PeerCredentials that refuse connections above the limit, and those that would take
+// the last descriptors.
 type limiterCredentials struct {
 	credentials.TransportCredentials
 	limiter *limiter
@@ -226,6 +228,9 @@ func (cc limiterCredentials) ServerHandshake(c net.Conn) (net.Conn, credentials.
 	u, bounds, ok := cc.limiter.of(who)
 	if !ok {
 		return c, who, nil
+	}
+	if descriptors.Few() {
+		return nil, nil, fmt.Errorf("connection of %s: the last file descriptors are for root", who)
 	}
 	l, less, ok := cc.limiter.add(u, bounds.Connections, connections)
 	if !ok {

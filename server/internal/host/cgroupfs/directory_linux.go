@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,14 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/server/internal/host/descriptors"
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
 // directory is an open directory of a cgroup in one hierarchy. Its opened subdirectories stay
-// open until their cgroups have ended, so that no path is resolved again from the mount point.
+// open while they are used, so that no path is resolved again from the mount point.
 type directory struct {
 	*os.Root
 	room *atomic.Int64 // how many more directories of the tree may stay open
+	used atomic.Bool   // since the last closeUnused
 
 	mu    sync.Mutex
 	below map[string]*directory
@@ -66,6 +69,7 @@ func (p *directory) open(base string, do func(*directory) error) error {
 	c := p.below[base]
 	p.mu.Unlock()
 	if c != nil {
+		c.used.Store(true)
 		err := do(c)
 		if !gone(err) && !errors.Is(err, os.ErrClosed) || c.alive() {
 			return err
@@ -77,6 +81,7 @@ func (p *directory) open(base string, do func(*directory) error) error {
 		return p.located(err)
 	}
 	c = &directory{Root: root, room: p.room}
+	c.used.Store(true)
 	if !p.keep(base, c) {
 		defer func() { _ = c.Close() }()
 	}
@@ -95,7 +100,7 @@ func (p *directory) alive() bool {
 func (p *directory) keep(base string, c *directory) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.below[base] != nil || p.room.Load() <= 0 {
+	if p.below[base] != nil || p.room.Load() <= 0 || descriptors.Few() {
 		return false
 	}
 	if p.below == nil {
@@ -120,6 +125,16 @@ func (p *directory) forget(base string, c *directory) {
 	}
 }
 
+// close closes the subdirectory with a name, if it is open.
+func (p *directory) close(base string) {
+	p.mu.Lock()
+	c := p.below[base]
+	p.mu.Unlock()
+	if c != nil {
+		p.forget(base, c)
+	}
+}
+
 // retain closes the directories right below this one that are not in the list.
 func (p *directory) retain(bases []string) {
 	p.mu.Lock()
@@ -132,6 +147,21 @@ func (p *directory) retain(bases []string) {
 	p.mu.Unlock()
 	for base, c := range ended {
 		p.forget(base, c)
+	}
+}
+
+// closeUnused closes the directories below this one that were not used since the last call. What
+// another program has removed is among them.
+func (p *directory) closeUnused() {
+	p.mu.Lock()
+	below := maps.Clone(p.below)
+	p.mu.Unlock()
+	for base, c := range below {
+		if !c.used.Swap(false) {
+			p.forget(base, c)
+		} else {
+			c.closeUnused()
+		}
 	}
 }
 
@@ -240,9 +270,13 @@ func (d *Driver) mkdir(h hierarchy, name cgroup.Name) error {
 	})
 }
 
-// rmdir removes the empty directory of a cgroup.
+// rmdir removes the empty directory of a cgroup, and closes it.
 func (d *Driver) rmdir(h hierarchy, name cgroup.Name) error {
 	return d.root.above(h.below(name), func(parent *directory, base string) error {
-		return parent.located(parent.Remove(base))
+		err := parent.Remove(base)
+		if err == nil || gone(err) {
+			parent.close(base)
+		}
+		return parent.located(err)
 	})
 }

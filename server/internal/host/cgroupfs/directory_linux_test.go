@@ -3,7 +3,6 @@ package cgroupfs
 import (
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -81,43 +80,6 @@ func removeAsOthersDo(t *testing.T, d *Driver, name cgroup.Name) {
 		if err := os.Remove(d.absolute(h, name)); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// TestDirectoriesOfEndedPods: directories that stayed open for pods that another program
-// has removed are closed at the next look at what is above.
-func TestDirectoriesOfEndedPods(t *testing.T) {
-	t.Parallel()
-	d := kernelTrees[0].open(t)
-	top := place(t, d)
-	look := func() int64 {
-		t.Helper()
-		if _, err := d.Observe(t.Context(), top, -1); err != nil {
-			t.Fatal(err)
-		}
-		return d.root.room.Load()
-	}
-	container := append(top[:1:1], "other", "container")
-	if _, err := d.Ensure(t.Context(), cgroup.Node{Name: container}); err != nil {
-		t.Fatal(err)
-	}
-	before := look()
-	for i := range 3 {
-		pod := append(top[:1:1], strconv.Itoa(i))
-		if _, err := d.Ensure(t.Context(), cgroup.Node{Name: append(pod[:2:2], "container")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if open := before - look(); open < 3 {
-		t.Errorf("%d directories are open for 3 pods", open)
-	}
-	for i := range 3 {
-		pod := append(top[:1:1], strconv.Itoa(i))
-		removeAsOthersDo(t, d, append(pod[:2:2], "container"))
-		removeAsOthersDo(t, d, pod)
-	}
-	if after := look(); after != before {
-		t.Errorf("%d directories of removed pods are open", before-after)
 	}
 }
 

@@ -13,29 +13,26 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/descriptors"
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// openDirs are the directories and control files of cgroups that a walk has opened. They
-// stay open, so a later walk resolves no path from the mount point, and reads a file in one
-// system call. Through an os.Root each file takes five or more, and a walk of 500 pods reads
-// 13,000 files.
+// openDirs are the directories of cgroups that a walk has opened. They stay open, so a later walk
+// resolves no path from the mount point, and reads a file in three system calls. Through an os.Root
+// each file takes five or more, and a walk of 500 pods reads 13,000 files. The files do not stay
+// open: they would be the most of all descriptors.
 type openDirs struct {
 	mounts []int // the mount points, by hierarchy
 
-	mu  sync.Mutex // guards all directories
-	top *openDir
-	// room is the number of further descriptors that may stay open, roomForFiles that of
-	// control files among them.
-	room, roomForFiles int
-	slots              map[string]int // the places of files in openDir.files, by name
+	mu   sync.Mutex // guards all directories
+	top  *openDir
+	room int  // the number of further descriptors that may stay open
+	few  bool // the cgroup that is read now has one of the last descriptors
 }
 
 // openDir are the directories of one cgroup, by hierarchy.
 type openDir struct {
 	fds []int // unopened, or an open descriptor
-	// files are the descriptors of control files, by openDirs.slots; 0 for none.
-	files []int
 	// inos are the directories' inodes, 0 for an absent one. A cgroup that was removed and
 	// created again has other ones.
 	inos []uint64
@@ -49,9 +46,8 @@ type openDir struct {
 
 const unopened = -1
 
-// mostDescriptors and mostFiles limit what stays open. The kernel keeps 600 bytes for each
-// descriptor, and a page more for a file that was read: 20 MB for each of the limits.
-const mostDescriptors, mostFiles = 1 << 15, 1 << 12
+// mostDescriptors limits what stays open. The kernel keeps 600 bytes for each descriptor: 20 MB.
+const mostDescriptors = 1 << 15
 
 // openMounts opens the mount points of the hierarchies.
 func (d *Driver) openMounts() error {
@@ -60,7 +56,7 @@ func (d *Driver) openMounts() error {
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil {
 		room = int(min(limit.Cur*2/5, mostDescriptors)) // directory.go keeps a quarter open
 	}
-	d.dirs = &openDirs{top: newOpenDir(len(d.hierarchies)), room: room, roomForFiles: min(room/4, mostFiles), slots: make(map[string]int)}
+	d.dirs = &openDirs{top: newOpenDir(len(d.hierarchies)), room: room}
 	for _, h := range d.hierarchies {
 		d.values = append(d.values, d.valueFiles(h))
 		fd, err := unix.Open(d.absolute(h, nil), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -108,6 +104,25 @@ func (d *openDir) add(name string, child *openDir) {
 	d.below[name] = child
 }
 
+// forget closes the directories of a cgroup that was removed, and of its descendants.
+func (o *openDirs) forget(name cgroup.Name) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at, last := o.top, len(name)-1
+	for _, c := range name[:last] {
+		if at = at.below[c]; at == nil {
+			return
+		}
+	}
+	child := at.below[name[last]]
+	if child == nil {
+		return
+	}
+	o.close(child)
+	delete(at.below, name[last])
+	at.names = slices.DeleteFunc(slices.Clone(at.names), func(c string) bool { return c == name[last] }) // a walk may use the old array
+}
+
 // Close closes everything.
 func (o *openDirs) Close() {
 	o.mu.Lock()
@@ -130,16 +145,8 @@ func (o *openDirs) close(d *openDir) {
 	d.passing = true
 }
 
-// closeOne closes a directory in one hierarchy, and all files. The caller holds mu.
+// closeOne closes a directory in one hierarchy. The caller holds mu.
 func (o *openDirs) closeOne(d *openDir, i int) {
-	for slot, fd := range d.files {
-		if fd != 0 {
-			_ = unix.Close(fd)
-			d.files[slot] = 0
-			o.room++
-			o.roomForFiles++
-		}
-	}
 	if d.fds[i] == unopened {
 		return
 	}
@@ -147,35 +154,6 @@ func (o *openDirs) closeOne(d *openDir, i int) {
 	if d.fds[i] = unopened; !d.passing {
 		o.room++
 	}
-}
-
-// keep lets a file stay open, if it may. The caller holds mu.
-func (o *openDirs) keep(d *openDir, file string, fd int) bool {
-	// cgroup.procs is not current if it stays open: v1 keeps the list of an open file for
-	// a second.
-	if d.passing || o.room <= 0 || o.roomForFiles <= 0 || file == "cgroup.procs" {
-		return false
-	}
-	slot, known := o.slots[file]
-	if !known {
-		slot = len(o.slots)
-		o.slots[file] = slot
-	}
-	if slot >= len(d.files) {
-		d.files = append(d.files, make([]int, slot+1-len(d.files))...)
-	}
-	d.files[slot] = fd
-	o.room--
-	o.roomForFiles--
-	return true
-}
-
-// file returns the descriptor of an open file; 0 for none. The caller holds mu.
-func (o *openDirs) file(d *openDir, file string) int {
-	if slot, known := o.slots[file]; known && slot < len(d.files) {
-		return d.files[slot]
-	}
-	return 0
 }
 
 // again repeats a system call that a signal broke off.
@@ -189,11 +167,12 @@ func again(do func() (int, error)) (n int, err error) {
 
 // leave closes the directories that must not stay open. The caller holds mu.
 func (o *openDirs) leave(d *openDir) {
-	if d.passing || o.room < 0 {
+	if d.passing || o.room < 0 || o.few {
 		for i := range d.fds {
 			o.closeOne(d, i)
 		}
 	}
+	o.few = false
 }
 
 // place is where a cgroup's directory in a hierarchy is found: below its parent's, if that is
@@ -219,6 +198,7 @@ func (d *Driver) openDir(name cgroup.Name, parent, dir *openDir, i int) (fd int,
 	}
 	if dir.fds[i] = fd; !dir.passing {
 		d.dirs.room--
+		d.dirs.few = d.dirs.few || descriptors.Few()
 	}
 	return fd, nil
 }
@@ -367,11 +347,8 @@ func (r *reader) observe() (o cgroup.Observed, nested bool, err error) {
 	return o, nested, r.decode(&o, texts)
 }
 
-// text reads a control file, which stays open if it may, without the white space around it.
+// text reads a control file, without the white space around it.
 func (r *reader) text(hierarchy int, file string) (string, error) {
-	if fd := r.dirs.file(r.dir, file); fd != 0 {
-		return r.all(fd)
-	}
 	dir, err := r.openDir(r.name, r.parent, r.dir, hierarchy)
 	if err != nil {
 		return "", err
@@ -380,11 +357,8 @@ func (r *reader) text(hierarchy int, file string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	text, err := r.all(fd)
-	if err != nil || !r.dirs.keep(r.dir, file, fd) {
-		_ = unix.Close(fd)
-	}
-	return text, err
+	defer func() { _ = unix.Close(fd) }()
+	return r.all(fd)
 }
 
 // all reads an open file. A read that does not fill the buffer has reached the end.

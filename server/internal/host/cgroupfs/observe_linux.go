@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/errno"
 )
 
-// Observe implements cgroup.Tree.
+// Observe implements cgroup.Tree. With all descendants, it closes the directories that were not used for some time.
 func (d *Driver) Observe(ctx context.Context, name cgroup.Name, depth int) (*cgroup.Snapshot, error) {
 	if err := name.Check(); err != nil {
 		return nil, err
@@ -24,6 +24,9 @@ func (d *Driver) Observe(ctx context.Context, name cgroup.Name, depth int) (*cgr
 	w := &walk{Driver: d, ctx: ctx, seen: &cgroup.Snapshot{Facts: d.facts}}
 	if err := w.visit(name, nil, d.dirs.find(name, depth != 0), depth); err != nil {
 		return nil, fmt.Errorf("observe cgroup %s: %w", name, err)
+	}
+	if depth < 0 {
+		d.root.closeUnused()
 	}
 	if len(w.seen.Nodes) == 0 {
 		w.seen.Nodes = []cgroup.Observed{{Name: name}}
@@ -45,10 +48,11 @@ func (w *walk) visit(name cgroup.Name, parent, dir *openDir, depth int) error {
 		return err
 	}
 	nested, err := w.read(name, parent, dir, depth != 0)
-	if err != nil || depth == 0 || !nested {
+	complete := w.dirs.complete(dir)
+	if err != nil || depth == 0 || !nested && complete {
 		return err
 	}
-	if !w.dirs.complete(dir) {
+	if !complete {
 		if _, err := w.list(name, dir); err != nil {
 			return err
 		}

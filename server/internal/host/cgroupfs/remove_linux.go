@@ -163,6 +163,7 @@ func (d *Driver) removeDirectories(name cgroup.Name) error {
 		}
 	}
 	if first == nil {
+		d.dirs.forget(name)
 		for _, h := range d.runtimes {
 			_ = d.removeTree(h, name) // a runtime that is not done with it has the last word
 		}
