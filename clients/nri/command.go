@@ -43,6 +43,7 @@ import (
 type options struct {
 	endpoint, socket, name, index    string
 	podsAPI, podResources, nodeName  string
+	kubelet, kubeletCA               string
 	manifests, annotation, failure   string
 	level                            *loglevel.Level
 	serviceAccount                   string
@@ -87,6 +88,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
+	f.StringVar(&o.kubelet, "kubelet", "", "in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server (default port "+kubeletPort+"), which has the specifications of pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33")
+	f.StringVar(&o.kubeletCA, "kubelet-ca", "", "file with the certificate authority of that server, in addition to that of the cluster; the kubelet writes the one of its own certificate into pki/kubelet.crt of its directory")
 	f.StringVar(&o.podResources, "pod-resources", defaultPodResources, "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
 	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories, "the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
 	f.StringVar(&o.dev, "dev", "/dev", "the directory with the machine's device nodes, whose numbers are read for CDI files that have none")
@@ -107,7 +110,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	o.health = health.AddFlags(cmd, 9469)
 	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
 	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups", "berthd-state")
-	trust.Mark(f, trust.File, "check-reports")
+	trust.Mark(f, trust.File, "check-reports", "kubelet-ca")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"), (&options{}).checkCommand())
 	version.AddFlag(cmd)
@@ -136,7 +139,14 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
 		return err
 	}
-	source, closeSource, err := o.source()
+	if err := o.nameNode(); err != nil {
+		return err
+	}
+	server, err := o.apiServer(log)
+	if err != nil {
+		return err
+	}
+	source, closeSource, err := o.sources(server)
 	if err != nil {
 		return err
 	}
@@ -151,10 +161,6 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	var p *policy.Policy
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
 	count := newCounters(ready)
-	server, err := o.apiServer(log)
-	if err != nil {
-		return err
-	}
 	c := policy.Config{
 		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
@@ -188,7 +194,7 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
 		count.serveNode(o.publish)
-		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime) }, wrote: count.condition.SetToCurrentTime}
+		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime, source) }, wrote: count.condition.SetToCurrentTime}
 		for _, task := range []func(context.Context){func(ctx context.Context) { server.watch(ctx, p.Recount) }, told.run, node.run} {
 			tasks.Go(func() { task(ctx) })
 		}
@@ -290,28 +296,6 @@ func (o *options) check() error {
 		return errdefs.Invalidf("--publish-spread %s: expected %s or more", o.publishSpread, publish.Interval)
 	}
 	return o.checkEnd()
-}
-
-// source returns the kubelet's Pods API, if configured, and a function that closes it.
-func (o *options) source() (policy.Source, func(), error) {
-	if o.nodeName == "" {
-		name, err := os.Hostname()
-		if err != nil {
-			return nil, nil, fmt.Errorf("find the host name, in place of --node-name: %w", err)
-		}
-		o.nodeName = strings.ToLower(name)
-	}
-	if o.podsAPI == "" {
-		return nil, func() {}, nil
-	}
-	if !filepath.IsAbs(o.podsAPI) {
-		return nil, nil, errdefs.Invalidf("--pods-api %q: expected the absolute path of a socket", o.podsAPI)
-	}
-	k, err := newKubelet(o.podsAPI)
-	if err != nil {
-		return nil, nil, err
-	}
-	return k, func() { _ = k.close() }, nil
 }
 
 // devices is the kubelet's PodResources API; nil if it is switched off.

@@ -31,9 +31,11 @@ const (
 	conditionRetry = 30 * time.Second
 )
 
-// The reasons of the condition. All but the first are of the status False.
+// The reasons of the condition. The first three are of the status True.
 const (
 	reasonReady          = "Ready"
+	reasonKubeletServer  = "ReadyWithKubeletServer"
+	reasonByContainer    = "ReadyByContainer"
 	reasonKubeletStatic  = "KubeletStaticPolicy"
 	reasonNoRuntime      = "RuntimeNotConnected"
 	reasonRuntimeStalled = "RuntimeStalled"
@@ -44,10 +46,12 @@ const (
 // nodeState is what the condition says.
 type nodeState struct{ reason, message string }
 
-func (s nodeState) ready() bool { return s.reason == reasonReady }
+func (s nodeState) ready() bool {
+	return s.reason == reasonReady || s.reason == reasonKubeletServer || s.reason == reasonByContainer
+}
 
 // state tells whether the node's pods are placed, and else the most important reason why not.
-func (o *options) state(p *policy.Policy, runtime *connection) nodeState {
+func (o *options) state(p *policy.Policy, runtime *connection, source *sources) nodeState {
 	notReady := p.Ready()
 	switch standby := p.Standby(); {
 	case standby != nil:
@@ -57,7 +61,7 @@ func (o *options) state(p *policy.Policy, runtime *connection) nodeState {
 	case p.Stalled() != nil:
 		return nodeState{reasonRuntimeStalled, fmt.Sprintf("containers are not moved, and those that need exclusive CPUs of others do not start: %v", p.Stalled())}
 	case notReady == nil:
-		return nodeState{reasonReady, "berth places the pods of this node"}
+		return source.ready()
 	case !p.EverReady():
 		return nodeState{reasonNeverReady, fmt.Sprintf("berthd has never been ready on this node, so pods start without a place: %v%s", notReady, o.reported())}
 	}
@@ -158,7 +162,7 @@ func (c *condition) step(ctx context.Context) {
 	}
 	before := c.written
 	c.written, c.changed, c.failing, c.dueAt = state, changed, false, now.Add(conditionHeartbeat)
-	if other && (!state.ready() || before.reason != "") {
+	if other && (state.reason != reasonReady || before.reason != "") {
 		e := event{c.server.aboutNode(c.server.nodeUID()), "Berth" + state.reason, state.message, !state.ready()}
 		if err := c.server.send(ctx, e, now); err != nil && ctx.Err() == nil {
 			c.server.log.Warn("send an event about the node", "node", c.server.node, "error", err)

@@ -155,7 +155,7 @@ func TestState(t *testing.T) {
 	runtime := &connection{}
 	expect := func(reason, text string) {
 		t.Helper()
-		if got := o.state(p, runtime); got.reason != reason || !strings.Contains(got.message, text) {
+		if got := o.state(p, runtime, nil); got.reason != reason || !strings.Contains(got.message, text) {
 			t.Errorf("the state is %+v, want %s with %q", got, reason, text)
 		}
 	}
@@ -189,5 +189,35 @@ func TestPodEvents(t *testing.T) {
 	}
 	if got := s.events[0]; got.Namespace != "team" || got.InvolvedObject != about || got.Message != "berth: container main is on the shared CPUs" || got.Type != "Warning" {
 		t.Errorf("the event is %+v", got)
+	}
+}
+
+// TestSourceIsNamed: a node is ready in several ways. Each change of the way is written and is an event, also the first one if the
+// specifications do not come from the Pods API.
+func TestSourceIsNamed(t *testing.T) {
+	t.Parallel()
+	s, a, now := newNodeServer(t)
+	var state nodeState
+	c := &condition{server: a, look: func() nodeState { return state }, since: *now}
+	var changed time.Time
+	for i, next := range []nodeState{
+		{reasonKubeletServer, "specifications come from https://10.0.0.1:10250/pods"}, {reasonByContainer, "container by container: 403"}, {reasonReady, "placed"},
+	} {
+		state, *now = next, now.Add(conditionLook)
+		for range 3 {
+			c.step(t.Context())
+		}
+		have := s.node.Status.Conditions[0]
+		if have.Status != corev1.ConditionTrue || have.Reason != next.reason || have.Message != next.message || s.writes != i+1 {
+			t.Errorf("%d writes, and the condition is %+v, want %+v", s.writes, have, next)
+		}
+		if len(s.events) != i+1 || s.events[i].Reason != "Berth"+next.reason || s.events[i].Type != corev1.EventTypeNormal || s.events[i].Message != "berth: "+next.message {
+			t.Errorf("the events are %+v", s.events)
+		}
+		if i == 0 {
+			changed = have.LastTransitionTime.Time
+		} else if !have.LastTransitionTime.Time.Equal(changed) {
+			t.Error("another way to be ready counts as a change of the status")
+		}
 	}
 }

@@ -68,22 +68,23 @@ func dialKubelet(path string) (*grpc.ClientConn, error) {
 
 func (k *kubelet) close() error { return k.conn.Close() }
 
-// Pod implements policy.Source.
+// Pod returns the pod with a uid; nil if the kubelet has no such pod, or no data from the API server yet. Class Unsupported means that the
+// kubelet has no Pods API.
 func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a kubelet before 1.37, or none yet
+		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	answer, err := k.pods.GetPod(ctx, &podsv1alpha1.GetPodRequest{PodUID: uid})
-	if status.Code(err) == codes.Unavailable && !k.answered.Load() && k.unused() {
-		return nil, nil
+	if code := status.Code(err); code == codes.Unimplemented || code == codes.Unavailable && !k.answered.Load() && k.unused() {
+		return nil, errdefs.Unsupportedf("the kubelet has no Pods API: %w", err)
 	}
 	k.answered.Store(k.answered.Load() || err == nil)
 	switch status.Code(err) {
 	case codes.OK:
-	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-		return nil, nil // another node's pod, a kubelet without data from the API server, or the API is off
+	case codes.NotFound, codes.FailedPrecondition:
+		return nil, nil // another node's pod, or a kubelet without data from the API server
 	default:
 		return nil, err
 	}
@@ -98,7 +99,7 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	return podspec.FromPod(&pod, podspec.Options{})
 }
 
-// Active implements policy.Source.
+// Active returns the uids of the pods that have not ended and are not being deleted, as policy.Source has it.
 func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
@@ -117,11 +118,16 @@ func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 		if err := pod.Unmarshal(text); err != nil {
 			return nil, fmt.Errorf("read the kubelet's answer: %w", err)
 		}
-		if p := pod.Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed && pod.DeletionTimestamp == nil {
+		if unended(&pod) {
 			uids = append(uids, string(pod.UID))
 		}
 	}
 	return uids, nil
+}
+
+// unended reports whether a pod has not ended, and is not being deleted.
+func unended(pod *corev1.Pod) bool {
+	return pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil
 }
 
 // unused reports whether no process listens on the socket. A kubelet that had the API and was replaced

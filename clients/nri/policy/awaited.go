@@ -124,5 +124,6 @@ func (p *Policy) open() (uids []string) {
 // fromKubelet reports whether the specification of a pod of berthd is, or may be, from the kubelet.
 func (p *Policy) fromKubelet(ctx context.Context, uid string) bool {
 	pod, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
-	return err != nil || pod.GetSpec().GetMetadata().GetAnnotations()[specificationAnnotation] == "kubelet"
+	from := pod.GetSpec().GetMetadata().GetAnnotations()[specificationAnnotation]
+	return err != nil || from == FromKubelet || from == FromKubeletServer
 }

@@ -57,9 +57,9 @@ type knowsNot struct {
 	uids []string
 }
 
-func (k *knowsNot) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
+func (k *knowsNot) Pod(ctx context.Context, uid string) (*typesv1.Pod, string, error) {
 	if slices.Contains(k.uids, uid) {
-		return nil, errors.New("it does not answer")
+		return nil, "", errors.New("it does not answer")
 	}
 	return k.knows.Pod(ctx, uid)
 }

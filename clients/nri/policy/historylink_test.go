@@ -129,16 +129,16 @@ type fakeKubelet struct {
 var errKubelet = errors.New("the kubelet is away")
 
 // Pod implements Source.
-func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, error) {
+func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, string, error) {
 	if k.away {
-		return nil, errKubelet
+		return nil, "", errKubelet
 	}
 	for _, p := range k.node.pods {
 		if p.uid() == uid && p.shown && !k.early && !p.deleted {
-			return p.specification(), nil
+			return p.specification(), FromKubelet, nil
 		}
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // Active implements Source.

@@ -14,15 +14,20 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// specificationAnnotation is the annotation in berthd with the source of a pod's specification:
-// kubelet, manifest, annotation, or container. The last means a container that is admitted by the
-// resources that its runtime has.
+// specificationAnnotation is the annotation in berthd with the source of a pod's specification: that of the kubelet,
+// manifest, annotation, or container. The last means a container that is admitted by the resources that its runtime has.
 const specificationAnnotation = workload.SpecificationAnnotation
+
+// The ways in which a kubelet gives its pods, in that annotation.
+const (
+	FromKubelet       = "kubelet"        // the Pods API
+	FromKubeletServer = "kubelet-server" // the web server
+)
 
 // Source finds specifications of pods; the kubelet is one.
 type Source interface {
-	// Pod returns the pod with a uid; nil if the source has no such pod, or is not ready.
-	Pod(ctx context.Context, uid string) (*typesv1.Pod, error)
+	// Pod returns the pod with a uid, and where it comes from; nil if the source has no such pod, or is not ready.
+	Pod(ctx context.Context, uid string) (pod *typesv1.Pod, from string, err error)
 	// Active returns the uids of the pods that have not ended and are not being deleted. Class Unsupported means that
 	// the source has no list, or is not there. Any other error is temporary.
 	Active(ctx context.Context) (uids []string, err error)
@@ -53,7 +58,7 @@ func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
 func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
 	pod, away := p.ofKubelet(ctx, s)
 	if pod != nil {
-		return pod, "kubelet", nil
+		return pod, pod.GetMetadata().GetAnnotations()[specificationAnnotation], nil
 	}
 	if pod, err = p.manifest(s); pod != nil || err != nil {
 		return pod, "manifest", err
@@ -73,14 +78,14 @@ func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error
 	if p.Kubelet == nil {
 		return nil, nil
 	}
-	pod, err := p.Kubelet.Pod(ctx, s.uid)
+	pod, from, err := p.Kubelet.Pod(ctx, s.uid)
 	if err != nil {
 		return nil, errdefs.Unavailablef("get pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
 	}
 	if pod == nil {
 		return nil, nil
 	}
-	return s.claim(pod, "kubelet"), nil
+	return s.claim(pod, from), nil
 }
 
 // manifest searches the manifests for a pod.

@@ -27,8 +27,8 @@ type knows struct {
 	activeErr error
 }
 
-func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, error) {
-	return proto.CloneOf(k.pods[uid]), k.err
+func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, string, error) {
+	return proto.CloneOf(k.pods[uid]), FromKubelet, k.err
 }
 
 // specOf is a pod of one container with so many CPUs.
