@@ -295,6 +295,9 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 		m.key, m.match = "", unplaced
 		m.tries++
 		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
+		if m.tries == tellAfter {
+			p.tell(m, true, ReasonNotPlaced, "has no place yet, and stays on the CPUs on which it runs: %v", err)
+		}
 	default:
 		m.key, m.claims, m.own, m.free, m.match, m.room = "", nil, cpuset.Set{}, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0

@@ -23,6 +23,9 @@ const (
 	ReasonNotPlaced = "NotPlaced"
 )
 
+// tellAfter is how many tries to place a running container fail before its pod has an event. The kubelet may just be starting.
+const tellAfter = 5
+
 // tell sends an event about a member's pod.
 func (p *Policy) tell(m *member, warning bool, reason, format string, args ...any) {
 	if p.Tell != nil {

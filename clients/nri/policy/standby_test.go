@@ -1,12 +1,16 @@
 package policy
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -129,4 +133,83 @@ func TestStandby(t *testing.T) {
 		uids := d.uids()
 		return len(uids) == 3 && e.on("shared") != "" && len(e.on("p")) == 3
 	})
+}
+
+// TestStartsWhileAway: the runtime has started containers on all CPUs while it had no connection. When it lists them, each gets its place,
+// or its pod has an event that says why not, once for each reason. A container that starts again while its pod has a place is one of them.
+func TestStartsWhileAway(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	var events told
+	devices := &untold{pods: map[string]error{"waits": errors.New("the kubelet does not answer")}}
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"whole-uid": specOf("whole", "2")}, active: []string{"whole-uid", "again-uid"}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Devices: devices, Tell: events.tell})
+	again := pod("again", "guaranteed")
+	first := container(again, "main", "again-1", 1000, gib)
+	e.run(again, first)
+	e.mu.Lock()
+	delete(e.cpus, first.Id)
+	e.mu.Unlock()
+
+	pods := []*api.PodSandbox{again}
+	second := container(again, "main", "again-2", 1000, gib)
+	e.runs(second)
+	containers := []*api.Container{second}
+	for _, row := range []struct {
+		name  string
+		milli int64
+	}{{"whole", 2000}, {"apart", 1000}, {"large", 7000}, {"waits", 1000}, {"shared", 100}} {
+		class := "guaranteed"
+		if row.name == "shared" {
+			class = "burstable"
+		}
+		p := pod(row.name, class)
+		c := container(p, "main", row.name+"-1", row.milli, gib)
+		e.runs(c)
+		pods, containers = append(pods, p), append(containers, c)
+	}
+	updates, err := e.policy.Synchronize(t.Context(), pods, containers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.apply(updates)
+	e.pushes(10)
+	for name, want := range map[string]string{
+		"again": "Placed: container main ran without a place, and has CPUs",
+		"whole": "Placed: container main ran without a place, and has CPUs",
+		"apart": "Placed: container main ran without a place, and has CPUs",
+		"large": "NotPlaced: container main is on the shared CPUs until berthd has a place: ",
+		"waits": "NotPlaced: container main has no place yet, and stays on the CPUs on which it runs: ",
+	} {
+		if got := events.about(name); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+			t.Errorf("the events of %s are %q, want %q", name, got, want)
+		}
+	}
+	if got := events.about("waits"); len(got) == 1 && !strings.Contains(got[0], "the kubelet does not answer") {
+		t.Errorf("the event does not say why: %q", got)
+	}
+	if got := events.about("shared"); len(got) != 0 {
+		t.Errorf("events about a pod without exclusive CPUs: %q", got)
+	}
+	devices.pods = nil
+	e.pushes(3)
+	if got := events.about("waits"); len(got) != 2 || !strings.HasPrefix(got[1], "Placed: ") {
+		t.Errorf("the kubelet answers again, and the events are %q", got)
+	}
+	e.pushes(3)
+	for id, cpus := range map[string]int{"again-2": 1, "whole-1": 2, "apart-1": 1, "waits-1": 1} {
+		if set, err := cpuset.Parse(e.on(id)); err != nil || set.Len() != cpus {
+			t.Errorf("%s runs on CPUs %s, want %d of its own", id, e.on(id), cpus)
+		}
+	}
+	if e.on("large-1") != e.on("shared-1") {
+		t.Errorf("a container without a place runs on CPUs %s, and the shared ones are %s", e.on("large-1"), e.on("shared-1"))
+	}
+}
+
+// untold is a kubelet that does not tell the devices of some pods.
+type untold struct{ pods map[string]error }
+
+func (u *untold) Devices(_ context.Context, _, name string) (map[string][]*typesv1.ExternalDevice, error) {
+	return nil, u.pods[name]
 }
