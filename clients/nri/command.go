@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -48,6 +49,7 @@ type options struct {
 	level                            *loglevel.Level
 	serviceAccount                   string
 	health                           *health.Addresses
+	metrics                          metrics
 	release, daemonSet, dev, cgroups string
 	unsolicited                      string
 	passNamespaces, cdiDirectories   []string
@@ -108,6 +110,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
 	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
 	o.health = health.AddFlags(cmd, 9469)
+	o.metrics.add(f)
 	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
 	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups", "berthd-state")
 	trust.Mark(f, trust.File, "check-reports", "kubelet-ca")
@@ -120,10 +123,7 @@ func command(out, errs io.Writer) *cobra.Command {
 
 // run serves until the context ends.
 func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	if err := trust.CheckFlags(flags); err != nil {
+	if err := o.checkFlags(flags); err != nil {
 		return err
 	}
 	log := o.level.Logger(errs)
@@ -137,9 +137,6 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	}
 	// A berthd that is not running yet is checked when it starts.
 	if err := policy.Alone(ctx, client); errdefs.ClassOf(err) == errdefs.Precondition {
-		return err
-	}
-	if err := o.nameNode(); err != nil {
 		return err
 	}
 	server, err := o.apiServer(log)
@@ -182,11 +179,11 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		c.Devices = devices
 	}
 	p = policy.New(c)
-	stopHealth, err := o.health.Serve(health.Handler(count.registry, ready), log)
+	stopHTTP, err := o.serveHTTP(health.Handler(count.registry, ready), server, log)
 	if err != nil {
 		return err
 	}
-	defer stopHealth()
+	defer stopHTTP()
 	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
@@ -296,6 +293,34 @@ func (o *options) check() error {
 		return errdefs.Invalidf("--publish-spread %s: expected %s or more", o.publishSpread, publish.Interval)
 	}
 	return o.checkEnd()
+}
+
+// checkFlags checks the flags, and the files that they name.
+func (o *options) checkFlags(flags *pflag.FlagSet) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if err := trust.CheckFlags(flags); err != nil {
+		return err
+	}
+	if err := o.metrics.check(); err != nil {
+		return err
+	}
+	return o.nameNode()
+}
+
+// serveHTTP serves health and metrics until stop is called.
+func (o *options) serveHTTP(handler http.Handler, server *apiServer, log *slog.Logger) (stop func(), err error) {
+	stopHealth, err := o.health.Serve(handler, log)
+	if err != nil {
+		return nil, err
+	}
+	stopMetrics, err := o.metrics.serve(server, handler)
+	if err != nil {
+		stopHealth()
+		return nil, err
+	}
+	return func() { stopMetrics(); stopHealth() }, nil
 }
 
 // devices is the kubelet's PodResources API; nil if it is switched off.

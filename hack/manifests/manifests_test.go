@@ -49,6 +49,8 @@ type objects struct {
 	// Rules by kind, namespace and name of their role; subjects by the same key.
 	rules    map[string][]rbacv1.PolicyRule
 	subjects map[string][]rbacv1.Subject
+	secrets  []*corev1.Secret
+	monitors []*podMonitor
 }
 
 // kustomizations are the directories of deploy/kubernetes that are to be applied.
@@ -119,6 +121,10 @@ func (o *objects) add(document []byte) error {
 		return decode(document, &o.accounts)
 	case "v1 ConfigMap":
 		return decode(document, &o.maps)
+	case "v1 Secret":
+		return decode(document, &o.secrets)
+	case "monitoring.coreos.com/v1 PodMonitor":
+		return decode(document, &o.monitors)
 	case "apps/v1 DaemonSet":
 		return decode(document, &o.sets)
 	case "resource.k8s.io/v1 DeviceClass":
@@ -167,6 +173,7 @@ func TestObjects(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			o := build(t, dir)
+			reader := o.takeReader()
 			if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 {
 				t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces), len(o.accounts), len(o.maps), len(o.sets))
 			}
@@ -177,7 +184,11 @@ func TestObjects(t *testing.T) {
 				}
 			}
 			for role := range o.rules {
-				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: account.Name, Namespace: account.Namespace}) {
+				name := account.Name
+				if role == "ClusterRole "+metricsReader {
+					name = metricsReader
+				}
+				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: name, Namespace: account.Namespace}) {
 					t.Errorf("%s is bound to %v", role, s)
 				}
 			}
@@ -194,7 +205,93 @@ func TestObjects(t *testing.T) {
 				}
 			}
 			checkPod(t, set, account.Name, o.maps[0].Name)
+			checkMonitors(t, o, reader)
 		})
+	}
+}
+
+// metricsReader is the service account whose token reads the metrics.
+const metricsReader = "berth-metrics-reader"
+
+// takeReader removes that account from the others, and returns it.
+func (o *objects) takeReader() (reader *corev1.ServiceAccount) {
+	o.accounts = slices.DeleteFunc(o.accounts, func(a *corev1.ServiceAccount) bool {
+		if a.Name == metricsReader {
+			reader = a
+		}
+		return a.Name == metricsReader
+	})
+	return reader
+}
+
+// podMonitor is the part of such an object that is used.
+type podMonitor struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Selector  metav1.LabelSelector `json:"selector"`
+		Endpoints []struct {
+			Port, Path, Scheme string
+			Authorization      struct{ Credentials corev1.SecretKeySelector }
+			TLSConfig          struct {
+				CA         struct{ Secret corev1.SecretKeySelector }
+				ServerName string `json:"serverName"`
+			} `json:"tlsConfig"`
+			Relabelings []struct {
+				TargetLabel, Replacement string
+				SourceLabels             []string
+			}
+		} `json:"podMetricsEndpoints"`
+	} `json:"spec"`
+}
+
+// checkMonitors checks that what Prometheus reads is what berth-nri serves, with a token that may get it and nothing else.
+func checkMonitors(t *testing.T, o *objects, reader *corev1.ServiceAccount) {
+	t.Helper()
+	nri := o.container(t, "berth-nri")
+	serves := slices.ContainsFunc(nri.Args, func(arg string) bool { return strings.HasPrefix(arg, "--metrics-address=") })
+	if (len(o.monitors) == 1) != serves || serves != (reader != nil) || len(o.secrets) != len(o.monitors) {
+		t.Fatalf("berth-nri serves metrics: %v; %d PodMonitors, the reader %v, %d secrets", serves, len(o.monitors), reader, len(o.secrets))
+	}
+	if !serves {
+		return
+	}
+	token, jobs := o.secrets[0], []string{}
+	if token.Type != corev1.SecretTypeServiceAccountToken || token.Annotations[corev1.ServiceAccountNameKey] != reader.Name || reader.Namespace != token.Namespace {
+		t.Errorf("the token is %+v, of %+v", token, reader)
+	}
+	m := o.monitors[0]
+	for key, value := range m.Spec.Selector.MatchLabels {
+		if o.sets[0].Spec.Template.Labels[key] != value {
+			t.Errorf("the PodMonitor selects %s=%s", key, value)
+		}
+	}
+	rules := o.rules["ClusterRole "+metricsReader]
+	for _, e := range m.Spec.Endpoints {
+		port := slices.IndexFunc(nri.Ports, func(p corev1.ContainerPort) bool { return p.Name == e.Port })
+		if port < 0 || !slices.Contains(nri.Args, fmt.Sprintf("--metrics-address=[$(NODE_ADDRESS)]:%d", nri.Ports[port].ContainerPort)) || e.Scheme != "https" {
+			t.Errorf("endpoint %+v is not where berth-nri serves: %v", e, nri.Args)
+		}
+		if len(rules) != 1 || !slices.Contains(rules[0].NonResourceURLs, e.Path) || !slices.Equal(rules[0].Verbs, []string{"get"}) || len(rules[0].Resources) > 0 {
+			t.Errorf("the reader's rights are %v, and the path is %s", rules, e.Path)
+		}
+		if name, other := strings.CutPrefix(e.Path, "/metrics/"); other && !slices.Contains(nri.Args, "--metrics-sockets="+name+"=/run/berth/http.sock") {
+			t.Errorf("nothing serves %s: %v", e.Path, nri.Args)
+		}
+		if e.Authorization.Credentials.Name != token.Name || e.TLSConfig.ServerName == "" || e.TLSConfig.CA.Secret.Name != "berth-metrics" {
+			t.Errorf("endpoint %s is read with %+v, %+v", e.Path, e.Authorization, e.TLSConfig)
+		}
+		for _, r := range e.Relabelings {
+			if r.TargetLabel == "job" {
+				jobs = append(jobs, r.Replacement)
+			}
+		}
+	}
+	if !slices.Equal(jobs, []string{"berth-nri", "berth"}) {
+		t.Errorf("the jobs are %q, and the rules expect berth and berth-nri", jobs)
+	}
+	if !strings.Contains(o.maps[0].Data["berthd.yaml"], "\nhttp: unix:///run/berth/http.sock ") {
+		t.Error("berthd does not serve its metrics at the socket")
 	}
 }
 
