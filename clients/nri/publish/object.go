@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
 	"github.com/berthd/berth/managers/numa"
@@ -43,8 +44,26 @@ type Object struct {
 
 // Metadata is the part of an object's metadata that berth writes.
 type Metadata struct {
-	Name            string      `json:"name"`
-	OwnerReferences []Reference `json:"ownerReferences,omitempty"`
+	Name            string            `json:"name"`
+	Annotations     map[string]string `json:"annotations,omitempty"`
+	OwnerReferences []Reference       `json:"ownerReferences,omitempty"`
+}
+
+// CheckedAnnotation is when the object was compared with berthd's answer last, before it was written: the object of a dead node has an old one.
+const CheckedAnnotation = "nri.berthd.github.io/checked-at"
+
+// check stores when the object was compared.
+func (o *Object) check(at time.Time) {
+	o.Metadata.Annotations = map[string]string{CheckedAnnotation: at.UTC().Format(time.RFC3339)}
+}
+
+// checked is when the object was compared; zero if it does not say so.
+func (o *Object) checked() time.Time {
+	at, err := time.Parse(time.RFC3339, o.Metadata.Annotations[CheckedAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // Reference names another object of the cluster.
@@ -215,7 +234,7 @@ const (
 )
 
 // Compare returns how the object at the API server, nil if there is none, differs from the one that
-// is wanted.
+// is wanted, without the time of the comparison.
 func Compare(have, want *Object) Change {
 	switch {
 	case have == nil || !steady(have).equal(steady(want)):

@@ -13,6 +13,9 @@ const (
 	// verifyEvery is the interval after which the object is read again, because others can change
 	// it. Half of it is random.
 	verifyEvery = 20 * time.Minute
+	// checkedEvery is the age at which an object that is as it should be is written again, at a moment of the spread, so that readers see
+	// that somebody compares it.
+	checkedEvery = 10 * time.Minute
 )
 
 // Store is the API server.
@@ -113,7 +116,13 @@ func (p *Publisher) step(ctx context.Context) {
 		}
 		return
 	}
+	want.check(p.looked)
 	change := Compare(p.have, want)
+	if change == Same {
+		if age := p.looked.Sub(p.have.checked()); age < 0 || age >= checkedEvery {
+			change = Major
+		}
+	}
 	if change == Same && p.due() {
 		p.pace.Written(p.looked, nil, 0) // by the write whose outcome was unknown
 	}

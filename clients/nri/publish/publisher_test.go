@@ -108,7 +108,7 @@ func TestPublisher(t *testing.T) {
 			t.Errorf("after a pod: %d writes, %+v", len(s.writes), s.object)
 		}
 		s.take(1)
-		s.pass(10 * time.Minute)
+		s.pass(checkedEvery - time.Minute)
 		if len(s.writes) != 2 {
 			t.Errorf("without a change: %d writes", len(s.writes))
 		}
@@ -141,9 +141,42 @@ func TestPublisher(t *testing.T) {
 func TestRestart(t *testing.T) {
 	run(t, func(t *testing.T, s *server) {
 		s.object = New("n", nil, s.free, nil)
+		s.object.check(time.Now())
 		s.pass(time.Minute)
 		if len(s.writes) != 0 || s.reads != 1 {
 			t.Errorf("%d writes, %d reads", len(s.writes), s.reads)
+		}
+	})
+}
+
+// TestAge: an object that does not change is written again every ten minutes, at a moment of the spread, with the time of its last comparison.
+// An object with a time that lies in the future, with none, or with another text has no known age, and is written soon.
+func TestAge(t *testing.T) {
+	run(t, func(t *testing.T, s *server) {
+		s.pass(DefaultSpread + 2*Interval)
+		for range 6 {
+			s.pass(checkedEvery + lookEvery + DefaultSpread + 2*Interval)
+			if age := time.Since(s.object.checked()); age > checkedEvery+lookEvery+DefaultSpread {
+				t.Errorf("the object says that it was compared %s ago", age)
+			}
+		}
+		for i := range s.writes[1:] {
+			if gap := s.writes[i+1].Sub(s.writes[i]); gap < checkedEvery-time.Second {
+				t.Errorf("two writes without a change within %s", gap)
+			}
+		}
+		for name, spoil := range map[string]func(o *Object){
+			"the future": func(o *Object) { o.check(time.Now().Add(time.Hour)) },
+			"no time":    func(o *Object) { o.Metadata.Annotations = nil },
+			"another":    func(o *Object) { o.Metadata.Annotations = map[string]string{CheckedAnnotation: "yesterday"} },
+		} {
+			other := *s.object
+			spoil(&other)
+			s.object = &other
+			s.pass(verifyEvery + lookEvery + DefaultSpread + 2*Interval)
+			if age := time.Since(s.object.checked()); age < 0 || age > verifyEvery {
+				t.Errorf("%s: the object says that it was compared %s ago", name, age)
+			}
 		}
 	})
 }
