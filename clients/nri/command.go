@@ -159,7 +159,7 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	ready := func() error { return cmp.Or(runtime.ready(), p.Ready()) }
 	count := newCounters(ready)
 	c := policy.Config{
-		Client: client, Kubelet: source, NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
+		Client: client, Kubelet: source.source(), NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused, Prepared: names.PreparedCPUs,

@@ -354,6 +354,9 @@ func TestSources(t *testing.T) {
 		}
 	}
 	expect(nil, reasonReady, "")
+	if (&sources{}).source() != nil || (&sources{api: api}).source() == nil || (&sources{server: server}).source() == nil {
+		t.Error("a policy has a source if there is a way, and else none")
+	}
 	for _, s := range []*sources{{server: server}, {api: api, server: server}} {
 		expect(s, reasonReady, "")
 		nodetest.Eventually(t, time.Minute, "the pod is found", func() bool {

@@ -22,6 +22,14 @@ type sources struct {
 	called atomic.Bool
 }
 
+// source is the source for a policy; nil without any way.
+func (s *sources) source() policy.Source {
+	if s.api == nil && s.server == nil {
+		return nil
+	}
+	return s
+}
+
 // Pod implements policy.Source.
 func (s *sources) Pod(ctx context.Context, uid string) (pod *typesv1.Pod, from string, err error) {
 	err = errSwitchedOff

@@ -93,6 +93,7 @@ func TestKeptPodIsReleased(t *testing.T) {
 		after    time.Duration
 		kept     bool
 		manifest bool // the kubelet is not the source of the specification
+		from     string
 	}{
 		"the kubelet has it":                {kubelet: func(*knows) {}, after: time.Hour, kept: true},
 		"the kubelet has it no more":        {kubelet: func(k *knows) { k.active = nil }},
@@ -101,13 +102,15 @@ func TestKeptPodIsReleased(t *testing.T) {
 		// A kubelet that ends in an orderly way removes its socket.
 		"the kubelet is not there":       {kubelet: func(k *knows) { k.activeErr = noAPI }, after: unheardTime - time.Second, kept: true},
 		"the kubelet does not come":      {kubelet: func(k *knows) { k.activeErr = noAPI }, after: unheardTime},
+		"the web server does not answer": {kubelet: func(k *knows) { k.activeErr = noAPI }, from: FromKubeletServer, kept: true},
+		"it has not answered for long":   {kubelet: func(k *knows) { k.activeErr = noAPI }, from: FromKubeletServer, after: unheardTime},
 		"the kubelet never had this API": {kubelet: func(k *knows) { k.activeErr = noAPI }, manifest: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startBerthd(t)
 			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-			kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}}
+			kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}, active: []string{"job-uid"}, from: change.from}
 			c := Config{Kubelet: kubelet, Now: func() time.Time { return now }}
 			if change.manifest {
 				kubelet.pods, c.Manifests = nil, manifests(t, manifestOf("job", "{limits: {cpu: 4, memory: 1Gi}}"))

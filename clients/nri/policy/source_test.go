@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,14 @@ import (
 // knows is a source with the pods of a kubelet, by uid, and its error.
 type knows struct {
 	pods      map[string]*typesv1.Pod
+	from      string // FromKubelet, if empty
 	err       error
 	active    []string
 	activeErr error
 }
 
 func (k *knows) Pod(_ context.Context, uid string) (*typesv1.Pod, string, error) {
-	return proto.CloneOf(k.pods[uid]), FromKubelet, k.err
+	return proto.CloneOf(k.pods[uid]), cmp.Or(k.from, FromKubelet), k.err
 }
 
 // specOf is a pod of one container with so many CPUs.
@@ -87,12 +89,15 @@ func TestKubeletKnows(t *testing.T) {
 func TestSpecificationIsNamed(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")}}
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1"), "served-uid": specOf("served", "1")}}
 	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Annotation: "spec", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
 	for name, row := range map[string]struct{ key, want string }{
-		"job": {"job-uid", "kubelet"}, "web": {"web-uid", "manifest"}, "noted": {"noted-uid", "annotation"}, "other": {"other-uid.main", "container"},
+		"job": {"job-uid", "kubelet"}, "served": {"served-uid", "kubelet-server"}, "web": {"web-uid", "manifest"}, "noted": {"noted-uid", "annotation"}, "other": {"other-uid.main", "container"},
 	} {
 		p := pod(name, "guaranteed")
+		if kubelet.from = ""; name == "served" {
+			kubelet.from = FromKubeletServer
+		}
 		if name == "noted" {
 			p.Annotations = map[string]string{"spec": `{"containers":[{"name":"main","image":"x","resources":{"limits":{"cpu":"1","memory":"1Gi"}}}]}`}
 		}
