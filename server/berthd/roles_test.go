@@ -23,9 +23,12 @@ import (
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 )
 
-// dialAs connects to a socket as another user. The kernel keeps the credentials of
-// the thread that connects (unix(7)), so one thread changes its own for a moment.
-func dialAs(uid int, path string) (net.Conn, error) {
+// actAs does something as another user. The kernel keeps the credentials of the thread that connects or listens (unix(7)), so one
+// thread changes its own for a moment.
+func actAs[T any](uid int, do func() (T, error)) (v T, err error) {
+	if uid == os.Geteuid() {
+		return do()
+	}
 	runtime.LockOSThread()
 	setuid := func(uid int) error {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); errno != 0 {
@@ -35,14 +38,19 @@ func dialAs(uid int, path string) (net.Conn, error) {
 	}
 	if err := setuid(uid); err != nil {
 		runtime.UnlockOSThread()
-		return nil, err
+		return v, err
 	}
-	c, err := net.Dial("unix", path)
+	v, err = do()
 	if back := setuid(0); back != nil {
-		return nil, back // the thread stays locked, and ends with its goroutine
+		return v, back // the thread stays locked, and ends with its goroutine
 	}
 	runtime.UnlockOSThread()
-	return c, err
+	return v, err
+}
+
+// dialAs connects to a socket as another user.
+func dialAs(uid int, path string) (net.Conn, error) {
+	return actAs(uid, func() (net.Conn, error) { return net.Dial("unix", path) })
 }
 
 // as returns a connection of another user's.
