@@ -283,12 +283,13 @@ func (b *Bundle) Decode(part string, data []byte) (err error) {
 }
 
 // mostValues limits the values in a part, longestLine and lineValues a line of the history, and
-// mostLines the lines. A berthd with 5,000 pods of three containers has fewer values. Without these limits a file
+// mostLines the lines. A node whose device plugins have 400,000 devices, all of which are allocated, has fewer values,
+// and so has an entry of the ledger's history of any content. Without these limits a file
 // of a few KB takes gigabytes of memory: an empty value of three bytes takes hundreds of them.
 const (
-	mostValues  = 1 << 20
+	mostValues  = 1 << 22
 	longestLine = 4 << 20
-	lineValues  = 1 << 17
+	lineValues  = 1 << 19
 	mostLines   = config.MostHistoryEntries + 1024 // some wait for a commit
 )
 

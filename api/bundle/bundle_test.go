@@ -419,9 +419,9 @@ func TestHostileArchives(t *testing.T) {
 		"devices":          {packed(t, good, file("devices.json", `[{"name":3}]`)), "devices.json: "},
 		"history":          {packed(t, good, file("history.jsonl", "{\"number\":2}\nx\n")), "history.jsonl: line 2: invalid character 'x'"},
 		"history in order": {packed(t, good, file("history.jsonl", "{\"number\":2}\n{\"number\":2}\n")), "history.jsonl: line 2: entry 2 follows entry 2"},
-		"values":           {packed(t, good, file("devices.json", `[{"name":"a","connected":true,"devices":[`+strings.Repeat("{},", 1<<19)+"{}]}]")), "devices.json: it has more than 1048576 values"},
-		"values of state":  {packed(t, good, file("state.json", `{"revision":1,"machine":"\\\"","config":"","pods":[],"containers":[`+strings.Repeat("null,", 1<<20)+"{}]}")), "state.json: it has more than 1048576 values"},
-		"values of a line": {packed(t, good, file("history.jsonl", `{"number":2,"entry":[`+strings.Repeat("[],", 1<<16)+"0]}")), "history.jsonl: line 1: it has more than 131072 values"},
+		"values":           {packed(t, good, file("devices.json", `[{"name":"a","connected":true,"devices":[`+strings.Repeat("{},", 1<<21)+"{}]}]")), "devices.json: it has more than 4194304 values"},
+		"values of state":  {packed(t, good, file("state.json", `{"revision":1,"machine":"\\\"","config":"","pods":[],"containers":[`+strings.Repeat("null,", 1<<22)+"{}]}")), "state.json: it has more than 4194304 values"},
+		"values of a line": {packed(t, good, file("history.jsonl", `{"number":2,"entry":[`+strings.Repeat("[],", 1<<18)+"0]}")), "history.jsonl: line 1: it has more than 524288 values"},
 		"long line":        {packed(t, good, file("history.jsonl", `{"damage":"`+strings.Repeat("x", 5<<20)+`"}`)), "history.jsonl: line 1 has"},
 	} {
 		if _, err := bundle.Read(bytes.NewReader(row.archive)); err == nil || !strings.Contains(err.Error(), row.want) {
