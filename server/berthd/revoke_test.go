@@ -30,7 +30,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/hint/hinttest"
 )
 

@@ -37,8 +37,8 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
-	"github.com/berthd/berth/hack/cri"
-	"github.com/berthd/berth/hack/plugin/script"
+	"github.com/berthd/berth/hack/testing/cri"
+	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 )
