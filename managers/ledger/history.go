@@ -29,15 +29,16 @@ const (
 	largestEntry   = 1 << 20
 	mostParts      = 32 << 20
 	// heldRefusals limits the refusals that wait for a commit, as largestEntry limits the size of
-	// their requests, and refusers the users whose refusals are counted at the same time.
+	// their requests, and countedUsers the users whose entries are counted at the same time.
 	heldRefusals = 256
-	refusers     = 256
+	countedUsers = 256
 )
 
 // HistoryEntry is one call that changed the ledger, or that was refused. Entries are in the
 // order of the commits.
 type HistoryEntry struct {
-	// Number of the entry; without gaps as long as nothing is damaged.
+	// Number of the entry. A number is missing where changes were not recorded because their users had made too many, or where something is
+	// damaged.
 	Number uint64 `json:"-"`
 	// Time of the decision, right before it was written, in milliseconds. It is never before that of the
 	// entry before. Clock is what the clock had, if the clock was behind that entry; see Decided.
@@ -67,7 +68,7 @@ type HistoryEntry struct {
 	// of it.
 	Took  time.Duration `json:"took,omitempty"`
 	Steps []HistoryStep `json:"steps,omitempty"`
-	// Omitted is the number of refusals of this caller since the previous entry that were not
+	// Omitted is the number of refusals and changes of this caller since the previous entry that were not
 	// recorded.
 	Omitted uint64 `json:"omitted,omitempty"`
 	// Request is what is needed to make the call again: a HistoryRequest. RequestBytes is its

@@ -1009,3 +1009,85 @@ func TestRefusalsLeaveTheHistory(t *testing.T) {
 		t.Errorf("refusals by user %v, the second of %d entries is about %q", of, len(all), all[1].Pod)
 	}
 }
+
+// TestChangesLeaveTheHistory: a user that makes changes in a loop, each of which is carried out, does not push out what others did.
+// What happened before the changes that are not recorded is listed, and no state of that time is invented.
+func TestChangesLeaveTheHistory(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	const most = 1000
+	o := ledger.Options{
+		Journal: ledgertest.NewJournal(), Rules: rules(), History: ledger.HistoryLimits{Entries: most, Bytes: 64 << 20}, Now: func() time.Time { return now },
+	}
+	l, _ := ledgertest.Open(t, o)
+	as := func(uid uint32, change func(d *ledger.Draft)) {
+		t.Helper()
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}})
+		if _, err := l.Update(ctx, func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admit := func(name string) func(d *ledger.Draft) {
+		return func(d *ledger.Draft) { d.PutPod(ledgertest.Pod(name, "main")) }
+	}
+	put(t, l, "of berthd")
+	as(0, admit("of root"))
+	as(6, admit("of another"))
+	before := l.View().Revision()
+	for i := range most {
+		now = now.Add(time.Second)
+		as(5, admit("loop"))
+		as(5, func(d *ledger.Draft) { d.RemovePod("loop") })
+		if i == most/2 {
+			as(6, admit("between"))
+		}
+	}
+	gone := l.View().Revision()
+	check := func(when string) {
+		t.Helper()
+		of, pods := map[uint32]int{}, map[string]bool{}
+		all := entries(t, l)
+		for _, e := range all {
+			if pods[e.Pod] = true; e.Caller != nil {
+				of[e.Caller.UID]++
+			}
+		}
+		if of[5] < 700 || of[5] > 800 || of[6] != 2 || !pods["of berthd"] || !pods["of root"] || !pods["between"] {
+			t.Errorf("%s: entries by user %v of %d", when, of, len(all))
+		}
+		if _, err := l.At(t.Context(), ledger.Moment{Revision: before}); errdefs.ClassOf(err) != errdefs.NotFound {
+			t.Errorf("%s: the state before the loop: %v", when, err)
+		}
+	}
+	check("after the loop")
+	put(t, l, "later")
+	check("after another change")
+	// In a day a part of its changes is recorded again, with the number of the others.
+	now = now.Add(time.Hour)
+	as(5, admit("again"))
+	all, omitted := entries(t, l), uint64(0)
+	for _, e := range all {
+		omitted += e.Omitted
+	}
+	if newest := all[len(all)-1]; newest.Pod != "again" || omitted < 1000 {
+		t.Errorf("%d changes are counted, the newest entry is %+v", omitted, newest)
+	}
+	if v, err := l.At(t.Context(), ledger.Moment{Revision: gone + 1}); err != nil || v.NumPods() != 5 {
+		t.Errorf("the state after the loop: %v", err)
+	}
+	for range most {
+		as(5, func(d *ledger.Draft) { d.RemovePod("again") })
+		as(5, admit("again"))
+	}
+	o.Journal = o.Journal.(*ledgertest.Journal).Reopen()
+	l, _ = ledgertest.Open(t, o)
+	check("after a start")
+	if _, err := l.At(t.Context(), ledger.Moment{Revision: gone + 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+		t.Errorf("the state before changes that are not recorded, after a start: %v", err)
+	}
+	now = now.Add(time.Second)
+	as(0, admit("of root later"))
+	if v, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() - 1}); err != nil || v.NumPods() != 6 {
+		t.Errorf("the state before the last change: %v", err)
+	}
+}

@@ -44,15 +44,16 @@ type history struct {
 	size   int         // of last, as it is stored
 	unread []Entry     // removes blocks that are damaged, or that are kept no longer, with the next commit
 	begins bool        // the state before the next entry is unknown
+	gap    bool        // the newest number is that of changes that were not recorded
 
-	mu       sync.Mutex
-	held     []*HistoryEntry // wait for a commit, in order; without numbers
-	next     uint64          // number of the next entry
-	refusals map[uint32]*refusals
-	latest   time.Time // of the newest entry that can be read, also from before the start
-	omitted  uint64    // refusals of all users that were not recorded
-	pasts    []past    // the newest computed states
-	stored   stored
+	mu      sync.Mutex
+	held    []*HistoryEntry // wait for a commit, in order; without numbers
+	next    uint64          // number of the next entry
+	users   map[uint32]*userEntries
+	latest  time.Time // of the newest entry that can be read, also from before the start
+	omitted uint64    // refusals of all users that were not recorded
+	pasts   []past    // the newest computed states
+	stored  stored
 }
 
 // stored is what is in the store: entries from a number on, with their size.
@@ -67,40 +68,72 @@ type keptBlock struct {
 	size  int
 }
 
-// refusals counts those of a user.
-type refusals struct {
-	second  int64
-	count   int
-	omitted uint64 // since the last recorded one
-	// used is the part of the whole history that the user's refusals have, as of a time.
+// userEntries counts those of a user.
+type userEntries struct {
+	second            int64
+	count             int    // refusals in the second
+	omitted           uint64 // refusals and changes since the last recorded one
+	refusals, changes historyShare
+}
+
+// historyShare is the part of the whole history that a user's entries have, as of a time.
+type historyShare struct {
 	used float64
 	asOf time.Time
 }
 
-// A user's refusals have at most refusalShare of the history, and get that much in refusalPeriod: one user cannot
-// push out what others did. leastRefusals and leastRefusalBytes are for a history that is small.
+// A user's refusals have at most refusalShare of the history, and its changes changeShare, and get that much in sharePeriod:
+// one user cannot push out what others did in that time. leastEntries and leastEntryBytes are for a history that is small.
+// Changes of root and of berthd itself are always recorded.
 const (
-	refusalShare      = 0.25
-	refusalPeriod     = 24 * time.Hour
-	leastRefusals     = 64
-	leastRefusalBytes = 1 << 20
+	refusalShare    = 0.25
+	changeShare     = 0.75
+	sharePeriod     = 24 * time.Hour
+	leastEntries    = 64
+	leastEntryBytes = 1 << 20
 )
 
-// spend takes the part of the history that a refusal needs from what its user has left; false if that is too little. mu
-// must be held.
-func (h *history) spend(r *refusals, e *HistoryEntry) bool {
+// spend takes the part of the history that entries of some bytes need from what a share of at most so much has left; false if that is
+// too little. mu must be held.
+func (h *history) spend(s *historyShare, most float64, count, size int) bool {
 	now := h.now()
-	if passed := now.Sub(r.asOf); passed > 0 {
-		r.used = max(0, r.used-refusalShare*float64(passed)/float64(refusalPeriod))
+	if passed := now.Sub(s.asOf); passed > 0 {
+		s.used = max(0, s.used-most*float64(passed)/float64(sharePeriod))
 	}
-	r.asOf = now
+	s.asOf = now
 	entries, bytes := float64(h.limits.Entries), float64(h.limits.Bytes)
-	cost := max(1/entries, float64(e.payload()+len(e.Message))/bytes)
-	if r.used+cost > max(refusalShare, leastRefusals/entries, leastRefusalBytes/bytes) {
+	cost := max(float64(count)/entries, float64(size)/bytes)
+	if s.used+cost > max(most, leastEntries/entries, leastEntryBytes/bytes) {
 		return false
 	}
-	r.used += cost
+	s.used += cost
 	return true
+}
+
+// change returns the texts of the entry of a change; none if its user has made too many changes.
+func (h *history) change(e *HistoryEntry) ([][]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	bounded := e.Caller != nil && e.Caller.UID != 0
+	if !bounded {
+		return e.parts(h.limits.Bytes / 2)
+	}
+	u := h.entriesOf(e)
+	e.Omitted = u.omitted
+	parts, err := e.parts(h.limits.Bytes / 2)
+	if err != nil {
+		return nil, err
+	}
+	size := 0
+	for _, text := range parts {
+		size += len(text)
+	}
+	if !h.spend(&u.changes, changeShare, len(parts), size) {
+		u.omitted++
+		return nil, nil
+	}
+	u.omitted = 0
+	return parts, nil
 }
 
 func (h *history) now() time.Time {
@@ -133,7 +166,7 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	if o.History.Entries <= 0 {
 		return h.remove(ctx, store)
 	}
-	h.store, h.limits, h.clock, h.refusals = store, o.History, o.Now, map[uint32]*refusals{}
+	h.store, h.limits, h.clock, h.users = store, o.History, o.Now, map[uint32]*userEntries{}
 	if h.limits.Bytes <= 0 {
 		h.limits.Bytes = DefaultHistoryBytes
 	}
@@ -241,7 +274,7 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := l.entry(ctx)
-	count := h.refusalsOf(e)
+	count := h.entriesOf(e)
 	if count.count >= RefusalsPerSecond || !h.fits(e) {
 		h.omit(count)
 		return
@@ -266,7 +299,7 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 		h.omit(count)
 		return
 	}
-	if !h.spend(count, e) {
+	if !h.spend(&count.refusals, refusalShare, 1, e.payload()+len(e.Message)) {
 		h.omit(count)
 		return
 	}
@@ -276,26 +309,39 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 }
 
 // omit counts a refusal that is not recorded. mu must be held.
-func (h *history) omit(r *refusals) {
-	r.omitted++
+func (h *history) omit(u *userEntries) {
+	u.omitted++
 	h.omitted++
 }
 
-// refusalsOf returns those of an entry's user in this second. mu must be held.
-func (h *history) refusalsOf(e *HistoryEntry) *refusals {
+// entriesOf returns those of an entry's user, with the refusals in this second. mu must be held.
+func (h *history) entriesOf(e *HistoryEntry) *userEntries {
 	uid := e.user()
-	r := h.refusals[uid]
-	if r == nil {
-		if len(h.refusals) >= refusers {
-			clear(h.refusals) // their counts are in the total
+	u := h.users[uid]
+	if u == nil {
+		if len(h.users) >= countedUsers {
+			h.forgetUser()
 		}
-		r = &refusals{}
-		h.refusals[uid] = r
+		u = &userEntries{}
+		h.users[uid] = u
 	}
-	if second := h.now().Unix(); second != r.second { // an entry's time stands still after the clock was set back
-		r.second, r.count = second, 0
+	if second := h.now().Unix(); second != u.second { // an entry's time stands still after the clock was set back
+		u.second, u.count = second, 0
 	}
-	return r
+	return u
+}
+
+// forgetUser forgets the user whose entries have the smallest part of the history; the number of those omitted is in the total.
+// mu must be held.
+func (h *history) forgetUser() {
+	part := func(u *userEntries) float64 { return u.refusals.used + u.changes.used }
+	least, found := uint32(0), false
+	for uid, u := range h.users {
+		if !found || part(u) < part(h.users[least]) || part(u) == part(h.users[least]) && uid < least {
+			least, found = uid, true
+		}
+	}
+	delete(h.users, least)
 }
 
 // user returns the user that called.
@@ -329,6 +375,7 @@ type recording struct {
 	size    int         // of last, as it is stored
 	closed  []keptBlock // blocks that get no more entries
 	drops   int         // how many of the oldest blocks are removed
+	gap     bool        // the commit's change is not recorded
 }
 
 // record returns what a commit writes to the history, and sets the number of the last entry
@@ -360,25 +407,33 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		}
 		e.Begins = len(held) == 0 && h.begins
 		e.Basis = e.Basis.behind(old, len(held))
-		parts, err := e.parts(h.limits.Bytes / 2)
+		parts, err := h.change(e)
 		if err != nil {
 			return r, err
 		}
-		texts = append(texts, parts...)
+		texts, r.gap = append(texts, parts...), len(parts) == 0
 	}
-	if len(texts) == 0 {
+	if len(texts) == 0 && !r.gap {
 		return r, nil
 	}
-	r.last, r.next = h.last, number
+	r.last, r.next, r.size = h.last, number, h.size
 	for _, text := range texts {
 		r.add(text, h.limits)
 	}
 	if h.last.count > 0 && r.last.first != h.last.first {
 		r.entries = append(r.entries, Entry{Bucket: BucketHistoryOpen, Key: traceKey(h.last.first)})
 	}
-	stored := r.last.seal(BucketHistoryOpen)
-	r.size = len(stored.Value)
-	r.entries = append(append(r.entries, stored), h.unread...)
+	if len(texts) > 0 {
+		stored := r.last.seal(BucketHistoryOpen)
+		r.size = len(stored.Value)
+		r.entries = append(r.entries, stored)
+	}
+	// Changes that follow each other and are not recorded have one number, so that they push nothing out. A reader of earlier states
+	// misses it.
+	if r.gap && (len(texts) > 0 || !h.gap) {
+		r.next++
+	}
+	r.entries = append(r.entries, h.unread...)
 	r.drop(h)
 	next.recorded = r.next - 1
 	return r, nil
@@ -441,7 +496,7 @@ func (h *history) committed(r recording) {
 		h.bytes -= k.size
 	}
 	h.kept = slices.Delete(h.kept, 0, r.drops)
-	h.last, h.size, h.unread, h.begins = r.last, r.size, nil, false
+	h.last, h.size, h.unread, h.begins, h.gap = r.last, r.size, nil, false, r.gap
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
@@ -452,7 +507,7 @@ func (h *history) committed(r recording) {
 // waited for the commit are lost with it: they are older than its change, from before which no
 // state is known. Ledger.mu must be held.
 func (h *history) lost(r recording) {
-	h.kept, h.bytes, h.last, h.size, h.unread, h.begins = nil, 0, block{}, 0, nil, true
+	h.kept, h.bytes, h.last, h.size, h.unread, h.begins, h.gap = nil, 0, block{}, 0, nil, true, false
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = stored{}

@@ -47,7 +47,7 @@ import (
 //	external-providers  <name>                        ExternalProvider
 //	unknown-live-pods  <uid>                          UnknownLivePod
 //	history     <number, 20 digits>                   a list of HistoryEntry, of which the first has the number; numbers
-//	                                                  ascend without gaps
+//	                                                  of a list ascend without gaps
 //	history-open  <number, 20 digits>                 the last such list, as long as it gets more entries; at most one
 //
 // Every value is a JSON object {"crc":"xxxxxxxx","value":...}: the checksum is

@@ -154,3 +154,25 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// TestModeOfFiles: other users cannot read the names of namespaces and claims, also after a file with another mode was replaced.
+func TestModeOfFiles(t *testing.T) {
+	t.Parallel()
+	f, err := openFiles(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.dir.Close()
+	path := filepath.Join(f.dir.Name(), fileName("a"))
+	if err := os.WriteFile(path, []byte("{}"), 0o644); err != nil { //nolint:gosec // as an earlier program could have
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := f.write(&claim{UID: "a", Namespace: "default", Name: "claim-a", Parts: []*part{{Name: "place", CPUs: "1,9"}}}); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info.Mode(), err)
+		}
+	}
+}

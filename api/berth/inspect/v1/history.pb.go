@@ -243,7 +243,7 @@ func (x *ListHistoryResponse) GetOmitted() uint64 {
 // HistoryEntry is a call that changed something, or that was refused.
 type HistoryEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Entries are numbered in order, without gaps. One that waits for the next commit may get
+	// Entries are numbered in order. One that waits for the next commit may get
 	// another number.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
 	// When it was decided.
@@ -272,7 +272,7 @@ type HistoryEntry struct {
 	// From the arrival of the call to the entry.
 	Duration *durationpb.Duration `protobuf:"bytes,15,opt,name=duration,proto3" json:"duration,omitempty"`
 	Steps    []*HistoryStep       `protobuf:"bytes,16,rep,name=steps,proto3" json:"steps,omitempty"`
-	// Refusals of this user since the previous entry that were not recorded.
+	// Refusals and changes of this user since the previous entry that were not recorded.
 	Omitted uint64 `protobuf:"varint,17,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	// What is needed to make the call again, as JSON; empty if there is nothing, or if it has
 	// more than 65536 bytes.
