@@ -93,7 +93,8 @@ func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Sess
 	if !c.ForPrograms() {
 		client.OnAnswer(func(m proto.Message) { flatten(m.ProtoReflect()) })
 	}
-	return f(ctx, &Session{Ctl: c, Client: client})
+	s := &Session{Ctl: c, Client: client}
+	return s.withVersions(ctx, f(ctx, s))
 }
 
 // Local makes a command that needs no berthd.

@@ -164,6 +164,8 @@ func (c *Ctl) hint(err error, failed *berth.Error) string {
 		return "'berthctl get claims' lists those that are prepared, 'berthctl explain claim' the last decision about one"
 	case unknown != nil:
 		return "'berthctl get pods' lists those that are admitted, 'berthctl get rejections' those that were not"
+	case errors.As(err, new(*otherVersion)):
+		return "use the berthctl that was installed with this berthd, or upgrade the older one"
 	case errors.Is(err, podspec.ErrNoUID):
 		return "--generate-uid makes one from namespace and name"
 	case errors.Is(err, context.DeadlineExceeded):
