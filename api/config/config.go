@@ -1,10 +1,12 @@
 package config
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -477,8 +479,27 @@ func (c Config) Dump() ([]byte, error) {
 	return b, nil
 }
 
-// Digest identifies the part of the configuration that decisions depend on.
+// Digest identifies the part of the configuration that decisions depend on. A setting with its default does not count, so a
+// release that adds settings does not change the digest of a configuration.
 func (c Config) Digest() (string, error) {
+	own, err := c.decisive()
+	if err != nil {
+		return "", err
+	}
+	defaults, err := Default().decisive()
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(withoutDefaults(own, defaults))
+	if err != nil {
+		return "", fmt.Errorf("digest the configuration: %w", err)
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// decisive returns what decisions depend on, as JSON has it.
+func (c Config) decisive() (settings map[string]any, err error) {
 	b, err := json.Marshal(struct {
 		CPU       CPU
 		Memory    Memory
@@ -486,11 +507,38 @@ func (c Config) Digest() (string, error) {
 		Reserved  Reserved
 		Providers []string
 		Features  Features
-		DRA       DRA `json:",omitzero"` // absent without it, as in digests of earlier versions
+		DRA       DRA
 	}{c.CPU, c.Memory, c.Topology, c.Reserved, c.Providers.Order, c.Features, c.DRA})
-	if err != nil {
-		return "", fmt.Errorf("digest the configuration: %w", err)
+	if err == nil {
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.UseNumber()
+		err = d.Decode(&settings)
 	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), nil
+	if err != nil {
+		return nil, fmt.Errorf("digest the configuration: %w", err)
+	}
+	return settings, nil
+}
+
+// withoutDefaults returns the settings that differ from the defaults. What only the defaults have is null.
+func withoutDefaults(settings, defaults map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, value := range settings {
+		group, isGroup := value.(map[string]any)
+		byDefault, alsoGroup := defaults[name].(map[string]any)
+		switch {
+		case isGroup && (alsoGroup || defaults[name] == nil):
+			if differ := withoutDefaults(group, byDefault); len(differ) > 0 {
+				out[name] = differ
+			}
+		case !reflect.DeepEqual(value, defaults[name]):
+			out[name] = value
+		}
+	}
+	for name := range defaults {
+		if _, ok := settings[name]; !ok {
+			out[name] = nil
+		}
+	}
+	return out
 }
