@@ -61,6 +61,11 @@ func TestMain(m *testing.M) {
 		work(mib)
 		return
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	if err := nodetest.Own(ctx, cgroupPrefix); err != nil {
+		fmt.Fprintln(os.Stderr, "what earlier tests left:", err)
+	}
+	cancel()
 	code := m.Run()
 	programs.Remove()
 	os.Exit(code)
@@ -100,6 +105,9 @@ func (n *node) socket() string {
 
 var nodes atomic.Int64
 
+// cgroupPrefix begins the names of the nodes' cgroups.
+const cgroupPrefix = "berthdtest"
+
 // driverEnv names the cgroup driver of the tests' daemons, so that all of these tests
 // can run beside systemd.
 const driverEnv = "BERTH_TEST_CGROUP_DRIVER"
@@ -114,7 +122,7 @@ func newNode(t *testing.T, args ...string) *node {
 	}
 	n := &node{
 		t: t, root: root, args: args,
-		cgroup: fmt.Sprintf("berthdtest%d-%d", os.Getpid(), nodes.Add(1)),
+		cgroup: fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), nodes.Add(1)),
 		kernel: cgroupsWritable(), driver: cgroup.Cgroupfs,
 	}
 	if os.Getenv(driverEnv) == string(cgroup.Systemd) {
