@@ -35,6 +35,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if socket := os.Getenv(initialVariable); socket != "" {
+		if err := readInitial(context.Background(), socket); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if who := os.Getenv(badUserEnv); who != "" {
 		role, socket, _ := strings.Cut(who, " ")
 		beBad(role, socket)
