@@ -41,7 +41,7 @@ func ResizeTo(pod *typesv1.Pod) *admissionv1.ResizeRequest {
 	return req
 }
 
-// classes are the classes as Kubernetes spells them.
+// classes are the classes with their names in Kubernetes.
 var classes = map[string]typesv1.QOSClass{
 	"Guaranteed": typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 	"Burstable":  typesv1.QOSClass_QOS_CLASS_BURSTABLE,

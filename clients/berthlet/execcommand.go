@@ -37,7 +37,7 @@ func execCommand(state *string) *cobra.Command {
 	e := &executing{}
 	cmd := &cobra.Command{
 		Use: "exec POD -- PROGRAM [ARGUMENT]...", Short: "Run a program in a container", DisableFlagsInUseLine: true,
-		Long: `Run a program in a running container, beside the container's own: in its cgroup and namespaces, as its user, with its
+		Long: `Run a program in a running container, in addition to the container's own: in its cgroup and namespaces, as its user, with its
 capabilities and under its seccomp filter. POD is a name, namespace/name or a uid of 'berthlet status'. -c can be left out if the
 pod has only one container.
 

@@ -35,7 +35,7 @@ func logsCommand(state *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs POD [CONTAINER]", Short: "Print the output of a container", Args: cobra.RangeArgs(1, 2), DisableFlagsInUseLine: true,
 		Long: `Print what a container has written. POD is a name, namespace/name or a uid of 'berthlet status'. CONTAINER can be left out if
-the pod has only one. On a terminal, control characters are shown as Go spells them.`,
+the pod has only one. On a terminal, control characters are escaped as in Go.`,
 		Example: "  berthlet logs web\n  berthlet logs default/web main -f --tail 20",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := trust.CheckFlags(cmd.Flags()); err != nil {

@@ -12,6 +12,6 @@
 //   - reserve: what Prepare does; the claims are reserved for a time, the lease.
 //
 // Invariants: methods that change what a provider has reserved (Prepare, Abort, Committed) are
-// called one at a time, Hints and Plan also beside them and each other. Committed is called
+// called one at a time, Hints and Plan also at the same time as them and each other. Committed is called
 // before all other methods, and again after each restart of either side.
 package hintprovider

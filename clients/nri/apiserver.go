@@ -230,7 +230,7 @@ func (a *apiServer) say(ctx context.Context) {
 	pause := eventEvery
 	if err := a.send(ctx, event{a.aboutNode(uid), "SchedulerCountsMore", text, true}, now); err != nil {
 		pause = nodeEvery
-		a.log.Log(ctx, level, "send an event about the node", "node", a.node, "error", err)
+		a.log.Log(ctx, level, "send an event about the node failed", "node", a.node, "error", err)
 	}
 	a.mu.Lock()
 	a.again = now.Add(pause)

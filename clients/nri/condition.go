@@ -106,7 +106,7 @@ type condition struct {
 func (c *condition) run(ctx context.Context) {
 	c.since = c.server.now()
 	if err := c.adopt(ctx); err != nil {
-		c.server.log.Debug("read the condition of the node", "error", err)
+		c.server.log.Debug("read the condition of the node failed", "error", err)
 	}
 	tick := time.NewTicker(conditionLook)
 	defer tick.Stop()
@@ -152,7 +152,7 @@ func (c *condition) step(ctx context.Context) {
 	}
 	if err := c.write(ctx, state, changed, now); err != nil {
 		if !c.failing && ctx.Err() == nil {
-			c.server.log.Warn("write the condition of the node", "node", c.server.node, "error", err)
+			c.server.log.Warn("write the condition of the node failed", "node", c.server.node, "error", err)
 		}
 		c.failing, c.dueAt = true, now.Add(conditionRetry)
 		return
@@ -165,7 +165,7 @@ func (c *condition) step(ctx context.Context) {
 	if other && (state.reason != reasonReady || before.reason != "") {
 		e := event{c.server.aboutNode(c.server.nodeUID()), "Berth" + state.reason, state.message, !state.ready()}
 		if err := c.server.send(ctx, e, now); err != nil && ctx.Err() == nil {
-			c.server.log.Warn("send an event about the node", "node", c.server.node, "error", err)
+			c.server.log.Warn("send an event about the node failed", "node", c.server.node, "error", err)
 		}
 	}
 }

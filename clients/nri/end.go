@@ -83,7 +83,7 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 		err = p.Release(releasing, runtime, all)
 	}
 	if err != nil {
-		log.Error("move the containers back to all CPUs", "error", err)
+		log.Error("move the containers back to all CPUs failed", "error", err)
 	}
 }
 

@@ -110,7 +110,7 @@ func (p *podEvents) run(ctx context.Context) {
 		about := corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID)}
 		err := p.server.send(ctx, event{about, e.Reason, e.Message, e.Warning}, p.server.now())
 		if err != nil && !failing {
-			p.server.log.Warn("send an event about a pod", "pod", e.Namespace+"/"+e.Name, "reason", e.Reason, "error", err)
+			p.server.log.Warn("send an event about a pod failed", "pod", e.Namespace+"/"+e.Name, "reason", e.Reason, "error", err)
 		}
 		failing = err != nil
 	}

@@ -38,7 +38,7 @@ func (a *apiServer) removed(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if _, err := a.read(ctx); err != nil {
-		a.log.Debug("read the node's labels", "error", err) // the last ones are known
+		a.log.Debug("read the node's labels failed", "error", err) // the last ones are known
 	}
 	chosen, err := a.chosen(ctx)
 	var refused *statusError
@@ -104,7 +104,7 @@ func (a *apiServer) watchSet(ctx context.Context) {
 	for refusals := 0; ctx.Err() == nil; {
 		err := a.watchOnce(ctx)
 		if ctx.Err() == nil && err != nil {
-			a.log.Debug("watch the DaemonSet", "daemon_set", a.set, "error", err)
+			a.log.Debug("watch the DaemonSet failed", "daemon_set", a.set, "error", err)
 		}
 		if refusals++; errors.As(err, new(endedWatch)) {
 			refusals = 0

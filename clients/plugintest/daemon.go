@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 )
 
-// Berthd finds the program of berthd: the named one, the one beside this program, or the one in
+// Berthd finds the program of berthd: the named one, the one next to this program, or the one in
 // PATH.
 func Berthd(named string) (string, error) {
 	if named != "" {

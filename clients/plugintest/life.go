@@ -204,7 +204,7 @@ func (l *life) signalled() error {
 	}
 	switch {
 	case l.Socket != "":
-		return skipped("it runs beside another server, whose socket it watches")
+		return skipped("another server runs too, and the plugin watches the socket of that one")
 	case !strings.HasPrefix(l.resources[0].GetEndpoint(), l.plugins()):
 		return skipped("the server finds this plugin, so it need not notice restarts")
 	}
@@ -370,7 +370,7 @@ func (l *life) devices(context.Context) (string, error) {
 	}
 	text := strings.Join(texts, "; ")
 	if slices.ContainsFunc(l.resources, func(r *devicev1.Resource) bool { return r.GetCapacity() == 0 }) {
-		return "", warnf("%s: nothing can be given out", text)
+		return "", warnf("%s: nothing can be allocated", text)
 	}
 	return text, nil
 }

@@ -95,7 +95,7 @@ func TestFalseAnswers(t *testing.T) {
 		"refuses its options":        {args: "-on options=refuse", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "no plugin has registered"},
 		"ends its list":              {long: true, args: "-on listandwatch=end", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "is stopped"},
 		"lists garbage":              {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "is stopped"},
-		"has no devices":             {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive", text: "nothing can be given out"},
+		"has no devices":             {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive", text: "nothing can be allocated"},
 		"refuses to allocate":        {long: true, args: "-on allocate=refuse", outcome: plugintest.Failed, check: "admission", text: "told to refuse"},
 		"allocates nothing":          {args: "-on allocate=empty", outcome: plugintest.Failed, check: "admission", text: "no containers return"},
 		"allocates garbage":          {long: true, args: "-on allocate=garbage", outcome: plugintest.Failed, check: "admission", text: "failed at Allocate"},

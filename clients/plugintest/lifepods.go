@@ -52,12 +52,12 @@ func (l *life) wants(f func(r *devicev1.Resource) int64) map[string]int64 {
 	return out
 }
 
-// counted spells numbers of devices by resource.
+// counted returns numbers of devices by resource.
 func counted(wants map[string]int64) string {
 	return spelled(wants, func(n int64) string { return strconv.FormatInt(n, 10) })
 }
 
-// listed spells ids of devices by resource.
+// listed returns ids of devices by resource.
 func listed(held map[string][]string) string {
 	return spelled(held, func(ids []string) string { return strings.Join(ids, ",") })
 }

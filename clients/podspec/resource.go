@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// unknownResources lists the requests and limits whose name is none of Kubernetes' own and has no domain. An API server
+// unknownResources lists the requests and limits whose name is not a name of Kubernetes and has no domain. An API server
 // refuses such a name on a container; most are misspelt, and the resource would never be provided.
 func unknownResources(p *corev1.Pod) (out []string) {
 	for _, list := range []struct {

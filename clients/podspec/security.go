@@ -207,7 +207,7 @@ func nonRoot(value *bool, path, otherwise string) string {
 	return ""
 }
 
-// capabilities spells names alike. One that does not exist is refused: a misspelt drop would leave the container what it
+// capabilities returns names alike. One that does not exist is refused: a misspelt drop would leave the container what it
 // is not to have.
 func (m *Manifest) capabilities(names []corev1.Capability, path string) (out []string) {
 	for i, name := range names {

@@ -26,7 +26,7 @@ func Status(answer *admissionv1.AdmitResponse) corev1.PodStatus {
 	return s
 }
 
-// QoSClass returns a class as Kubernetes spells it; empty if it is not specified.
+// QoSClass returns the name of a class in Kubernetes; empty if it is not specified.
 func QoSClass(c typesv1.QOSClass) corev1.PodQOSClass {
 	switch c {
 	case typesv1.QOSClass_QOS_CLASS_GUARANTEED:

@@ -15,7 +15,7 @@ import (
 
 // Event changes the machine, or a pod, after the pods were admitted.
 type Event struct {
-	// Text spells the event, as ParseEvent reads it.
+	// Text returns the event, as ParseEvent reads it.
 	Text string
 	// Offline and Online are CPUs that go offline or come back.
 	Offline, Online cpuset.Set

@@ -54,7 +54,7 @@ const (
 // skipTexts are the reasons in words, in the order in which a replay lists them.
 var skipTexts = [][2]string{
 	{skipOlder, "the state before them is not known"},
-	{skipBeside, "they cannot be replayed exactly (decided beside others): what they were decided on is not recorded"},
+	{skipBeside, "they cannot be replayed exactly (decided at the same time as others): what they were decided on is not recorded"},
 	{skipDeferred, "they were deferred: the reason for it is not recorded"},
 	{skipLarge, "the request was too large to be recorded, or has no record"},
 	{skipRunning, "the pod was running already, so its allocations were not decided"},

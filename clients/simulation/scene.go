@@ -31,7 +31,7 @@ type Scene struct {
 	Config  config.Config
 	// Devices by resource, all of them healthy unless they say otherwise.
 	Devices map[string][]device.Device
-	// Facts of the node beside its machine; zero if they are not known.
+	// Facts of the node in addition to its machine; zero if they are not known.
 	Facts node.Facts
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 const mapLong = `Draw the machine with the pods on it: sockets, NUMA nodes with their distances, shared caches, cores with their threads,
-memory and huge pages of each node, and devices beside the NUMA node they are near to.
+memory and huge pages of each node, and devices next to the nearest NUMA node.
 
 Each pod has a letter, the largest pod A; the legend below the map names the pods. Without --detail the map shows as much
 as fits into --lines lines: every thread, one sign for each core, one bar for the CPUs of each node, or one line for each
@@ -37,7 +37,7 @@ const mapExample = `  berthctl map
 
 // Flags are the flags for drawing a map.
 type Flags struct {
-	// Draw is --map of a verb that draws a map beside its answer.
+	// Draw is --map of a verb that draws a map with its answer.
 	Draw         bool
 	width, lines int
 	detail       string

@@ -53,7 +53,7 @@ number of control files that berthd would write now. Values that another program
 	})
 }
 
-// ago spells how long ago something was.
+// ago returns how long ago something was.
 func ago(c *command.Ctl, at *timestamppb.Timestamp) string {
 	return table.Age(c.Now().Sub(at.AsTime())) + " ago"
 }
@@ -66,12 +66,12 @@ func valuesOf(g *cgroupv1.Cgroup) *typesv1.LinuxResources {
 	return &typesv1.LinuxResources{}
 }
 
-// stateText spells the state of a cgroup.
+// stateText returns the state of a cgroup.
 func stateText(s cgroupv1.State) string {
 	return command.Word(s, "STATE_")
 }
 
-// weight spells the weight of either version.
+// weight returns the weight of either version.
 func weight(v *typesv1.LinuxResources) string {
 	switch {
 	case v.CpuShares != nil:
@@ -82,7 +82,7 @@ func weight(v *typesv1.LinuxResources) string {
 	return ""
 }
 
-// quotaText spells a CPU quota in CPUs.
+// quotaText returns a CPU quota in CPUs.
 func quotaText(v *typesv1.LinuxResources) string {
 	switch {
 	case v.CpuQuotaMicroseconds == nil:
@@ -93,7 +93,7 @@ func quotaText(v *typesv1.LinuxResources) string {
 	return strconv.FormatFloat(float64(v.GetCpuQuotaMicroseconds())/float64(v.GetCpuPeriodMicroseconds()), 'f', -1, 64)
 }
 
-// count spells a number that is mostly none.
+// count returns a number that is mostly none.
 func count(n int) string {
 	if n == 0 {
 		return ""
@@ -200,7 +200,7 @@ requests of all admitted pods.`,
 	})
 }
 
-// amountText spells the amount of a resource; empty where there is none.
+// amountText returns the amount of a resource; empty where there is none.
 func amountText(name string, amounts map[string]string) string {
 	q, err := resource.ParseQuantity(amounts[name])
 	if err != nil {

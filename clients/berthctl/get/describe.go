@@ -82,7 +82,7 @@ func describeAll(c *command.Ctl, w io.Writer, got *allocationv1.GetResponse) {
 	}
 }
 
-// admitted spells when a pod was admitted.
+// admitted returns when a pod was admitted.
 func admitted(c *command.Ctl, p *typesv1.PodAllocation) string {
 	if p.GetAdmitTime() == nil {
 		return ""
@@ -103,7 +103,7 @@ func addContainer(c *command.Ctl, f *table.Fields, a *typesv1.ContainerAllocatio
 	f.Add("Runtime ids", a.GetContainerIds()...)
 }
 
-// externalTexts spells devices that another program has allocated.
+// externalTexts returns devices that another program has allocated.
 func externalTexts(list []*typesv1.ExternalDevice) (out []string) {
 	for _, d := range list {
 		text := d.GetResource() + " " + d.GetId()
@@ -115,7 +115,7 @@ func externalTexts(list []*typesv1.ExternalDevice) (out []string) {
 	return out
 }
 
-// amountTexts spells amounts by resource, ordered.
+// amountTexts returns amounts by resource, ordered.
 func amountTexts(amounts map[string]string) (out []string) {
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
 		out = append(out, name+" "+amounts[name])
@@ -123,7 +123,7 @@ func amountTexts(amounts map[string]string) (out []string) {
 	return out
 }
 
-// affinity spells a decided placement and whether it is as good as it could be.
+// affinity returns a decided placement and whether it is as good as it could be.
 func affinity(h *typesv1.TopologyHint) string {
 	switch {
 	case h == nil:

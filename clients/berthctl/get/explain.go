@@ -318,7 +318,7 @@ func stepAnswer(s *typesv1.TraceStep) string {
 	return who + " on " + offers(s.GetHints(), int(s.GetOmitted()))
 }
 
-// offers spells a list of placements.
+// offers returns a list of placements.
 func offers(hints []*typesv1.TopologyHint, omitted int) string {
 	var list []string
 	for _, h := range hints {

@@ -165,7 +165,7 @@ more than three, the number of the others is shown; -o json and 'describe' have 
 	return cmd
 }
 
-// age spells how long ago a pod was admitted, as of the time that is shown.
+// age returns how long ago a pod was admitted, as of the time that is shown.
 func age(c *command.Ctl, p *typesv1.PodAllocation) string {
 	if p.GetAdmitTime() == nil {
 		return ""

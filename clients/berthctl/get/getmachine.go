@@ -146,7 +146,7 @@ func getDevices(c *command.Ctl) *cobra.Command {
 	})
 }
 
-// holderUIDs spells the uids of the pods that hold a device.
+// holderUIDs returns the uids of the pods that hold a device.
 func holderUIDs(d *devicev1.DeviceState) string {
 	var uids []string
 	for _, h := range d.GetHolders() {

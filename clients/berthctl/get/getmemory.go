@@ -50,7 +50,7 @@ func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
 	return t
 }
 
-// usedWith spells the nodes that are used together with a node; empty for none.
+// usedWith returns the nodes that are used together with a node; empty for none.
 func usedWith(n *memoryv1.NodeState) string {
 	if len(n.GetGroup().GetIds()) < 2 {
 		return ""
@@ -58,7 +58,7 @@ func usedWith(n *memoryv1.NodeState) string {
 	return command.Nodes(n.GetGroup())
 }
 
-// freeMemory spells what pods can still have of a node's memory; empty where none is given out by node.
+// freeMemory returns what pods can still have of a node's memory; empty where none is allocated by node.
 func freeMemory(state *memoryv1.GetStateResponse, node uint32) string {
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {

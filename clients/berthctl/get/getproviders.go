@@ -36,7 +36,7 @@ the reason of the state, or the last failure.`,
 	})
 }
 
-// providerCells spells all of a provider but its name. Much of it is nothing to a
+// providerCells returns all of a provider but its name. Much of it is nothing to a
 // built-in one.
 func providerCells(c *command.Ctl, p *hintv1.Provider) []string {
 	if p.GetBuiltIn() {

@@ -37,7 +37,7 @@ func traces(ctx context.Context, s *command.Session, verb string, f *traceFilter
 	return s.AllTraces(ctx, &f.request)
 }
 
-// decided spells when a decision was made.
+// decided returns when a decision was made.
 func decided(t *typesv1.Trace) string {
 	if t.GetDecideTime() == nil {
 		return ""
@@ -77,8 +77,8 @@ func getRejections(c *command.Ctl) *cobra.Command {
 	cmd := c.Lister(command.About{
 		Use:   "rejections",
 		Short: "Pods that were rejected or deferred: when, why, and what was missing",
-		Long: `List the rejected and deferred pods that berthd remembers, the newest first. MISSING has each resource of which there
-was not enough, with the amounts that were needed and free. 'berthctl explain' with the pod or the admission shows all.`,
+		Long: `List the rejected and deferred pods that berthd remembers, the newest first. MISSING lists each resource that was
+short, with the needed and the free amount. 'berthctl explain' with the pod or the admission shows all.`,
 		Example: `  berthctl get rejections
   berthctl get rejections -n shop -o wide`,
 	}, false, func(ctx context.Context, s *command.Session, _ []string) (*command.Listing, error) {

@@ -173,7 +173,7 @@ func historyPages(ctx context.Context, s *command.Session, req *inspectv1.ListHi
 	}
 }
 
-// entryTime spells when something was decided, so that it can be given to --at.
+// entryTime returns when something was decided, so that it can be given to --at.
 func entryTime(e *inspectv1.HistoryEntry) string {
 	if e.GetTime() == nil {
 		return fmt.Sprintf("entry %d", e.GetNumber())

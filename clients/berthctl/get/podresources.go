@@ -14,7 +14,7 @@ import (
 )
 
 const podResourcesLong = `Read the kubelet's podresources API, as exporters do. berthd serves it on its main socket, and for unmodified clients on
-kubelet.sock in podResourcesDir (default /var/lib/kubelet/pod-resources, and /run/berth/pod-resources beside a kubelet). --socket names that
+kubelet.sock in podResourcesDir (default /var/lib/kubelet/pod-resources, and /run/berth/pod-resources with a kubelet). --socket names that
 socket, or a kubelet's.`
 
 func PodResources(c *command.Ctl) *cobra.Command {

@@ -222,7 +222,7 @@ func machineText(m *allocationv1.MachineState) string {
 	return text
 }
 
-// podText spells what a pod holds.
+// podText returns what a pod holds.
 func (w *eventPrinter) podText(p *typesv1.PodAllocation) string {
 	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(), func(list string) string { return command.CPUNoun(list) + " of its own" })
 	claims := command.AllClaims(p)
@@ -249,7 +249,7 @@ func movingText(p *typesv1.PodAllocation) string {
 	return "moving: " + p.GetMoveReason()
 }
 
-// orNone spells a list of CPUs; an empty one is the shared pool.
+// orNone returns a list of CPUs; an empty one is the shared pool.
 func orNone(list string, spell func(string) string) string {
 	if list == "" {
 		return "the shared CPUs"

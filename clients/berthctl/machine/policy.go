@@ -47,7 +47,7 @@ func policyGet(c *command.Ctl) *cobra.Command {
 	})
 }
 
-// settingsFields spells a policy, a line for each setting that has a value.
+// settingsFields returns a policy, a line for each setting that has a value.
 func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	f := table.NewFields("")
 	scope := p.GetTopologyScope()

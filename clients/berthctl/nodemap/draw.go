@@ -310,7 +310,7 @@ func (c *canvas) cpuParts(cpus cpuset.Set) []stretch {
 	return out
 }
 
-// barWidth is the length of a whole bar: what the width leaves beside label and text, at most
+// barWidth is the length of a whole bar: what the width leaves next to label and text, at most
 // 40 columns.
 func (c *canvas) barWidth(indent int, text string) int {
 	return max(8, min(40, c.Width-indent-labelWidth-2-utf8.RuneCountInString(text)))

@@ -119,7 +119,7 @@ func showStart(c *command.Ctl, w io.Writer, a *allocationv1.AllocateResponse) {
 	fmt.Fprint(w, f)
 }
 
-// positive spells a value that is not set where it is zero.
+// positive returns a value that is not set where it is zero.
 func positive(n int64) string {
 	if n == 0 {
 		return ""
@@ -148,7 +148,7 @@ func limit(bytes int64) string {
 	return table.Bytes(uint64(bytes))
 }
 
-// moved spells a path of the host and, where it differs, of the container.
+// moved returns a path of the host and, where it differs, of the container.
 func moved(host, container string) string {
 	if host == container || container == "" {
 		return host

@@ -213,7 +213,7 @@ func moveRows(plan *typesv1.MovePlan) (rows [][]string) {
 	return rows
 }
 
-// cost spells what a move has cost a pod, as far as the kernel counts it.
+// cost returns what a move has cost a pod, as far as the kernel counts it.
 func cost(m *admissionv1.PodMoved) (text string) {
 	for _, c := range []struct {
 		what string
@@ -226,7 +226,7 @@ func cost(m *admissionv1.PodMoved) (text string) {
 	return text
 }
 
-// byNode spells amounts of memory by NUMA node.
+// byNode returns amounts of memory by NUMA node.
 func byNode(bytes map[uint32]uint64) string {
 	var out []string
 	for _, id := range slices.Sorted(maps.Keys(bytes)) {

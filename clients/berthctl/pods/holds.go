@@ -42,7 +42,8 @@ func holds(values []string) ([]*admissionv1.RunningAllocation, error) {
 		case strings.Contains(name, "/"):
 			h.Devices = append(h.Devices, &admissionv1.RunningDevices{Resource: name, Ids: strings.Split(value, ",")})
 		default:
-			err = command.Usagef("admit", "--holds %q: %q is none of cpus, memory, hugepages-SIZE and the devices' resources, as example.com/gpu", v, name)
+			err = command.Usagef("admit",
+				"--holds %q: %q: expected cpus, memory, hugepages-SIZE or the resource of a device, such as example.com/gpu", v, name)
 		}
 		if err != nil {
 			return nil, err

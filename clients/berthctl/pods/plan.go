@@ -197,7 +197,7 @@ func showPlan(w io.Writer, plan *typesv1.MovePlan) {
 	fmt.Fprint(w, t)
 }
 
-// fromTo spells a change, or what stays.
+// fromTo returns a change, or what stays.
 func fromTo(from, to string) string {
 	switch {
 	case from == "" && to == "":

@@ -95,7 +95,7 @@ func Sync(c *command.Ctl) *cobra.Command {
 			active = append(active, listed...)
 		}
 		if len(active) == 0 && !none {
-			return command.Usagef("sync", "no living pod is named; that every pod has ended is said with --none")
+			return command.Usagef("sync", "no living pod is named: use --none if every pod has ended")
 		}
 		if len(active) > 0 && none {
 			return command.Usagef("sync", "--none contradicts the living pods that are named")

@@ -260,7 +260,7 @@ func disruptionNamed(name string) (admissionv1.Disruption, error) {
 	if i := slices.Index(disruptions(), name); i >= 0 {
 		return admissionv1.Disruption_DISRUPTION_NONE + admissionv1.Disruption(i), nil
 	}
-	return 0, command.Usagef("resize", "--max-disruption: %q is none of %s", name, strings.Join(disruptions(), ", "))
+	return 0, command.Usagef("resize", "--max-disruption: %q: expected one of %s", name, strings.Join(disruptions(), ", "))
 }
 
 // resizeText returns the result of a resize in one line.

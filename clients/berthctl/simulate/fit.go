@@ -152,7 +152,7 @@ func showFit(w io.Writer, out *fitv1.FitResponse) {
 	fmt.Fprint(w, freeTable(out.GetFree()))
 }
 
-// moves spells how many pods move, with how much memory; empty for none.
+// moves returns how many pods move, with how much memory; empty for none.
 func moves(count uint32, bytes uint64) string {
 	switch {
 	case count == 0:

@@ -257,5 +257,5 @@ func holding(n uint32) string {
 	return fmt.Sprintf("%d admitted pods have", n)
 }
 
-// stamp spells a time as the history does, so that it can be given to --at.
+// stamp returns a time as the history does, so that it can be given to --at.
 func stamp(t *timestamppb.Timestamp) string { return t.AsTime().Format(command.TimeMillis) }

@@ -108,12 +108,12 @@ func showRoom(w io.Writer, r *admissionv1.Room) {
 	case r == nil:
 		return
 	case r.GetAtLeast():
-		fmt.Fprintf(w, "\n%d or more %s would fit beside these\n", r.GetPods(), name)
+		fmt.Fprintf(w, "\n%d or more %s would fit\n", r.GetPods(), name)
 		return
 	case r.GetPods() == 0:
-		fmt.Fprintf(w, "\nno %s would fit beside these\n", name)
+		fmt.Fprintf(w, "\nno %s would fit\n", name)
 	default:
-		fmt.Fprintf(w, "\n%d more %s would fit beside these\n", r.GetPods(), name)
+		fmt.Fprintf(w, "\n%d more %s would fit\n", r.GetPods(), name)
 	}
 	fmt.Fprintf(w, "one more would be %s\n", pods.VerdictText(r.GetRefusal()))
 	for _, short := range command.Shortages(r.GetRefusal().GetTrace()) {

@@ -13,7 +13,7 @@ import (
 // headers are the columns of rows.
 var headers = []string{"POD", "CONTAINER", "CPU", "EXCLUSIVE", "BUSY", "THROTTLED", "MEMORY", "NODES", "HUGE", "PRESSURE", "DRIFT"}
 
-// cells spell a row. BUSY is how busy each exclusive CPU is, in percent; PRESSURE is that of CPU,
+// cells returns a row. BUSY is how busy each exclusive CPU is, in percent; PRESSURE is that of CPU,
 // memory and I/O.
 func cells(r Row) []string {
 	var own, busy, nodes, huge []string

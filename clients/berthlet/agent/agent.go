@@ -236,7 +236,7 @@ func (a *Agent) removeUnknown(ctx context.Context, records []*worker) error {
 		if !unknown(s.PodUID) {
 			continue
 		}
-		a.Log.Warn("remove a container of no pod", "id", s.ID, "uid", s.PodUID)
+		a.Log.Warn("removing a container of no pod", "id", s.ID, "uid", s.PodUID)
 		if err := a.Runtime.Remove(ctx, s.ID); err != nil {
 			return err
 		}
@@ -308,7 +308,7 @@ func (a *Agent) synced(ctx context.Context) {
 	none, err := a.Node.NoDevices(ctx)
 	switch {
 	case err != nil:
-		a.Log.Warn("read the node's status from berthd", "error", err)
+		a.Log.Warn("read the node's status from berthd failed", "error", err)
 	case none:
 		a.Log.Info("berthd knew no devices when it started: extended resources that were published of this node are there only once their plugins register")
 	}

@@ -175,7 +175,7 @@ func (a *Agent) followRecords(ctx context.Context) {
 		failed := false
 		for uid := a.unwanted(); uid != ""; uid = a.unwanted() {
 			if err := a.endRecordless(ctx, uid); err != nil {
-				a.Log.Warn("end a pod without a record", "uid", uid, "error", err)
+				a.Log.Warn("end a pod without a record failed", "uid", uid, "error", err)
 				failed = true
 				break
 			}
@@ -244,7 +244,7 @@ func (a *Agent) removeRecordless(ctx context.Context, uid string) error {
 		return err
 	}
 	for _, s := range statuses {
-		a.Log.Warn("remove a container of a pod without a record and without a manifest", "id", s.ID, "uid", uid)
+		a.Log.Warn("removing a container of a pod without a record and without a manifest", "id", s.ID, "uid", uid)
 		if err := a.Runtime.Remove(ctx, s.ID); err != nil {
 			return err
 		}

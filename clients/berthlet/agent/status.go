@@ -225,7 +225,7 @@ func (a *Agent) writeStatus(ctx context.Context) {
 			err = replaceFile(a.StatusFile, append(text, '\n'), 0o600)
 		}
 		if err != nil {
-			a.Log.Error("write the status", "error", err)
+			a.Log.Error("write the status failed", "error", err)
 		}
 	}
 }

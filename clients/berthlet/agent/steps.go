@@ -22,7 +22,7 @@ import (
 // do executes a step and reports whether planning again makes sense immediately. It does not
 // after a signal, whose effect takes a moment.
 func (w *worker) do(ctx context.Context, step lifecycle.Step) (again bool) {
-	w.log.Debug("step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
+	w.log.Debug("taking a step", "do", step.Do.String(), "container", step.Container, "attempt", step.Attempt)
 	switch step.Do {
 	case lifecycle.Admit:
 		w.retryLater(w.admit(ctx), "admit the pod")
@@ -285,12 +285,12 @@ func (w *worker) start(ctx context.Context, step lifecycle.Step) error {
 // signal sends a signal to a container: SIGTERM to terminate, or SIGKILL.
 func (w *worker) signal(ctx context.Context, step lifecycle.Step, s syscall.Signal) bool {
 	p := w.rec.past(step.Container)
-	w.log.Info("signal a container", "container", step.Container, "signal", s.String())
+	w.log.Info("signaling a container", "container", step.Container, "signal", s.String())
 	if s == syscall.SIGTERM && p.Seen.Asked.IsZero() {
 		p.Seen.Asked = w.Now()
 	}
 	if err := w.Runtime.Signal(ctx, p.ID, s); err != nil {
-		w.log.Warn("signal a container", "container", step.Container, "error", err)
+		w.log.Warn("signal a container failed", "container", step.Container, "error", err)
 		return false
 	}
 	if s == syscall.SIGTERM {

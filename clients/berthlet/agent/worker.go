@@ -73,7 +73,7 @@ func (w *worker) markUncertain() {
 	w.wake()
 }
 
-// over reports whether the pod's place was given back.
+// over reports whether the pod's allocation was released.
 func (w *worker) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -113,7 +113,7 @@ func (w *worker) pass(ctx context.Context) (next time.Time, gone bool) {
 	for ctx.Err() == nil {
 		w.applyRequests()
 		if err := w.look(ctx); err != nil {
-			w.log.Error("observe the containers", "error", err)
+			w.log.Error("observe the containers failed", "error", err)
 			return w.Now().Add(soon), false
 		}
 		plan := lifecycle.Next(w.wanted, w.rec.state(w.wait), w.Crash, w.Now())
@@ -123,7 +123,7 @@ func (w *worker) pass(ctx context.Context) (next time.Time, gone bool) {
 			return time.Time{}, true
 		}
 		if err := w.keep(); err != nil {
-			w.log.Error("keep the record", "error", err)
+			w.log.Error("write the record of a pod failed", "error", err)
 			return w.Now().Add(soon), false
 		}
 		again := false
@@ -148,7 +148,7 @@ func (w *worker) applyRequests() {
 	defer w.mu.Unlock()
 	if w.deleted && w.rec.Deleted.IsZero() {
 		w.rec.Deleted = w.Now()
-		w.log.Info("the pod is to go")
+		w.log.Info("removing the pod")
 	}
 	if w.uncertain && w.rec.Verdict == lifecycle.Admitted && !w.released && w.rec.Deleted.IsZero() {
 		w.rec.Verdict, w.wait = lifecycle.Undecided, lifecycle.Trouble{}
@@ -172,7 +172,7 @@ func (w *worker) look(ctx context.Context) error {
 			// The container has mounts of its own now. A pin that stays longer is a path below
 			// the state directory to what may be a directory of the machine.
 			if err := w.Volumes.Release(volume.Holder{PodUID: w.uid, Container: name}); err != nil {
-				w.log.Warn("remove the pins of a container that has started", "container", name, "error", err)
+				w.log.Warn("remove the pins of a started container failed", "container", name, "error", err)
 			} else {
 				p.Unpinned = true
 			}
@@ -180,7 +180,7 @@ func (w *worker) look(ctx context.Context) error {
 		if p.Seen.Phase == lifecycle.Exited && !p.Unbound {
 			if err := w.unbind(ctx, p); err != nil {
 				// The report is repeated before the next attempt, or at the pod's end.
-				w.log.Warn("report a container's exit to berthd", "container", name, "error", err)
+				w.log.Warn("report a container's exit to berthd failed", "container", name, "error", err)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func (w *worker) keep() error {
 func (w *worker) forget() {
 	err := errors.Join(os.RemoveAll(w.place.podLogs(w.manifest)), os.RemoveAll(w.place.pod(w.uid)))
 	if err != nil {
-		w.log.Error("remove the files of a pod", "error", err)
+		w.log.Error("remove the files of a pod failed", "error", err)
 	}
 	w.log.Info("the pod is gone")
 }

@@ -172,7 +172,7 @@ type Resources struct {
 	Unified                            map[string]string
 }
 
-// HugePages is a limit for pages of one size, as the kernel spells it: "2MB".
+// HugePages is a limit for pages of one size, as the kernel names it: "2MB".
 type HugePages struct {
 	Size  string
 	Bytes uint64

@@ -84,7 +84,7 @@ func (r *Runtime) startStop(id, uid string, grace int64) bool {
 			if err == nil || missing(err) || r.background.Err() != nil {
 				break
 			}
-			r.Log.Log(r.background, level, "stop a container", "id", id, "error", err)
+			r.Log.Log(r.background, level, "stop a container failed", "id", id, "error", err)
 			select {
 			case <-tick.C:
 			case <-r.background.Done():

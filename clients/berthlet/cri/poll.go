@@ -31,7 +31,7 @@ func (r *Runtime) poll() {
 		}
 		ctx, cancel := context.WithTimeout(r.background, callTimeout)
 		if err := r.compare(ctx); err != nil && r.background.Err() == nil {
-			r.Log.Debug("read the states of containers", "error", err)
+			r.Log.Debug("read the states of containers failed", "error", err)
 		}
 		cancel()
 	}
@@ -57,7 +57,7 @@ func (r *Runtime) compare(ctx context.Context) error {
 			// The end of such a container cannot be detected, and may have been before its start.
 			// Kubelets end such a container too.
 			if r.startStop(c.GetId(), s.uid, 0) {
-				r.Log.Warn("remove a container that the runtime reports in an unknown state", "pod", s.uid, "id", c.GetId())
+				r.Log.Warn("removing a container in an unknown state", "pod", s.uid, "id", c.GetId())
 			}
 		}
 	}
@@ -86,7 +86,7 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 	}
 	dir, err := logs.Directory(r.LogDir, path)
 	if err != nil {
-		r.Log.Warn("read a log", "log", path, "error", err)
+		r.Log.Warn("read a log failed", "log", path, "error", err)
 		return
 	}
 	defer dir.Close()
@@ -95,13 +95,13 @@ func (r *Runtime) rotate(ctx context.Context, id string) {
 		return
 	}
 	if err := beneath.Rename(dir, name, name+".1"); err != nil {
-		r.Log.Warn("rotate a log", "log", path, "error", err)
+		r.Log.Warn("rotate a log failed", "log", path, "error", err)
 		return
 	}
 	if _, err := r.cri.ReopenContainerLog(ctx, &criv1.ReopenContainerLogRequest{ContainerId: id}); err != nil {
-		r.Log.Warn("rotate a log", "log", path, "error", err)
+		r.Log.Warn("rotate a log failed", "log", path, "error", err)
 		if err := beneath.Rename(dir, name+".1", name); err != nil {
-			r.Log.Warn("put a log back", "log", path, "error", err)
+			r.Log.Warn("put a log back failed", "log", path, "error", err)
 		}
 	}
 }

@@ -61,8 +61,8 @@ func (r *Runtime) open(ctx context.Context, p container.Pod) error {
 }
 
 // moveSandbox sets the CPUs of a sandbox's process. CRI has no field for that. Runtimes report
-// the process in the verbose status. The kernel refuses CPUs of which the process's cgroup has none
-// that is online, such as reserved CPUs with strict-cpu-reservation. The process then stays on the CPUs
+// the process in the verbose status. The kernel refuses CPUs if none of them
+// is online in the process's cgroup, such as reserved CPUs with strict-cpu-reservation. The process then stays on the CPUs
 // of its cgroup, which berthd keeps free of exclusive ones.
 func (r *Runtime) moveSandbox(ctx context.Context, id, cpus string) error {
 	set, err := cpuset.Parse(cpus)

@@ -109,7 +109,7 @@ type State struct {
 	Wait Trouble
 	// Deleted is the time since when the pod is not wanted; zero while it is wanted.
 	Deleted time.Time
-	// Released is true once the pod's place and its containers were given back.
+	// Released is true once the pod's allocation and its containers were released.
 	Released bool
 	// Containers by name; a missing one is Absent.
 	Containers map[string]Seen
@@ -158,7 +158,7 @@ const (
 	Failed    PodPhase = "Failed"
 )
 
-// Why a container waits, as the kubelet spells it.
+// Why a container waits, with the kubelet's word.
 const (
 	WaitsForInit     = "PodInitializing"
 	WaitsForCreation = "ContainerCreating"

@@ -99,12 +99,12 @@ func (f *Folder) Watch(ctx context.Context, want func(manifests []podspec.Manife
 			}
 			timer.Reset(debounce)
 		case err := <-failures:
-			f.log.Warn("watch the manifests", "error", err)
+			f.log.Warn("watch the manifests failed", "error", err)
 			timer.Reset(debounce)
 		case <-timer.C:
 			f.look()
 			if manifests, all, err := f.Read(); err != nil {
-				f.log.Error("read the manifests", "error", err)
+				f.log.Error("read the manifests failed", "error", err)
 				problems([]Problem{{File: f.path, Error: err.Error()}})
 			} else {
 				want(manifests, all)

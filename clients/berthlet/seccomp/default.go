@@ -48,7 +48,7 @@ func Default(capabilities []string) Profile {
 	enosys := uint(syscall.ENOSYS)
 	p := Profile{Default: Errno, Syscalls: []Rule{
 		{Names: slices.Compact(names), Action: Allow},
-		// 32-bit programs make sockets by this one; of which family it cannot see.
+		// 32-bit programs make sockets with this one; it cannot see their family.
 		{Names: []string{"socketcall"}, Action: Allow},
 		{Names: []string{"socket"}, Action: Allow, Conditions: []Condition{{Index: 0, Value: vsock, Op: NotEqual}}},
 		{Names: []string{"clone"}, Action: Allow, Conditions: []Condition{{Index: 0, Value: newNamespaces, Op: MaskedEqual}}},

@@ -25,7 +25,7 @@
 // file, before any other claim is admitted.
 //
 // A claim that is unrestored has CPUs that berthd may give away. Nothing of its NUMA nodes is published or given to other claims
-// until it is admitted again or given back.
+// until it is admitted again or unprepared.
 //
 // Calls that admit or release claims come one by one. No lock is held over a call of berthd, the API server or the kubelet: a
 // call that waits leaves when its context ends, and readiness, metrics and health do not wait. What follows berthd and what

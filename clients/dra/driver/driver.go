@@ -73,7 +73,7 @@ type Driver struct {
 	// unrestored are the prepared claims that berthd does not admit again, by uid, with the reason. No claim gets
 	// anything of their NUMA nodes, because berthd may give it their CPUs.
 	unrestored map[string]error
-	// forgotten are the claims that the kubelet will not give back, by uid, with the time since when that is known.
+	// forgotten are the claims that the kubelet will not unprepare, by uid, with the time since when that is known.
 	forgotten map[string]time.Time
 	// differs are claims that berthd has with another allocation than the one that was to be prepared last, by uid.
 	differs map[string]bool
@@ -126,7 +126,7 @@ func (d *Driver) enter(ctx context.Context) error {
 	case d.gate <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return errdefs.Unavailablef("another claim is being prepared or given back: %w", context.Cause(ctx))
+		return errdefs.Unavailablef("another claim is being prepared or unprepared: %w", context.Cause(ctx))
 	}
 }
 
@@ -156,7 +156,7 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 		if err != nil {
 			// The author of a claim chooses a part of the text, which becomes an event, and is logged with each try.
 			result.Err = fmt.Errorf("berth: claim %s/%s: %.*v", c.Namespace, c.Name, maxError, err)
-			d.Log.Warn("a claim was not prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", fmt.Sprintf("%.*v", maxError, err))
+			d.Log.Warn("prepare a claim failed", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", fmt.Sprintf("%.*v", maxError, err))
 		} else {
 			for _, p := range prepared.Parts {
 				result.Devices = append(result.Devices, kubeletplugin.Device{
@@ -449,11 +449,11 @@ func (d *Driver) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	for _, c := range claims {
 		if err := d.unprepare(ctx, string(c.UID)); err != nil {
 			out[c.UID] = fmt.Errorf("berth: claim %s/%s: %w", c.Namespace, c.Name, err)
-			d.Log.Warn("a claim was not given back", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
+			d.Log.Warn("unprepare a claim failed", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "error", err)
 			continue
 		}
 		out[c.UID] = nil
-		d.Log.Info("a claim is given back", "claim", c.Namespace+"/"+c.Name, "uid", c.UID)
+		d.Log.Info("a claim is unprepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID)
 	}
 	return out, nil
 }

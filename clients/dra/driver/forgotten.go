@@ -27,7 +27,7 @@ const (
 	round = 5 * time.Minute
 )
 
-// forget releases claims that the kubelet will not give back, because it has lost its own state of claims: the API server does not
+// forget releases claims that the kubelet will not unprepare, because it has lost its own state of claims: the API server does not
 // have them any more or has not allocated them on this node, or not as they were prepared, and no container uses them. Only claims without users are looked up, so
 // nearly no call is made. The kubelet must be ready for the whole time, as it ends the containers of pods that do not exist any more.
 func (d *Driver) forget(ctx context.Context, now time.Time) error {
@@ -66,7 +66,7 @@ func (d *Driver) forget(ctx context.Context, now time.Time) error {
 		if released, err := d.giveBack(ctx, uid); err != nil {
 			return fmt.Errorf("release claim %s/%s: %w", unused[uid].Namespace, unused[uid].Name, err)
 		} else if released {
-			d.Log.Warn("a claim is released that the kubelet has not given back",
+			d.Log.Warn("releasing a claim that the kubelet has not unprepared",
 				"claim", unused[uid].Namespace+"/"+unused[uid].Name, "uid", uid, "reason", forgotten[uid])
 		}
 	}

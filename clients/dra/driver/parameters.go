@@ -38,7 +38,7 @@ type Parameters struct {
 	Kind       string `json:"kind"`
 	// Environment is the prefix of the variables that containers get. Empty: BERTH.
 	Environment string `json:"environment,omitempty"`
-	// CPUOptions are options of the CPU manager's static policy, beside those of berthd's configuration.
+	// CPUOptions are options of the CPU manager's static policy, in addition to those of berthd's configuration.
 	CPUOptions []string `json:"cpuOptions,omitempty"`
 	// HugePageMounts are hugetlbfs mounts of the huge pages of a request, in each container that uses it.
 	HugePageMounts []HugePageMount `json:"hugePageMounts,omitempty"`

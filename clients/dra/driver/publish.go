@@ -223,7 +223,7 @@ func wake(c chan struct{}) {
 	}
 }
 
-// amounts reads the CPUs and the bytes of memory of a NUMA node. A resource of which claims can have nothing is absent.
+// amounts reads the CPUs and the bytes of memory of a NUMA node. A resource that claims cannot have is absent.
 func amounts(n *nodev1.ClaimNode) (cpus cpuset.Set, bytes int64, err error) {
 	if cpus, err = cpuset.Parse(n.GetCpus().GetList()); err != nil {
 		return cpus, 0, fmt.Errorf("CPUs of NUMA node %d: %w", n.GetNumaNode(), err)
@@ -313,7 +313,7 @@ func locate(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
 func integer(n int64) resourceapi.DeviceAttribute { return resourceapi.DeviceAttribute{IntValue: &n} }
 
-// capacity is an amount of which a claim gets a multiple of the step, and at least the least.
+// capacity is an amount. A claim gets a multiple of its step, and at least its least.
 func capacity(value, least, step, usual int64, format resource.Format) resourceapi.DeviceCapacity {
 	q := func(n int64) *resource.Quantity { return resource.NewQuantity(n, format) }
 	policy := &resourceapi.CapacityRequestPolicy{

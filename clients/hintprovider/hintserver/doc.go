@@ -18,7 +18,7 @@
 // the containers with such claims.
 //
 // Invariants: methods that change a provider's usage (Prepare, Abort, Committed)
-// are called one at a time, Hints and Plan also beside them and each other; a lease
+// are called one at a time, Hints and Plan also at the same time as them and each other; a lease
 // that runs out is aborted without berthd; after a restart of either side Committed
 // is called before anything else.
 package hintserver

@@ -16,7 +16,7 @@ func recovering(log *slog.Logger) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				log.ErrorContext(ctx, "panic in the provider", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
+				log.ErrorContext(ctx, "the provider panicked", "method", info.FullMethod, "panic", p, "stack", string(debug.Stack()))
 				resp, err = nil, status.Errorf(codes.Internal, "panic in the provider, see its log: %v", p)
 			}
 		}()

@@ -51,7 +51,7 @@ func register(ctx context.Context, p hint.Provider, o Options) error {
 			return fmt.Errorf("register provider %s: %w", name, err)
 		}
 		if ctx.Err() == nil {
-			o.Log.WarnContext(ctx, "berthd is not there or did not take the registration, asking again", "provider", name, "error", err)
+			o.Log.WarnContext(ctx, "registration with berthd failed; trying again", "provider", name, "error", err)
 			sleep(ctx, pause)
 		}
 	}

@@ -103,7 +103,7 @@ func (s *Server) Reserve(ctx context.Context, m *hintv1.ReserveRequest) (*hintv1
 	s.usage.Lock()
 	defer s.usage.Unlock()
 	s.abortExpired()
-	// Whatever Prepare has done until it fails is given back when this ends.
+	// Whatever Prepare has done until it fails is released when this ends.
 	s.hold(m.GetAdmissionId(), m.GetLease().AsDuration())
 	prepared := claims
 	if p, ok := s.provider.(hint.Preparer); ok {

@@ -18,7 +18,7 @@ import (
 )
 
 // provider hands out the cards of a sysfs tree. Who holds which card is what the
-// view says; the usage is beside it, for what is reserved.
+// view says; the usage is apart from it, for what is reserved.
 type provider struct {
 	name     string
 	resource workload.Resource
@@ -258,7 +258,7 @@ func (p *provider) variable() string {
 	}, string(p.resource)))
 }
 
-// Abort gives back what is reserved for an admission.
+// Abort releases what is reserved for an admission.
 func (p *provider) Abort(_ context.Context, admissionID string) { p.usage.abort(admissionID) }
 
 // Committed takes over what pods hold.

@@ -38,7 +38,7 @@ func IDs[N uint32 | int64](ids []N) string {
 	return b.Set().String()
 }
 
-// Health spells the health of a device as the kubelet does; empty if unknown.
+// Health returns the health of a device as the kubelet does; empty if unknown.
 func Health(h typesv1.Health) string {
 	text := convert.Word(h)
 	if text == "" {
@@ -47,7 +47,7 @@ func Health(h typesv1.Health) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// HintText spells a placement: the nodes, or any.
+// HintText returns a placement: the nodes, or any.
 func HintText(h *typesv1.TopologyHint) string {
 	switch {
 	case h == nil:
@@ -58,7 +58,7 @@ func HintText(h *typesv1.TopologyHint) string {
 	return Nodes(h.GetNumaNodes())
 }
 
-// Word spells a value of an enum: PREFIX_MOVE_CPUS is move-cpus; empty if it is not specified.
+// Word returns a value of an enum: PREFIX_MOVE_CPUS is move-cpus; empty if it is not specified.
 func Word(value fmt.Stringer, prefix string) string {
 	name := strings.TrimPrefix(value.String(), prefix)
 	if name == "UNSPECIFIED" {
@@ -67,7 +67,7 @@ func Word(value fmt.Stringer, prefix string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
-// DeviceCounts spells how many devices of each resource claims hold.
+// DeviceCounts returns how many devices of each resource claims hold.
 func DeviceCounts(claims []*typesv1.Claim) string {
 	counts := make(map[string]int)
 	for _, c := range claims {
@@ -82,7 +82,7 @@ func DeviceCounts(claims []*typesv1.Claim) string {
 	return strings.Join(out, ",")
 }
 
-// Memory spells the memory that claims hold, for a cell.
+// Memory returns the memory that claims hold, for a cell.
 func Memory(claims []*typesv1.Claim) string {
 	var out []string
 	for _, c := range claims {
@@ -93,7 +93,7 @@ func Memory(claims []*typesv1.Claim) string {
 	return strings.Join(out, ",")
 }
 
-// ClaimText spells what one claim holds.
+// ClaimText returns what one claim holds.
 func ClaimText(c *typesv1.Claim) string {
 	switch {
 	case c.GetCpu() != nil:
@@ -135,7 +135,7 @@ func withNoun(noun, list string) string {
 	return noun + " " + list
 }
 
-// ClaimTexts spells what claims hold, one each.
+// ClaimTexts returns what claims hold, one each.
 func ClaimTexts(claims []*typesv1.Claim) []string {
 	var out []string
 	for _, c := range claims {
@@ -144,7 +144,7 @@ func ClaimTexts(claims []*typesv1.Claim) []string {
 	return out
 }
 
-// YesNo spells a truth.
+// YesNo returns a truth.
 func YesNo(b bool) string {
 	if b {
 		return "yes"
@@ -237,7 +237,7 @@ func OrShared(own cpuset.Set) string {
 	return own.String()
 }
 
-// Options spells the options of a policy behind its name.
+// Options returns the options of a policy behind its name.
 func Options(m map[string]string) string {
 	if len(m) == 0 {
 		return ""
@@ -245,10 +245,10 @@ func Options(m map[string]string) string {
 	return " (" + strings.Join(Pairs(m), ", ") + ")"
 }
 
-// Number spells a number of bytes for a column of amounts.
+// Number returns a number of bytes for a column of amounts.
 func Number(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// HugePageCells returns the huge pages of a node: how many of which size.
+// HugePageCells returns the huge pages of a node by size.
 func HugePageCells(n *nodev1.NUMANode) string {
 	var out []string
 	for _, h := range n.GetHugePages() {
@@ -259,7 +259,7 @@ func HugePageCells(n *nodev1.NUMANode) string {
 	return Joined(out)
 }
 
-// Distances spells how far a node is from each, in the order of their ids.
+// Distances returns how far a node is from each, in the order of their ids.
 func Distances(n *nodev1.NUMANode) string {
 	var out []string
 	for _, id := range slices.Sorted(maps.Keys(n.GetDistances())) {

@@ -35,7 +35,7 @@ func (c *Ctl) HealthTexts(claims []*typesv1.Claim) []string {
 // shownChanges is how many changes of a device's health people see before the last one.
 const shownChanges = 3
 
-// healthText spells the health of a device: since when, and the last changes before, newest first.
+// healthText returns the health of a device: since when, and the last changes before, newest first.
 func (c *Ctl) healthText(d *typesv1.Device) string {
 	history := d.GetHealthHistory()
 	if len(history) == 0 {
@@ -56,7 +56,7 @@ func (c *Ctl) healthText(d *typesv1.Device) string {
 	return text
 }
 
-// moment spells when a change was.
+// moment returns when a change was.
 func (c *Ctl) moment(h *typesv1.HealthChange) string {
 	at := h.GetTime().AsTime()
 	return fmt.Sprintf("%s (%s ago)", at.UTC().Format(time.RFC3339), table.Age(c.Now().Sub(at)))

@@ -34,7 +34,7 @@ func Shortages(t *typesv1.Trace) []*typesv1.Shortage {
 	})
 }
 
-// AmountOf spells an amount of a resource.
+// AmountOf returns an amount of a resource.
 func AmountOf(resource string, n uint64) string {
 	if resource == "memory" || strings.HasPrefix(resource, "hugepages-") {
 		return table.Bytes(n)

@@ -164,7 +164,7 @@ func (n Names) Pod(uid string) string {
 	return uid
 }
 
-// Owner spells a container, or a pod as a whole, as namespace/name/container.
+// Owner returns a container, or a pod as a whole, as namespace/name/container.
 func (n Names) Owner(m *typesv1.ContainerRef) string {
 	if m.GetContainerName() == "" {
 		return n.Pod(m.GetPodUid())

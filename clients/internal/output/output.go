@@ -204,7 +204,7 @@ func word(d protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string {
 	return convert.WordOf(d, n)
 }
 
-// ranges spells ascending numbers as the kernel does: "0-3,8".
+// ranges returns ascending numbers as the kernel does: "0-3,8".
 func ranges(ids []uint32) string {
 	var parts []string
 	for i := 0; i < len(ids); {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bytes spells a number of bytes in the largest binary unit that leaves at least one, with one digit behind the point
+// Bytes returns a number of bytes in the largest binary unit that leaves at least one, with one digit behind the point
 // where it is not whole: 512, 1.5Ki, 16Gi.
 func Bytes(n uint64) string {
 	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
@@ -21,7 +21,7 @@ func Bytes(n uint64) string {
 	return strings.TrimSuffix(s, ".0") + units[i]
 }
 
-// Age spells a time span in its largest unit: 42s, 3m, 5h, 12d. A time in the future is 0s.
+// Age returns a time span in its largest unit: 42s, 3m, 5h, 12d. A time in the future is 0s.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

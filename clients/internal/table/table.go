@@ -210,7 +210,7 @@ func (t *Table) units() map[int]unit {
 
 const gap = 2
 
-// printable spells every cell so that a terminal shows it.
+// printable returns every cell so that a terminal shows it.
 func printable(lines [][]string) [][]string {
 	out := make([][]string, len(lines))
 	for i, line := range lines {

@@ -64,7 +64,7 @@ func prepared(dir string, known func(uid string) bool) (cpus cpuset.Set, err err
 		name := claimPrefix + uid + claimSuffix
 		has, err := claimCPUs(root, name, uid, &rest)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // it was given back meanwhile
+		case errors.Is(err, fs.ErrNotExist): // it was unprepared meanwhile
 		case err != nil:
 			errs = append(errs, fmt.Errorf("file %.128q: %w", name, err))
 		}

@@ -276,7 +276,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); err != nil {
-		p.Log.Warn("release an allocation", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
+		p.Log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
 		p.unreconciled = true
 		p.kick()
 	}

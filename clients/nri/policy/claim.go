@@ -48,7 +48,7 @@ func (m *member) readParts(c *api.Container) {
 	}
 }
 
-// checkRuntime refuses a container of which the kubelet says that it uses a claim, if the runtime sends no CDI devices. If the kubelet
+// checkRuntime refuses a container that uses a claim, as the kubelet reports, if the runtime sends no CDI devices. If the kubelet
 // cannot be called either, each container with claims is refused on a node where claims on CPUs are prepared: it may use one of these.
 func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
 	if p.reportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {

@@ -397,7 +397,7 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 	if text != p.failing {
 		level, p.failing = slog.LevelWarn, text
 	}
-	p.Log.Log(context.Background(), level, "update containers", "containers", names, "error", err)
+	p.Log.Log(context.Background(), level, "update containers failed", "containers", names, "error", err)
 	p.kickLater()
 	return false
 }

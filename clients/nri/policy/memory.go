@@ -23,7 +23,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// This file reports to berthd where the memory of containers is, because berthd reads no cgroup beside a kubelet. A move of
+// This file reports to berthd where the memory of containers is, because with a kubelet, berthd reads no cgroup. A move of
 // memory goes on only with these reports.
 
 // Memory is where the memory of a container is.
@@ -66,7 +66,7 @@ func (p *Policy) reportMemory(ctx context.Context) {
 			m.step, m.steppedAt = pod, now
 		}
 		if err := p.reportOf(ctx, m); err != nil {
-			p.Log.Debug("report the memory of a container", "container", m.title(), "error", err)
+			p.Log.Debug("report the memory of a container failed", "container", m.title(), "error", err)
 			m.reportAt = now.Add(pause) // the others have their turn
 			p.kickLater()
 			if undecided(err) {
@@ -224,7 +224,7 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 					continue
 				}
 				if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
-					p.Log.Debug("make berthd forget a container that has ended", "id", id, "error", err)
+					p.Log.Debug("make berthd forget an ended container failed", "id", id, "error", err)
 					return
 				}
 				if m != nil {

@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxRefusal bounds the text of a refusal in bytes. It becomes the message of an event of the
-	// pod, of which the API server takes 1 KiB; the runtime and the kubelet add some words.
+	// pod, and the API server takes 1 KiB of it; the runtime and the kubelet add some words.
 	maxRefusal = 800
 	// The most elements of each kind in a refusal.
 	shownShortages   = 3

@@ -122,7 +122,7 @@ func pageSize(text string) (int64, error) {
 }
 
 // even reports whether a container's limits equal its requests, independent of its quota. CPUs of claims are
-// beside the requests.
+// not part of the requests.
 func (m *member) even() bool {
 	return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() && len(m.claims) == 0
 }

@@ -117,7 +117,7 @@ func (p *Policy) unbindID(ctx context.Context, m *member) {
 	}
 	if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
 		// berthd deletes the id with the pod.
-		p.Log.Warn("report a container's exit to berthd", "container", m.title(), "id", m.id, "error", err)
+		p.Log.Warn("report a container's exit to berthd failed", "container", m.title(), "id", m.id, "error", err)
 		return
 	}
 	m.bound = false

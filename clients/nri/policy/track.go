@@ -194,7 +194,7 @@ func (p *Policy) logMove(s *sandbox, err error) {
 	case text == "":
 		log.Info("a sandbox's process is moved to the shared CPUs again")
 	default:
-		log.Warn("move a sandbox's process to the shared CPUs", "error", err)
+		log.Warn("move a sandbox's process to the shared CPUs failed", "error", err)
 	}
 	s.unmoved = text
 }

@@ -50,7 +50,7 @@ func (p *Policy) requestUpdates(ctx context.Context, runtime Updater, updates []
 		case <-late.C:
 			var stalled error = errdefs.Unavailablef("the runtime has not answered an update of %d containers for %s: containers are not moved, and those that wait for them do not start", len(updates), patience*deadline)
 			p.stalled.Store(&stalled)
-			p.Log.Warn("update containers", "error", stalled)
+			p.Log.Warn("update containers failed", "error", stalled)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
