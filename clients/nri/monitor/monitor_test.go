@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/hack/nodetest"
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // cluster plays the API server: good may get everything, own only the metrics of this program.
