@@ -82,8 +82,8 @@ demo: build ## Run pods on this machine, from registration to removal
 	CGO_ENABLED=0 $(GO) build -o bin/probe ./hack/probe
 	hack/demo.sh
 
-bench: ## Print the medians of the benchmarks and their limits; BENCH=regexp selects
-	$(GO) run ./hack/bench -bench '$(BENCH)'
+bench: ## Print the medians of the benchmarks and their limits; BENCH=regexp selects; AGAINST=COMMIT compares with a commit in turns
+	$(GO) run ./hack/bench -bench '$(BENCH)' -against '$(AGAINST)'
 
 fuzz: ## Run every fuzz target for FUZZTIME (10s)
 	hack/fuzz.sh $(FUZZTIME)

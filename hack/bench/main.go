@@ -3,7 +3,9 @@
 // promises and the kubelet took beside them. Benchmarks that repeat what they measure by
 // themselves, in rounds, run once.
 //
-// Usage: go run ./hack/bench [-bench REGEXP] [-count N] [-benchtime D]
+// Usage: go run ./hack/bench [-bench REGEXP] [-count N] [-benchtime D] [-against COMMIT]
+//
+// With -against, the benchmarks of server/internal/bench run in turns with those of a commit, and only the ratios are printed.
 //
 // Times are processor time where a benchmark reports that (see measure in
 // server/internal/bench), else time on the clock. It fails if a benchmark fails. A promise that is not kept is marked and does
@@ -25,8 +27,13 @@ func main() {
 	bench := flag.String("bench", ".", "benchmarks to run, a regular expression")
 	count := flag.Int("count", 5, "runs of each; medians are printed")
 	benchtime := flag.String("benchtime", "200ms", "length of a run")
+	commit := flag.String("against", "", "commit to compare with, in turns")
 	flag.Parse()
-	if err := run(os.Stdout, *bench, *count, *benchtime); err != nil {
+	do := func() error { return run(os.Stdout, *bench, *count, *benchtime) }
+	if *commit != "" {
+		do = func() error { return against(os.Stdout, *commit, *bench, *count, *benchtime) }
+	}
+	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
