@@ -81,8 +81,10 @@ func TestWatchersOfManyPods(t *testing.T) {
 	n, _ := start(t, f)
 	for i := range manyPods {
 		p := oldPod(i)
+		small := &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "10m", "memory": "8Mi"}}
+		p.Spec.Containers[0].Resources = small
 		for _, name := range []string{"second", "third"} {
-			p.Spec.Containers = append(p.Spec.Containers, &typesv1.Container{Name: name, Resources: p.Spec.Containers[0].Resources})
+			p.Spec.Containers = append(p.Spec.Containers, &typesv1.Container{Name: name, Resources: small})
 		}
 		if err := n.admitPod(t.Context(), p, false); err != nil {
 			t.Fatal(err)
