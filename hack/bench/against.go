@@ -42,7 +42,8 @@ func against(w io.Writer, commit, bench string, count int, benchtime string) (er
 	}()
 	now := &side{tree: here, program: filepath.Join(dir, "now")}
 	for _, s := range []*side{now, then} {
-		if _, err := output(s.tree, "go", "test", "-c", "-o", s.program, "./"+measured); err != nil {
+		// Without paths, both trees share what is cached of packages that are the same.
+		if _, err := output(s.tree, "go", "test", "-c", "-trimpath", "-o", s.program, "./"+measured); err != nil {
 			return err
 		}
 	}
