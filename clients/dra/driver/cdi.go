@@ -140,9 +140,10 @@ func (f *files) write(c *claim) error {
 	return nil
 }
 
-// keep writes a file if its content differs.
+// keep writes a file if its content differs, or if other users can read it.
 func (f *files) keep(name string, text []byte) (changed bool, err error) {
-	if have, err := f.content(name); err == nil && bytes.Equal(have, text) {
+	info, err := f.dir.Stat(name)
+	if have, unread := f.content(name); err == nil && unread == nil && info.Mode().Perm()&0o077 == 0 && bytes.Equal(have, text) {
 		return false, nil
 	}
 	return true, f.replace(name, text)

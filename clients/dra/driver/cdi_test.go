@@ -174,5 +174,8 @@ func TestModeOfFiles(t *testing.T) {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%v, %v", info.Mode(), err)
 		}
+		if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // the content stays
+			t.Fatal(err)
+		}
 	}
 }
