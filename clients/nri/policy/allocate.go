@@ -140,7 +140,7 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 // sweepFor is sweep while a pod starts, which may have no process yet.
 func (p *Policy) sweepFor(ctx context.Context, s *sandbox) (found bool) {
 	found = p.sweep(ctx)
-	s.stopped, s.leaving = false, false
+	p.sandboxes[s.id], s.leaving = s, false
 	return found
 }
 
@@ -300,12 +300,9 @@ func (s *sandbox) inherit(from *sandbox) {
 	from.names = map[string]part{}
 }
 
-// leave releases a pod's allocations, unless the pod has another live sandbox. While processes of
+// leave deletes a sandbox, and releases its pod's allocations, unless the pod has another one. While processes of
 // the pod still run, or the start of one may be in progress, nothing is released, and sweep calls leave again.
 func (p *Policy) leave(ctx context.Context, s *sandbox) {
-	if s.stopped {
-		return
-	}
 	for _, m := range p.all() {
 		if m.pod == s && !p.pending(m) {
 			p.unbind(ctx, m)
@@ -316,9 +313,10 @@ func (p *Policy) leave(ctx context.Context, s *sandbox) {
 		return
 	}
 	p.Log.Debug("a pod has ended", "pod", s.namespace+"/"+s.name)
-	s.stopped, s.leaving = true, false
+	s.leaving = false
+	p.drop(s)
 	for _, other := range p.sandboxes {
-		if other.uid == s.uid && !other.stopped {
+		if other.uid == s.uid {
 			other.inherit(s)
 			return
 		}

@@ -85,8 +85,15 @@ func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.External
 }
 
 // kubeletDevices returns the devices of a pod from the kubelet. A kubelet that has been started lists its pods after its first
-// contact with the API server, so a pod of a kubelet that it does not have may still have devices.
+// contact with the API server, so a pod of a kubelet that it does not have may still have devices. Its API has pods by name. Of several
+// pods of one name it has the newest, which is the one that the runtime has told of last.
 func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*typesv1.ExternalDevice, error) {
+	for _, other := range p.sandboxes {
+		if other.namespace == s.namespace && other.name == s.name && other.uid != s.uid && other.told >= s.told {
+			return nil, errdefs.Unavailablef("the devices of pod %s/%s with uid %s are not known: the kubelet has devices by the names of pods, and pod %s has the same name",
+				s.namespace, s.name, s.uid, other.uid)
+		}
+	}
 	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
 	switch {
 	case errdefs.ClassOf(err) == errdefs.NotFound && s.qos == "": // another program's pod

@@ -8,11 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/nri/pkg/api"
+
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/protocol"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -176,5 +179,51 @@ func TestClaimsAmongManyDevices(t *testing.T) {
 	}
 	if n := len(grouped(list)); n > maxDevices {
 		t.Errorf("%d devices", n)
+	}
+}
+
+// TestDevicesOfAnotherUID: the kubelet's API has devices by the names of pods. The devices of a pod are not taken for those of an earlier pod
+// of its name, also after a new connection of the runtime.
+func TestDevicesOfAnotherUID(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Devices: &has{devices: map[string][]*typesv1.ExternalDevice{"job": {gpu("gpu-1", 1)}}}})
+	before, after := pod("job", "guaranteed"), pod("job", "guaranteed")
+	after.Id, after.Uid = "job-again", "job-again-uid"
+	devicesOf := func(p *api.PodSandbox) error {
+		e.policy.mu.Lock()
+		defer e.policy.mu.Unlock()
+		_, err := e.policy.kubeletDevices(t.Context(), e.policy.sandbox(p))
+		return err
+	}
+	if err := devicesOf(before); err != nil {
+		t.Errorf("the only pod of the name: %v", err)
+	}
+	for range 2 {
+		if err := devicesOf(after); err != nil {
+			t.Errorf("the newest pod of the name: %v", err)
+		}
+		if err := devicesOf(before); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "job-again-uid") {
+			t.Errorf("an earlier pod of the name: %v", err)
+		}
+		if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{before, after}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// A berth-nri that starts does not know which one is newer.
+	e.renew(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{before, after}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*api.PodSandbox{before, after} {
+		if err := devicesOf(p); errdefs.ClassOf(err) != errdefs.Unavailable {
+			t.Errorf("one of two pods of the name: %v", err)
+		}
+	}
+	if err := e.policy.RemovePodSandbox(t.Context(), before); err != nil {
+		t.Fatal(err)
+	}
+	if err := devicesOf(after); err != nil {
+		t.Errorf("the only pod that is left: %v", err)
 	}
 }

@@ -60,6 +60,7 @@
 //	leave          a pod with a process or a start     a later sweep releases it             TestStartOutlivesItsPod
 //	release        an allocation whose removal fails   the list of living pods repeats it    TestRemovalIsRepeated
 //	heard          a pod, if the kubelet is silent     it is kept for a time                 TestKeptPodIsReleased
+//	over           a sandbox that may have ended       it lives until something shows it     TestPodWithoutProcessLives
 //	landed         an update that is refused           its old CPUs stay possible            TestNotLeft
 //	vacate         a process that cannot be read       no start on CPUs where it may be      TestBlind
 //	reportMemory   a member that cannot be read now    a later report of it                  TestMemoryThatStaysMovesLater
@@ -69,7 +70,8 @@
 //
 // The answer changes the state, not the question. Form, size and names of allocations change when berthd has answered. After a lost
 // answer berthd may have the old state or the new one. The pod is compared with the ledger then, and until it is, nothing that depends on
-// one of the two is done: the runtime keeps the old size, and no CPU of either state is given to another member.
+// one of the two is done: the runtime keeps the old size, and no CPU of either state is given to another member. A size that the
+// runtime was let carry out is counted until the runtime has confirmed it, or should have; then that from before is counted again.
 //
 // Invariants:
 //

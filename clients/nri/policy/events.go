@@ -51,7 +51,9 @@ func level(err error) slog.Level {
 func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
-	p.leave(ctx, p.sandbox(pod))
+	if s := p.sandboxes[pod.GetId()]; s != nil {
+		p.leave(ctx, s)
+	}
 	return nil
 }
 
@@ -59,13 +61,11 @@ func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 func (p *Policy) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
-	s := p.sandbox(pod)
-	p.leave(ctx, s)
-	if s.leaving {
-		p.kick() // sweep deletes the sandbox
-		return nil
+	if s := p.sandboxes[pod.GetId()]; s != nil {
+		if p.leave(ctx, s); s.leaving {
+			p.kick() // sweep deletes the sandbox
+		}
 	}
-	p.drop(s)
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(), cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano()}
 	m.readParts(c)
-	m.pod.stopped, m.pod.leaving = false, false
+	m.pod.leaving = false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
 	cpus, adjust, err := p.create(ctx, m)
 	switch {

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"slices"
@@ -39,6 +41,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	p.sandboxes, p.members = map[string]*sandbox{}, map[string]*member{}
 	for _, pod := range pods {
 		s := p.sandbox(pod)
+		s.told = 0
 		if was := sandboxes[s.id]; was != nil {
 			s.carry(was)
 		}
@@ -52,18 +55,14 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 			}
 			// The list lacks the sandbox of a container that it has.
 			p.sandboxes[s.id] = s
-			s.unread, s.stopped, s.leaving = true, false, s.pid == 0
+			s.unread, s.leaving = true, s.pid == 0
 		}
 		p.take(s, c, members[c.GetId()])
 	}
 	p.dropReplaced(containers)
 	for _, pod := range pods {
-		// A runtime's list includes ended sandboxes. A sandbox without a process starts no
-		// container.
-		s := p.sandboxes[pod.GetId()]
-		if s.stopped = pod.GetPid() == 0 && !p.some(s, p.occupies); s.stopped {
+		if s := p.sandboxes[pod.GetId()]; s != nil && p.over(s, sandboxes[s.id]) { // nil if it is there twice
 			p.drop(s)
-			p.sandboxes[s.id] = s
 		}
 	}
 	for _, m := range members {
@@ -116,6 +115,44 @@ func (p *Policy) runs(s *sandbox) bool {
 	return !gone(err)
 }
 
+// over reports whether a sandbox of a runtime's list has ended; was is its earlier state, or nil. The list includes sandboxes that have
+// ended, and has no state of them. Not all runtimes report their processes: CRI-O makes most sandboxes without one. So a sandbox without a
+// process lives, unless something else says that it has ended. A later sweep looks for the pod's cgroup again.
+func (p *Policy) over(s, was *sandbox) bool {
+	if s.pid != 0 || p.some(s, p.occupies) {
+		return false
+	}
+	if was != nil && was.pid != 0 {
+		if p.runs(was) {
+			s.pid, s.born = was.pid, was.born
+		}
+		return s.pid == 0
+	}
+	unlisted := p.connecting != nil && p.connecting.err == nil && !slices.Contains(p.connecting.active, s.uid)
+	return p.processes || unlisted || p.cgroupGone(s) || p.replaced(s)
+}
+
+// replaced reports whether another sandbox of the same pod has a process. The kubelet makes one when the earlier one has ended.
+func (p *Policy) replaced(s *sandbox) bool {
+	for _, other := range p.sandboxes {
+		if other != s && other.uid == s.uid && (other.pid != 0 || p.some(other, p.hasProcess)) {
+			return true
+		}
+	}
+	return false
+}
+
+// cgroupGone reports whether the kubelet has removed a pod's cgroup. If no cgroup of a pod was ever seen, the directory of cgroups may be
+// another one.
+func (p *Policy) cgroupGone(s *sandbox) bool {
+	if p.PodQuota == nil || s.cgroup == "" {
+		return false
+	}
+	_, err := p.PodQuota(s.cgroup, 0)
+	p.seesCgroups = p.seesCgroups || err == nil
+	return p.seesCgroups && errors.Is(err, fs.ErrNotExist)
+}
+
 // retain keeps a member that the runtime's list does not have as long as its process is
 // there, with its pod.
 func (p *Policy) retain(m *member, before map[string]*sandbox) {
@@ -132,9 +169,9 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		m.pod = now
 	} else if was := before[m.pod.id]; was != nil {
 		p.sandboxes[was.id] = was
+		was.leaving = was.pid == 0 // nothing else shows when the pod has ended
 	}
-	m.pod.made[m.name], m.pod.stopped, m.unlisted = true, false, true
-	m.pod.leaving = m.pod.pid == 0 // nothing else shows when the pod has ended
+	m.pod.made[m.name], m.unlisted = true, true
 	p.members[m.id] = m
 }
 
@@ -337,14 +374,13 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 		}
 	}
 	for _, s := range p.sandboxes {
+		gone := s.pid == 0 && p.cgroupGone(s)
 		switch {
-		case s.stopped || alive[s]:
+		case alive[s]:
 		case s.leaving:
-			if p.leave(ctx, s); !s.leaving {
-				p.drop(s)
-				found = true
-			}
-		case s.pid != 0 && !p.runs(s):
+			p.leave(ctx, s)
+			found = found || !s.leaving
+		case s.pid != 0 && !p.runs(s), gone:
 			p.leave(ctx, s)
 			found = true
 		}

@@ -41,7 +41,7 @@ func (p *Policy) compare(ctx context.Context, s *sandbox) error {
 func (p *Policy) adopt(known map[string]*typesv1.PodAllocation) {
 	var parts map[string][]*typesv1.PodAllocation
 	for _, s := range p.sandboxes {
-		if !s.unread || s.stopped {
+		if !s.unread {
 			continue
 		}
 		if parts == nil {
@@ -117,7 +117,7 @@ func (s *sandbox) carry(was *sandbox) {
 	s.form, s.made = was.form, was.made
 	s.spec, s.dynamic, s.claiming = was.spec, was.dynamic, was.claiming
 	s.quota, s.hasQuota = was.quota, was.hasQuota
-	s.unmoved = was.unmoved
+	s.unmoved, s.told = was.unmoved, was.told
 	if was.pid == s.pid && was.born != 0 {
 		s.born = was.born
 	}

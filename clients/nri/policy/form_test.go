@@ -28,6 +28,7 @@ func pairOf(name string) *typesv1.Pod {
 func (e *engine) renew(c Config) {
 	c.CPUsOf, c.Log, c.Unsolicited = e.cpusOf, e.policy.Log, e.policy.Unsolicited
 	e.policy = New(c)
+	e.policy.processes = true
 }
 
 // connectWithoutBerthd connects the runtime while berthd is away.

@@ -164,6 +164,7 @@ func newEngineOf(t *testing.T, c Config) *engine {
 	}
 	c.Unsolicited = cmp.Or(c.Unsolicited, UnsolicitedAlways)
 	e.policy = New(c)
+	e.policy.processes = true // as containerd does
 	return e
 }
 

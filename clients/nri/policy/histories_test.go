@@ -21,9 +21,10 @@ import (
 
 // history is a node and what happens on it.
 type history struct {
-	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API.
-	crio, kubelet bool
-	happenings    []happening
+	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API. cgroups is whether it reads the
+	// cgroups of pods.
+	crio, kubelet, cgroups bool
+	happenings             []happening
 	// logs adds the log of berth-nri.
 	logs bool
 }
@@ -35,7 +36,7 @@ func newHistory(seed uint64) history {
 	for _, k := range kinds {
 		all += k.share
 	}
-	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0}
+	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0, cgroups: r.IntN(2) == 0}
 	for range 6 + r.IntN(25) {
 		i, at := 0, r.IntN(all)
 		for ; at >= kinds[i].share; i++ {
@@ -74,11 +75,14 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		if h.kubelet {
 			n.config.Kubelet = n.kubelet
 		}
+		if h.cgroups {
+			n.config.PodQuota = n.podQuota
+		}
 		if h.logs {
 			n.config.Log = slog.New(slog.NewTextHandler(noting{n}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
-		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v", !h.crio, h.kubelet)
-		n.policy = New(n.config)
+		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v, and cgroups: %v", !h.crio, h.kubelet, h.cgroups)
+		n.policy = n.newPolicy()
 		n.connect(nothing)
 		for _, e := range h.happenings {
 			if n.failure.kind == "" {

@@ -236,18 +236,13 @@ func (n *node) finish() {
 	if left := n.link.ledgerPods(); len(left) > 0 {
 		n.fail("all pods have ended, and berthd has %s", strings.Join(left, " "))
 	}
-	members, sandboxes := 0, 0
+	members := 0
 	for _, m := range n.policy.all() {
 		if !m.stopped || n.policy.may(m) {
 			members++
 		}
 	}
-	for _, s := range n.policy.sandboxes {
-		if !s.stopped {
-			sandboxes++
-		}
-	}
-	if members > 0 || sandboxes > 0 {
+	if sandboxes := len(n.policy.sandboxes); members > 0 || sandboxes > 0 {
 		n.fail("all pods have ended, and berth-nri has %d sandboxes and %d containers", sandboxes, members)
 	}
 }

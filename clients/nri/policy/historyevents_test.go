@@ -31,6 +31,7 @@ var kinds = []kind{
 	{"a sandbox ends", 2, (*node).sandboxEnds},
 	{"a process ends", 3, (*node).processEnds},
 	{"a container is resized", 4, (*node).isResized},
+	{"a resize is taken back", 2, (*node).isTakenBack},
 	{"the runtime connects", 4, (*node).reconnects},
 	{"berth-nri starts again", 4, (*node).startsAgain},
 	{"berthd", 7, (*node).changesBerthd},
@@ -192,11 +193,20 @@ func (n *node) isResized(a, how int) {
 	}
 }
 
-// reconnects has the runtime lose and make its connection. Its list may lack something.
-func (n *node) reconnects(a, how int) {
-	if n.looksEnded() {
+// isTakenBack has the kubelet take back a resize that the runtime has failed to carry out: no event tells of that.
+func (n *node) isTakenBack(a, _ int) {
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.unapplied && c.phase == running && !c.givenUp }), a)
+	if c == nil {
 		return
 	}
+	w := c.wanted()
+	w.milli, c.unapplied = milliRequest(c.resources), false
+	w.accepted = w.milli
+	n.note("the kubelet takes back the resize of %s: it has %dm", c.id, w.milli)
+}
+
+// reconnects has the runtime lose and make its connection. Its list may lack something.
+func (n *node) reconnects(a, how int) {
 	for len(n.queue) > 0 {
 		n.answer(true, how%2 == 0)
 	}
@@ -224,9 +234,6 @@ func (n *node) reconnects(a, how int) {
 
 // startsAgain has berth-nri end and start. Meanwhile a container may have ended.
 func (n *node) startsAgain(a, how int) {
-	if n.looksEnded() {
-		return
-	}
 	n.unfollow()
 	for len(n.queue) > 0 {
 		n.answer(true, how%2 == 0)
@@ -235,7 +242,7 @@ func (n *node) startsAgain(a, how int) {
 	for _, p := range n.pods {
 		n.endHanging(p) // a later berth-nri does not know a process of a container that the runtime takes for ended
 	}
-	n.policy = New(n.config)
+	n.policy = n.newPolicy()
 	if c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == running }), a); c != nil && how%5 == 0 && !n.crio {
 		n.note("meanwhile container %s has ended", c.id)
 		n.kill(c, false)
@@ -319,10 +326,3 @@ func (n *node) passes(_, how int) {
 
 // nothing is what a whole list lacks.
 func nothing(string) bool { return false }
-
-// looksEnded means that a sandbox without a process of its own has no container that runs: NRI does not tell whether it has ended.
-func (n *node) looksEnded() bool {
-	return n.crio && slices.ContainsFunc(n.pods, func(p *nodePod) bool {
-		return p.sandbox != nil && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.sandbox == p.sandbox && c.alive })
-	})
-}

@@ -252,6 +252,16 @@ func (n *node) cpusOf(pid int) (cpuset.Set, error) {
 	return cpuset.Set{}, fs.ErrNotExist
 }
 
+// podQuota implements Config.PodQuota. The kubelet removes the cgroup of a pod that has ended.
+func (n *node) podQuota(cgroup string, _ int64) (int64, error) {
+	for _, p := range n.pods {
+		if pod(p.title(), p.qos).GetLinux().GetCgroupParent() == cgroup && !p.ended() {
+			return -1, nil
+		}
+	}
+	return 0, fs.ErrNotExist
+}
+
 var allCPUs = cpuset.Range(0, 7)
 
 // in gives a context of the runtime's calls.

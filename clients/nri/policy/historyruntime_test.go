@@ -36,6 +36,19 @@ type following struct {
 	ended  chan struct{}
 }
 
+// newPolicy starts berth-nri, and has the runtime tell it what it is.
+func (n *node) newPolicy() *Policy {
+	name, version := containerd, "v2.3.0"
+	if n.crio {
+		name, version = "cri-o", "1.37.0"
+	}
+	p := New(n.config)
+	if _, err := p.Configure(in(), "", name, version); err != nil {
+		n.fail("configure: %v", err)
+	}
+	return p
+}
+
 // UpdateContainers implements Updater.
 func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
 	how := n.updates
@@ -330,6 +343,7 @@ func (n *node) resize(c *nodeContainer, fails bool) bool {
 	w.accepted = w.milli
 	if c.unapplied = fails; !fails {
 		n.update(c, append([]*api.LinuxResources{r}, resourcesOf(updates, c.id)...)...)
+		n.done(n.policy.PostUpdateContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 	}
 	return !fails
 }

@@ -115,6 +115,7 @@ type Policy struct {
 	searchAt     time.Time          // when reconcile may search for specifications again
 	deniedAt     time.Time          // when denied members may be due again
 	retry        *time.Timer        // kicks after a failure
+	confirming   *time.Timer        // kicks when a resize was to be confirmed
 	reporting    *time.Timer        // kicks for the next report of a move; a failure does not delay it
 	failing      string             // the failure that is in the log
 	quotaFailing failures           // the same for the quotas of pods
@@ -124,6 +125,9 @@ type Policy struct {
 	runtime      string             // the name and the version of the runtime
 	nri          release            // its version of NRI
 	requests     bool               // updates may be requested from it at any time
+	processes    bool               // it is known to report the process of each sandbox that has not ended
+	seesCgroups  bool               // the cgroup of a pod was seen
+	told         int                // how many sandboxes events have told of
 	reportsCDI   bool               // it is known to report the CDI devices of containers
 	released     bool               // nothing is placed any more
 	warned       bool               // devices that no plugin would give are in the log
@@ -210,6 +214,8 @@ type sandbox struct {
 	// cgroup has its quota.
 	quota    int64
 	hasQuota bool
+	// told is the number of the event that was the first to tell of the sandbox; 0 if the runtime's first list had it.
+	told int
 	// spec is the pod's specification, nil if unknown.
 	spec *typesv1.Pod
 	// form is how berthd has the pod. unread means that the ledger, which may have the pod from before, was not read yet.
@@ -222,7 +228,6 @@ type sandbox struct {
 	// use one according to the specification.
 	dynamic  bool
 	claiming []string
-	stopped  bool
 	// leaving means that the pod has ended according to the runtime, but one of its processes
 	// still exists.
 	leaving bool
@@ -245,6 +250,8 @@ type member struct {
 	pod      *sandbox
 	// resources are the container's resources that were sent to the runtime.
 	resources *api.LinuxResources
+	// asked is a resize that the runtime has not confirmed.
+	asked *asked
 	// created is when it was created, in nanoseconds; 0 if the runtime does not say it.
 	created int64
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
@@ -348,9 +355,11 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 	s := p.sandboxes[pod.GetId()]
 	if s == nil {
 		s = newSandbox(pod)
+		p.told++
+		s.told = p.told
 		s.unread = p.ledger.pods == nil || p.ledger.loose[s.uid]
 		for _, other := range p.sandboxes {
-			if other.uid == s.uid && !other.stopped {
+			if other.uid == s.uid {
 				s.form, s.unread = other.form, s.unread || other.unread
 			}
 		}
@@ -452,9 +461,6 @@ func (p *Policy) living(known map[string]*typesv1.PodAllocation) (uids, missing 
 	}
 	started := map[string]bool{}
 	for _, s := range p.sandboxes {
-		if s.stopped {
-			continue
-		}
 		if started[s.uid] = true; s.form != apart {
 			uids = append(uids, s.uid)
 		}

@@ -38,7 +38,7 @@ func (p *Policy) podQuotas() {
 		what := "keeps its CPU quota"
 		if free[s] && !shared[s] {
 			err = p.removeQuota(s)
-		} else if !s.stopped && !unknown[s] {
+		} else if !unknown[s] {
 			what = "does not get its CPU quota back"
 			err = p.restoreQuota(s)
 		}

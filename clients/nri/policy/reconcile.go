@@ -32,6 +32,7 @@ func (p *Policy) reconcile(ctx context.Context) error {
 		}
 	}
 	p.unreconciled = false
+	p.takeBack()
 	enough, cancel := halfOf(ctx)
 	defer cancel()
 	p.searchAgain(enough)
@@ -80,7 +81,7 @@ func (p *Policy) searchAgain(ctx context.Context) {
 	}
 	var left []*sandbox
 	for _, s := range p.sandboxes {
-		if s.unfound && !s.stopped {
+		if s.unfound {
 			left = append(left, s)
 		}
 	}
@@ -182,7 +183,7 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		switch {
 		case s.form == whole && !has: // berthd has lost it
 			s.form = unadmitted
-		case s.form == unadmitted && has && !s.stopped: // the answer to its admission was lost
+		case s.form == unadmitted && has: // the answer to its admission was lost
 			s.form = whole
 		}
 	}

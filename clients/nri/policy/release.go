@@ -93,9 +93,6 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sandboxes {
-		if s.stopped {
-			continue
-		}
 		if err := p.restoreQuota(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, fmt.Sprintf("the quota of %s/%s", s.namespace, s.name))
 		}

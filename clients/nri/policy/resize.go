@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/protobuf/proto"
@@ -52,6 +53,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		}
 		m.resources = wanted
 	}
+	p.ask(m, now)
 	p.quotaReturns()
 	if m.match == unplaced {
 		return append(p.answer(m, nobody), p.stay(m, r)...), nil
@@ -78,6 +80,63 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		updates = append(updates, u)
 	}
 	return updates, nil
+}
+
+// asked is a resize that the runtime was let carry out, and has not confirmed.
+type asked struct {
+	before *api.LinuxResources // what the runtime had
+	at     time.Time
+}
+
+// askTime is the time in which a runtime confirms a resize that it carries out: the kubelet waits as long for an answer.
+const askTime = 2 * time.Minute
+
+// ask notes a resize until the runtime confirms it. Of one that fails no event tells, and the kubelet may take it back without another one.
+func (p *Policy) ask(m *member, before *api.LinuxResources) {
+	if m.asked = nil; m.requested(m.resources) == m.requested(before) {
+		return
+	}
+	m.asked = &asked{before.Copy(), p.Now()}
+	p.kickIn(&p.confirming, askTime)
+}
+
+// PostUpdateContainer is the event of an update that the runtime has carried out. It may be of a resize that was overdue.
+func (p *Policy) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
+	m := p.members[c.GetId()]
+	if m == nil {
+		return nil
+	}
+	now := c.GetLinux().GetResources()
+	if m.asked == nil && now != nil && m.requested(now) != m.requested(m.resources) {
+		p.resizedTo(m, now)
+	}
+	m.asked = nil
+	return nil
+}
+
+// resizedTo compares a member with berthd that the runtime has with another size.
+func (p *Policy) resizedTo(m *member, r *api.LinuxResources) {
+	m.resources, m.match, p.incomplete = r, max(m.match, due), true
+	p.kick()
+}
+
+// takeBack compares the sizes of containers with berthd's whose resize the runtime has not confirmed: they have the size from before. Berthd
+// counts the other one until then, whichever is more.
+func (p *Policy) takeBack() {
+	for _, m := range p.live() {
+		if m.asked == nil {
+			continue
+		}
+		if left := askTime - p.Now().Sub(m.asked.at); left > 0 {
+			p.kickIn(&p.confirming, left)
+			continue
+		}
+		p.Log.Warn("the runtime has not confirmed a container's resize", "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name)
+		p.resizedTo(m, m.asked.before)
+		m.asked = nil
+	}
 }
 
 // logRefused logs a refused resize. A kubelet repeats it every second, so the same one with the

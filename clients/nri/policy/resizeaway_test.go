@@ -3,6 +3,7 @@ package policy
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -97,5 +98,61 @@ func TestHalfDoneResizeIsUndone(t *testing.T) {
 		d.expect("before it is compared", key, "main", 500, gib)
 		e.pushes(3)
 		d.expect("the runtime has the old size", key, "main", 1000, gib)
+	}
+}
+
+// TestResizeThatFailsIsTakenBack: the runtime has failed to carry out a resize, and the kubelet takes it back, of which no event tells. Berthd
+// counts what the runtime has, and so it does if the runtime confirms the resize late. A resize that was confirmed stays.
+func TestResizeThatFailsIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, whole := range []bool{true, false} {
+		t.Run(fmt.Sprintf("whole CPUs %v", whole), func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			e := newEngine(t, Config{Client: d.Client})
+			var later time.Duration
+			e.policy.Now = func() time.Time { return time.Now().Add(later) }
+			job, first, second := pod("job", "guaranteed"), int64(2000), int64(3000)
+			if !whole {
+				first, second = 500, 900
+			}
+			c := container(job, "main", "job-1", first, gib)
+			had := e.run(job, c)
+			to := size(second, second, gib)
+			fails := func() {
+				t.Helper()
+				if _, err := e.policy.UpdateContainer(t.Context(), job, c, to); err != nil {
+					t.Fatal(err)
+				}
+				d.expect("a resize is in progress", "job-uid.main", "main", second, gib)
+				later += askTime - time.Second
+				e.pushes(2)
+				d.expect("a resize may still be in progress", "job-uid.main", "main", second, gib)
+				later += time.Minute
+				e.pushes(3)
+				d.expect("a resize was not confirmed", "job-uid.main", "main", first, gib)
+			}
+			fails()
+			if whole && e.on("job-1") != had {
+				t.Errorf("it was on CPUs %s, and is on %s", had, e.on("job-1"))
+			}
+			c.Linux.Resources = changed(c.Linux.Resources, to)
+			if err := e.policy.PostUpdateContainer(t.Context(), job, c); err != nil {
+				t.Fatal(err)
+			}
+			e.pushes(3)
+			d.expect("a resize was confirmed late", "job-uid.main", "main", second, gib)
+
+			to, first, second = size(first, first, gib), second, first
+			if _, err := e.resize(job, c, to); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.policy.PostUpdateContainer(t.Context(), job, c); err != nil {
+				t.Fatal(err)
+			}
+			later += time.Hour
+			e.pushes(3)
+			d.expect("a resize was confirmed", "job-uid.main", "main", second, gib)
+		})
 	}
 }

@@ -54,7 +54,7 @@ var losses = []struct {
 var subscribed = []api.Event{
 	api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX,
 	api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER, api.Event_START_CONTAINER, api.Event_POST_START_CONTAINER,
-	api.Event_UPDATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER,
+	api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER,
 }
 
 // Configure is the runtime's first call on a connection. It returns the events that the runtime's version of NRI has. An error means
@@ -72,7 +72,7 @@ func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.E
 		return 0, errdefs.Unsupportedf("%s has NRI %s, where the registration of a plugin can stop the whole runtime: NRI %s or later is required", name, nri, safeRegistration)
 	}
 	said := p.runtime == name && p.nri == nri
-	p.runtime, p.nri, p.reportsCDI = name, nri, reportsCDI(runtime, version)
+	p.runtime, p.nri, p.reportsCDI, p.processes = name, nri, reportsCDI(runtime, version), runtime == containerd
 	p.requests = p.Unsolicited == UnsolicitedAlways || p.Unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
 	if !said {
 		p.sayLosses()
@@ -148,10 +148,13 @@ func (r release) String() string {
 	return before + fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2])
 }
 
+// containerd is the name that containerd has for itself. It reports the process of each sandbox that runs.
+const containerd = "containerd"
+
 // reportsCDI reports whether a runtime is known to send the CDI devices of containers: containerd does since 2.3.
 func reportsCDI(runtime, version string) bool {
 	v := parseRelease(version)
-	return runtime == "containerd" && cmp.Or(cmp.Compare(v[0], 2), cmp.Compare(v[1], 3)) >= 0
+	return runtime == containerd && cmp.Or(cmp.Compare(v[0], 2), cmp.Compare(v[1], 3)) >= 0
 }
 
 // Requests reports whether updates may be requested from the runtime at any time. Otherwise they reach it with answers to its events.

@@ -44,7 +44,7 @@ func (p *Policy) known(pod *api.PodSandbox, c *api.Container) *member {
 	}
 	_, told := p.sandboxes[pod.GetId()]
 	s := p.sandbox(pod)
-	s.stopped, s.unfound = false, s.unfound || !told
+	s.unfound = s.unfound || !told
 	p.take(s, c, nil)
 	p.incomplete = true
 	p.kick()

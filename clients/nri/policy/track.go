@@ -95,7 +95,7 @@ func (p *Policy) estimateShared() {
 		own = own.Union(p.ownOf(m))
 	}
 	for _, s := range p.sandboxes {
-		if s.pid == 0 || s.stopped {
+		if s.pid == 0 {
 			continue
 		}
 		cpus, err := p.cpusOf(s.pid, &s.born)
@@ -167,7 +167,7 @@ func (p *Policy) moveSandboxes() {
 		return
 	}
 	for _, s := range p.sandboxes {
-		if s.pid == 0 || s.stopped || s.cpus == p.shared {
+		if s.pid == 0 || s.cpus == p.shared {
 			continue
 		}
 		err := p.Move(s.pid, s.id, s.cgroup, p.shared)

@@ -330,7 +330,7 @@ func TestListOfTheDead(t *testing.T) {
 	if _, err := e.create(trainer, c); err != nil {
 		t.Fatal(err)
 	}
-	trainer.Pid, c.State = 0, api.ContainerState_CONTAINER_CREATED
+	trainer.Pid, c.State, e.ended = 0, api.ContainerState_CONTAINER_CREATED, true
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{trainer}, []*api.Container{c}); err != nil {
 		t.Fatal(err)
 	}
@@ -338,7 +338,7 @@ func TestListOfTheDead(t *testing.T) {
 		t.Errorf("berthd still has %v", got)
 	}
 	// If it starts all the same, it has a place again.
-	trainer.Pid = sandboxPID
+	trainer.Pid, e.ended = sandboxPID, false
 	if err := e.start(trainer, c); err != nil {
 		t.Error(err)
 	}
