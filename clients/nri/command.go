@@ -344,9 +344,14 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 			return err
 		}
 		runtime.stub.Store(&plugin)
-		err = plugin.Run(ctx)
+		again, err := o.connected(ctx, plugin.Run, away, started)
 		if ctx.Err() != nil {
 			return nil
+		}
+		if again {
+			runtime.up.Store(false)
+			log.Info("berthd is ready for the first time: berth-nri registers again, so that the runtime refuses containers that berth-nri does not answer in time")
+			continue
 		}
 		if started || errdefs.ClassOf(err) == errdefs.Unsupported {
 			return err
@@ -366,6 +371,38 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 		}
 	}
 }
+
+// connected runs a connection to the runtime. A plugin's answer to what happens if it is late is part of its registration. So the connection
+// ends, and again is true, when berthd becomes ready for the first time on this node while the runtime was told to continue. A plugin that
+// the runtime has started cannot connect again.
+func (o *options) connected(ctx context.Context, run func(context.Context) error, away *outage, started bool) (again bool, err error) {
+	if o.refuses(away) || o.failure != refuse || started {
+		return false, run(ctx)
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return false, err
+		case <-tick.C:
+			if again = o.refuses(away); again {
+				end()
+				return true, <-ended
+			}
+		}
+	}
+}
+
+// lookInterval is the interval in which berth-nri looks whether berthd was ready once.
+const lookInterval = time.Second
+
+// refuses reports whether the runtime is to refuse what berth-nri does not answer in time: no pod before berthd was ready once.
+func (o *options) refuses(away *outage) bool { return o.failure == refuse && away.EverReady() }
 
 // outage wraps the policy for the NRI stub. It limits the log to one line when the runtime
 // disconnects, and one when it is back.
@@ -401,11 +438,9 @@ func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 }
 
 func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
-	// A plugin that answers too late refuses no pod before berthd was ready once.
-	refuses := o.failure == refuse && away.EverReady()
 	options := []stub.Option{
 		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log, away}),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: refuses, KeepConnected: true}),
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: o.refuses(away), KeepConnected: true}),
 	}
 	if os.Getenv(api.PluginIdxEnvVar) == "" {
 		options = append(options, stub.WithPluginName(o.name), stub.WithPluginIdx(o.index))

@@ -10,7 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/containerd/nri/pkg/stub"
 	"google.golang.org/grpc"
@@ -145,6 +148,45 @@ func TestOutage(t *testing.T) {
 	l.Errorf(t.Context(), "failed to %s", "update")
 	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connected to the runtime again") || !strings.Contains(got, "failed to update") {
 		t.Errorf("after the outage the log has %s", got)
+	}
+}
+
+// TestRegistersAgain: berth-nri connects to the runtime again when berthd becomes ready for the first time, if what the runtime does after a
+// late answer is other then.
+func TestRegistersAgain(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, failure  string
+		first, started bool
+		again          bool
+	}{
+		{"berthd was never ready", refuse, true, false, true},
+		{"berthd was ready before", refuse, false, false, false},
+		{"containers start without berthd", pass, true, false, false},
+		{"the runtime has started the plugin", refuse, true, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var ready atomic.Bool
+				ready.Store(!row.first)
+				p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Established: ready.Load})
+				o, away := &options{failure: row.failure}, &outage{Policy: p}
+				ctx, end := context.WithTimeout(t.Context(), time.Hour)
+				defer end()
+				time.AfterFunc(time.Minute, func() { ready.Store(true) })
+				began := time.Now()
+				again, err := o.connected(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, away, row.started)
+				if took := time.Since(began); again != row.again || again && took > 2*time.Minute || !again && (took != time.Hour || err == nil) {
+					t.Errorf("again %v after %s: %v", again, took, err)
+				}
+			})
+		})
+	}
+	closed := errors.New("closed")
+	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Established: func() bool { return false }})
+	if again, err := (&options{failure: refuse}).connected(t.Context(), func(context.Context) error { return closed }, &outage{Policy: p}, false); again || !errors.Is(err, closed) {
+		t.Errorf("the runtime has ended the connection: %v, %v", again, err)
 	}
 }
 
