@@ -70,7 +70,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		n.link = &link{Daemon: d, reach: answers, fail: n.fail}
 		n.config = Config{
 			Client: berth.Over(n.link, berth.Options{Attempts: 1}), CPUsOf: n.cpusOf, Unsolicited: UnsolicitedAlways,
-			Timeout: func() time.Duration { return 2 * time.Second }, Log: slog.New(slog.DiscardHandler),
+			Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now, Log: slog.New(slog.DiscardHandler),
 		}
 		if h.kubelet {
 			n.config.Kubelet = n.kubelet

@@ -170,6 +170,7 @@ func (n *node) healed() {
 		case !known:
 			n.fail("everything is reachable, and berthd does not have %s", c.id)
 		case c.whole() && n.lost && c.cpus.Len() == holds.Len() && n.inTheWay(c, holds):
+		case c.givenUp && c.cpus.IsSubsetOf(holds) && !holds.IsEmpty(): // the kubelet does not resize it
 		case c.whole() && (c.cpus != holds || int64(holds.Len())*milliPerCPU != milliRequest(c.resources)):
 			n.fail("everything is reachable, and %s runs on CPUs %s; berthd has %s for it", c.id, c.cpus, holds)
 		case !c.whole() && c.cpus != shared:

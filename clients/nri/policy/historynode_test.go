@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,6 +33,8 @@ type node struct {
 	// pauses are the processes of sandboxes.
 	pauses map[int]bool
 	serial int
+	// looks is how often the clock was read.
+	looks atomic.Int64
 	// lost means that the ledger was lost: what is admitted again may have other CPUs than before.
 	lost bool
 	// partial means that the runtime's last list lacked something.
@@ -232,6 +235,9 @@ func (n *node) containers(chosen func(*nodeContainer) bool) (out []*nodeContaine
 	}
 	return out
 }
+
+// now is a clock that goes on whenever it is read, as a real one: that of synctest stands still while something works.
+func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.looks.Add(1))) }
 
 // pick chooses one of several; the zero value if there are none.
 func pick[T any](from []T, i int) (out T) {

@@ -182,7 +182,7 @@ func (n *node) done(err error) {
 // create has a container made. If late, the runtime stores it later.
 func (n *node) create(p *nodePod, name string, late bool) bool {
 	n.serial++
-	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making, createdAt: time.Now()}
+	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making, createdAt: n.now()}
 	memory := int64(0)
 	if p.qos == "guaranteed" {
 		memory = memoryEach
@@ -192,6 +192,11 @@ func (n *node) create(p *nodePod, name string, late bool) bool {
 	adjust, updates, err := n.policy.CreateContainer(in(), n.describe(p, p.sandbox), c.describe())
 	n.note("container %s is made (%dm): CPUs %q %v", c.id, p.wanted(name).milli, adjust.GetLinux().GetResources().GetCpu().GetCpus(), err)
 	if err != nil {
+		for _, before := range p.containers {
+			if before.name != name {
+				before.made = -1 // its place was free for this one
+			}
+		}
 		return false
 	}
 	n.apply(updates)

@@ -41,7 +41,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		m.resources = wanted
 		return nil, nil
 	}
-	if m.requested(wanted) != m.requested(m.resources) {
+	if m.requested(wanted) != m.requested(m.resources) || m.asked != nil { // berthd may have lost what the runtime has not confirmed
 		if err := p.resize(ctx, m, wanted); err != nil {
 			p.logRefused(ctx, m, wanted, err)
 			if !p.passes(m.pod) {

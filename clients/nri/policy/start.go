@@ -138,10 +138,15 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 	return nil
 }
 
-// isReplaced reports whether a member has no process, and another one of its name has. The kubelet does not resize it any more, and its
-// size is not that of the container.
+// isReplaced reports whether another member of its name has a process, in whatever sandbox of the pod, and the member has none, or was
+// created earlier. The kubelet does not resize it any more, and its size is not that of the container.
 func (p *Policy) isReplaced(m *member) bool {
-	return m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) })
+	for _, o := range p.members {
+		if o != m && o.pod.uid == m.pod.uid && o.name == m.name && p.hasProcess(o) && (m.pid == 0 || o.created > m.created) {
+			return true
+		}
+	}
+	return false
 }
 
 // dropReplaced deletes the containers of a list that have no process and get none, if a later one of the same name runs. A
