@@ -1,16 +1,18 @@
 // Command mutants plants defects into the managers and into berth-nri, one by one, and makes sure that
 // the recorded vectors, or named tests, find each of them.
 //
-//	go run ./hack/mutants [-run REGEXP] [-parallel N]
+//	go run ./hack/mutants [-run REGEXP] [-parallel N] [-limit TIME]
 //
 // Nothing in the tree is changed: a defect is an overlay of the build (go help
 // build). The defects are in list.go; each names the suites of hack/conformance, or the
 // tests, that run on it. A defect that no suite finds, that does not compile, or whose text is not
-// in its file any more fails the run. The recordings are those of
+// in its file any more fails the run. Before the defects, each suite and test runs once without one, and has to pass. A run that
+// takes longer than -limit has found its defect, if there is one: a test that hangs does not pass. The recordings are those of
 // ../shared/conformance beside the module; without them the run is skipped.
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -19,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,8 +30,9 @@ import (
 func main() {
 	pattern := flag.String("run", "", "only defects whose name or file matches")
 	parallel := flag.Int("parallel", 2, "defects tried at a time")
+	limit := flag.Duration("limit", 10*time.Minute, "longest time of a run of a suite or a test")
 	flag.Parse()
-	if err := run(*pattern, *parallel); err != nil {
+	if err := run(*pattern, *parallel, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
 	}
@@ -37,7 +41,7 @@ func main() {
 // recordings are the directories of ../shared with recordings.
 var recordings = []string{"conformance", "conformance-1.37/cpu", "conformance-1.37/rest"}
 
-func run(pattern string, parallel int) (err error) {
+func run(pattern string, parallel int, limit time.Duration) (err error) {
 	only, err := regexp.Compile(pattern)
 	if err != nil {
 		return err
@@ -46,7 +50,7 @@ func run(pattern string, parallel int) (err error) {
 	if err != nil {
 		return fmt.Errorf("find the module: %w", err)
 	}
-	w := workspace{root: strings.TrimSpace(string(root))}
+	w := workspace{root: strings.TrimSpace(string(root)), limit: limit}
 	first := filepath.Join(w.root, "..", "shared", recordings[0])
 	if _, err := os.Stat(first); errors.Is(err, os.ErrNotExist) {
 		fmt.Println("skipped: there are no recordings at", first)
@@ -58,6 +62,15 @@ func run(pattern string, parallel int) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(w.dir)) }()
 
 	begin := time.Now()
+	var chosen []mutant
+	for _, m := range mutants {
+		if only.MatchString(m.name) || only.MatchString(m.file) {
+			chosen = append(chosen, m)
+		}
+	}
+	if err := w.control(chosen); err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	tried, missed := 0, 0
@@ -65,10 +78,7 @@ func run(pattern string, parallel int) (err error) {
 	for i := range parallel {
 		free <- i
 	}
-	for _, m := range mutants {
-		if !only.MatchString(m.name) && !only.MatchString(m.file) {
-			continue
-		}
+	for _, m := range chosen {
 		wg.Go(func() {
 			worker := <-free
 			defer func() { free <- worker }()
@@ -90,7 +100,72 @@ func run(pattern string, parallel int) (err error) {
 }
 
 // workspace is the module and a folder for what is built of it.
-type workspace struct{ root, dir string }
+type workspace struct {
+	root, dir string
+	limit     time.Duration
+}
+
+// control runs all suites and tests of some defects without a defect: one that fails would find everything.
+func (w workspace) control(chosen []mutant) error {
+	var suites []string
+	for _, m := range chosen {
+		suites = append(suites, m.suites...)
+	}
+	slices.Sort(suites)
+	program, built := filepath.Join(w.dir, "control.bin"), ""
+	for _, suite := range slices.Compact(suites) {
+		target, runs := w.judges(suite)
+		if target != built {
+			if err := w.build(target, program); err != nil {
+				return err
+			}
+			built = target
+		}
+		for _, args := range runs {
+			found, err := w.run(target, program, args)
+			if err == nil && found {
+				err = errors.New("it fails")
+			}
+			if err != nil {
+				return fmt.Errorf("%s without a defect: %w", suite, err)
+			}
+		}
+	}
+	return nil
+}
+
+// build builds a package of judge.
+func (w workspace) build(target, program string, flags ...string) error {
+	args := append(builds(target), flags...)
+	build := exec.Command("go", append(args, "-o", program, target)...)
+	build.Dir = w.root
+	out, err := build.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("build %s: %s", target, out)
+	}
+	return nil
+}
+
+// run runs a judge, and reports whether it has found something: it fails, or takes too long. A test runs in the directory of its package, as
+// with go test.
+func (w workspace) run(target, program string, args []string) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), w.limit)
+	defer cancel()
+	judge := exec.CommandContext(ctx, program, args...)
+	judge.Dir = w.root
+	if target != runner {
+		judge.Dir = filepath.Join(w.root, target)
+	}
+	err = judge.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil, errors.As(err, &exit) && exit.ExitCode() == 1:
+		return true, nil
+	case errors.As(err, &exit) && exit.ExitCode() == 2 && target != runner: // a panic
+		return true, nil
+	}
+	return false, err
+}
 
 // try plants one defect and returns what found it.
 func (w workspace) try(worker int, m mutant) (found string, ok bool) {
@@ -118,21 +193,15 @@ func (w workspace) try(worker int, m mutant) (found string, ok bool) {
 	for _, suite := range m.suites {
 		target, runs := w.judges(suite)
 		if target != built {
-			args := append(builds(target), "-overlay", overlay, "-o", program, target)
-			build := exec.Command("go", args...)
-			build.Dir = w.root
-			if out, err := build.CombinedOutput(); err != nil {
-				return "BROKEN: " + string(out), false
+			if err := w.build(target, program, "-overlay", overlay); err != nil {
+				return "BROKEN: " + err.Error(), false
 			}
 			built = target
 		}
 		for _, args := range runs {
-			judge := exec.Command(program, args...)
-			judge.Dir = w.root
-			err := judge.Run()
-			var exit *exec.ExitError
+			found, err := w.run(target, program, args)
 			switch {
-			case errors.As(err, &exit) && exit.ExitCode() == 1:
+			case found:
 				return suite, true
 			case err != nil:
 				return "BROKEN: " + err.Error(), false
