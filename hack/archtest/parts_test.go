@@ -30,7 +30,7 @@ type partGroup struct {
 
 const partsHead = `# Where is each part of the kubelet's container manager?
 
-This page lists the parts of the kubelet's container manager in Kubernetes 1.36.3. For each part it names the call or the file in berth,
+This page lists the parts of the kubelet's container manager in Kubernetes 1.37. For each part it names the call or the file in berth,
 and the tests. ` + "`go test ./hack/archtest -run TestParts -update`" + ` writes this page. The test fails if a call, a file or a test does not exist.
 [deviations.md](deviations.md) lists the differences from the kubelet.
 `
