@@ -181,7 +181,7 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
 			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
-			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0", "memory.min": "0", "memory.low": "0"},
+			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0", "memory.min": "0", "memory.low": "0", "memory.high": "max"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
