@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Verifies what is checked in: generated code and go.mod are up to date, the
-# architecture rules hold, the pure part builds for other systems, all builds without a C compiler,
+# architecture rules and the limits hold, the pure part builds for other systems, all builds without a C compiler,
 # and commit subjects are short.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -24,6 +24,9 @@ go mod tidy -diff || { echo "run go mod tidy"; exit 1; }
 
 step "architecture rules"
 go test ./hack/archtest
+
+step "limits of packages, types and lines"
+go run ./hack/limits
 
 step "scripts of the page"
 hack/page.sh
