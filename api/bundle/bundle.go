@@ -141,7 +141,8 @@ func (b *Bundle) DevicesByResource() map[string][]device.Device {
 			continue
 		}
 		for _, d := range r.Devices {
-			out[r.Name] = append(out[r.Name], device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: d.Nodes, Topology: d.Topology, Alien: d.Alien})
+			out[r.Name] = append(out[r.Name], device.Device{ID: d.ID, Healthy: d.Healthy, Nodes: d.Nodes, Topology: d.Topology,
+				Alien: d.Alien})
 		}
 	}
 	return out
@@ -331,7 +332,8 @@ func (b *Bundle) readHistory(data []byte) error {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if last := len(b.History) - 1; last >= 0 && b.History[last].Number <= l.Number {
-			return fmt.Errorf("line %d: entry %d follows entry %d, and the newest one must be the first", n, l.Number, b.History[last].Number)
+			return fmt.Errorf("line %d: entry %d follows entry %d, and the newest one must be the first", n, l.Number,
+				b.History[last].Number)
 		}
 		b.History = append(b.History, l)
 	}

@@ -53,12 +53,14 @@ func full(t *testing.T) *bundle.Bundle {
 	clock := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	now := func() time.Time { clock = clock.Add(time.Second); return clock }
 	l, _ := ledgertest.Open(t, ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m, ConfigDigest: "digest"}, History: ledger.HistoryLimits{Entries: 100}, Now: now,
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m, ConfigDigest: "digest"},
+		History: ledger.HistoryLimits{Entries: 100}, Now: now,
 	})
 	pod := workload.Pod{
 		UID: uid, Namespace: namespace, Name: name,
-		Labels:            map[string]string{"secretlabel": "secretvalue"},
-		Annotations:       map[string]string{"example.com/token": password, workload.SpecificationAnnotation: "from secretfile", workload.MovableAnnotation: string(workload.MovableAnywhere)},
+		Labels: map[string]string{"secretlabel": "secretvalue"},
+		Annotations: map[string]string{"example.com/token": password, workload.SpecificationAnnotation: "from secretfile",
+			workload.MovableAnnotation: string(workload.MovableAnywhere)},
 		PriorityClassName: "secretclass",
 		Containers: []workload.Container{{
 			Name: container, Limits: workload.Quantities{workload.CPU: 1000},
@@ -72,14 +74,17 @@ func full(t *testing.T) *bundle.Bundle {
 		t.Fatal(err)
 	}
 	record := &ledger.Pod{
-		Pod: pod, Digest: digest, OwnedBy: owner, AdmissionID: "secretadmission", ResizeID: "secretresize", EarlierResizeIDs: []string{"secretearlier"},
-		CgroupParent: path, AdmittedAt: clock,
+		Pod: pod, Digest: digest, OwnedBy: owner, AdmissionID: "secretadmission", ResizeID: "secretresize",
+		EarlierResizeIDs: []string{"secretearlier"},
+		CgroupParent:     path, AdmittedAt: clock,
 		Claims: []ledger.Claim{
-			{Owner: ledger.Owner{Pod: uid, Container: container}, Provider: "cpu", Resource: "cpu", CPUs: &ledger.CPUs{Set: cpuset.Of(1), Use: ledger.CPUExclusive}},
+			{Owner: ledger.Owner{Pod: uid, Container: container}, Provider: "cpu", Resource: "cpu",
+				CPUs: &ledger.CPUs{Set: cpuset.Of(1), Use: ledger.CPUExclusive}},
 			{Owner: ledger.Owner{Pod: uid, Container: container}, Provider: "device", Resource: "example.com/gpu", Devices: &ledger.Devices{
 				Devices: []ledger.Device{{ID: deviceID}}, Response: []byte(password),
 			}},
-			{Owner: ledger.Owner{Pod: uid, Container: container}, Provider: "secretprovider", Resource: "example.com/other", Opaque: []byte(password)},
+			{Owner: ledger.Owner{Pod: uid, Container: container}, Provider: "secretprovider", Resource: "example.com/other",
+				Opaque: []byte(password)},
 		},
 	}
 	call := func(what string, r *ledger.HistoryRequest) *ledger.Call {
@@ -95,7 +100,8 @@ func full(t *testing.T) *bundle.Bundle {
 			t.Fatal(err)
 		}
 	}
-	l.Refused(admit, ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "pod " + name + " does not fit", Pod: record, View: l.View(), AdmissionID: "secretrefusal"})
+	l.Refused(admit, ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "pod " + name + " does not fit", Pod: record,
+		View: l.View(), AdmissionID: "secretrefusal"})
 	update(nil, func(d *ledger.Draft) { d.PutPod(record) })
 	update(call("PreStartContainer", nil), func(d *ledger.Draft) {
 		d.Bind(ledger.Binding{ID: "secretruntimeid", Owner: ledger.Owner{Pod: uid, Container: container}, CgroupPath: path})
@@ -107,12 +113,14 @@ func full(t *testing.T) *bundle.Bundle {
 		From: record.Claims[:1], To: record.Claims[:1], Migrating: []string{container}, Stayed: []string{container},
 		Before: "secretdigest", Reason: "to make room for pod secretspace/secretnew",
 	}
-	update(call("Resize", &ledger.HistoryRequest{Changes: []workload.Change{{Container: container, Limits: workload.Quantities{workload.CPU: 1000}}}, Owner: owner}),
+	update(call("Resize", &ledger.HistoryRequest{Changes: []workload.Change{{Container: container,
+		Limits: workload.Quantities{workload.CPU: 1000}}}, Owner: owner}),
 		func(d *ledger.Draft) { d.PutPod(&resized) })
 	update(nil, func(d *ledger.Draft) {
 		d.PutUnknownLive(ledger.UnknownLivePod{
 			UID: "secretunknown", Namespace: namespace, Name: "secretother", OwnedBy: owner, Since: clock,
-			Claims:   []ledger.Claim{{Owner: ledger.Owner{Pod: "secretunknown", Container: "secretplace"}, Provider: "x", Resource: "y", Opaque: []byte(password)}},
+			Claims: []ledger.Claim{{Owner: ledger.Owner{Pod: "secretunknown", Container: "secretplace"}, Provider: "x", Resource: "y",
+				Opaque: []byte(password)}},
 			Bindings: []ledger.RecordedBinding{{ID: "secretbinding", Container: container, CgroupPath: path}},
 		})
 		d.PutExternalProvider(ledger.ExternalProvider{Name: "secretprovider", Endpoint: path})
@@ -120,7 +128,8 @@ func full(t *testing.T) *bundle.Bundle {
 		d.Bind(ledger.Binding{ID: "secretcontainerid", Owner: ledger.Owner{Pod: uid, Container: container}, CgroupPath: path})
 	})
 	c := config.Default()
-	c.RootDir, c.Listen, c.ListenGroup, c.StateDir, c.RuntimeEndpoint, c.HTTP = path, path+"/sock", "secretgroup", path, "unix://"+path, "unix://"+path
+	c.RootDir, c.Listen, c.ListenGroup, c.StateDir, c.RuntimeEndpoint, c.HTTP = path, path+"/sock", "secretgroup", path, "unix://"+path,
+		"unix://"+path
 	c.Node.SystemCgroup, c.Node.AgentPIDFile, c.Node.StorageDir = path, path, path
 	c.Providers.External.Required = []string{"secretprovider"}
 	c.Machine = path
@@ -186,7 +195,8 @@ func TestMask(t *testing.T) {
 	fingerprint := b.State.Machine
 	b.Config.Topology.Options = map[string]string{topology.OptionMaxNodes: "9", "secretoption": "true"}
 	b.Config.CPU.Options = map[string]string{cpu.FullPCPUsOnly: "secretvalue"}
-	b.State.Override = &ledger.Override{Over: "over", Settings: json.RawMessage(`{"topology":{"policy":"none","options":{"secretoption":"x"}}}`)}
+	b.State.Override = &ledger.Override{Over: "over",
+		Settings: json.RawMessage(`{"topology":{"policy":"none","options":{"secretoption":"x"}}}`)}
 	for i, l := range b.History {
 		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
 		if err != nil {
@@ -222,7 +232,8 @@ func TestMask(t *testing.T) {
 	if digest, err := p.Pod.Digest(); err != nil || digest != p.Digest {
 		t.Errorf("the digest is %s, that of the masked pod %s, %v", p.Digest, digest, err)
 	}
-	if got := b.DevicesByResource()["example.com/gpu"][0].ID; !strings.Contains(all, `"id": "`+got+`"`) || got != p.Claims[1].Devices.Devices[0].ID {
+	if got := b.DevicesByResource()["example.com/gpu"][0].ID; !strings.Contains(all, `"id": "`+got+`"`) ||
+		got != p.Claims[1].Devices.Devices[0].ID {
 		t.Errorf("the device is %s, and the pod has %+v", got, p.Claims[1].Devices)
 	}
 	for _, l := range b.History {
@@ -249,7 +260,8 @@ func TestMadeNamesKeepTheOrder(t *testing.T) {
 	for i := range 120 {
 		list = append(list, bundle.Device{ID: fmt.Sprintf("gpu%d", i)})
 	}
-	b := &bundle.Bundle{Devices: []bundle.Resource{{Name: "a/x", Connected: true, Devices: list}, {Name: "a/y", Connected: true, Devices: list}}}
+	b := &bundle.Bundle{Devices: []bundle.Resource{{Name: "a/x", Connected: true, Devices: list},
+		{Name: "a/y", Connected: true, Devices: list}}}
 	if err := b.Mask(); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +345,8 @@ func TestStreamEndsEarly(t *testing.T) {
 		for name, data := range parts {
 			sent = append(sent, &inspectv1.StreamBundleResponse{Name: name, Data: []byte(data)})
 		}
-		if _, err := bundle.Collect(stream(nil, sent...)); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), missing) {
+		if _, err := bundle.Collect(stream(nil, sent...)); errdefs.ClassOf(err) != errdefs.Invalid ||
+			!strings.Contains(err.Error(), missing) {
 			t.Errorf("%s is missing: %v", missing, err)
 		}
 	}
@@ -395,34 +408,44 @@ func TestHostileArchives(t *testing.T) {
 		archive []byte
 		want    string
 	}{
-		"empty":            {nil, "no archive compressed with gzip"},
-		"text":             {[]byte("text"), "no archive compressed with gzip"},
-		"no tar":           {packedText(t, "text"), "no tar archive, or it is cut off"},
-		"nothing in it":    {packed(t), "about.json is missing"},
-		"no about":         {packed(t, file(bundle.NodePart, "{}")), "about.json is missing"},
-		"newer":            {packed(t, file(bundle.AboutPart, `{"format":2}`)), "about.json: the format is 2, and this berthctl reads 1"},
-		"twice":            {packed(t, good, good), "about.json is listed twice"},
-		"path":             {packed(t, good, file("../../etc/passwd", "x")), `"../../etc/passwd" is no part of a bundle`},
-		"absolute":         {packed(t, good, file("/state.json", "x")), `"/state.json" is no part`},
-		"escape code":      {packed(t, good, file("\x1b[31mred", "x")), `"\x1b[31mred" is no part`},
-		"directory":        {packed(t, good, member{tar.Header{Name: "state.json/", Typeflag: tar.TypeDir}, ""}), `"state.json/" is no part`},
-		"link":             {packed(t, good, member{tar.Header{Name: "state.json", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"}, ""}), "state.json is no regular file"},
-		"hard link":        {packed(t, good, member{tar.Header{Name: "state.json", Typeflag: tar.TypeLink, Linkname: "about.json"}, ""}), "state.json is no regular file"},
-		"10 GB":            {packed(t, good, member{tar.Header{Name: "history.jsonl", Size: 10 << 30}, "x"}), "history.jsonl has 10737418240 bytes, and may have at most"},
-		"cut off":          {packed(t, good, member{tar.Header{Name: "state.json", Size: 1000}, "x"}), "state.json: unexpected EOF"},
-		"bomb":             {packed(t, good, file("config.yaml", strings.Repeat(" ", 1<<20+1))), "config.yaml has 1048577 bytes"},
-		"unknown field":    {packed(t, good, file("node.json", `{"max":1}`)), `node.json: json: unknown field "max"`},
-		"two values":       {packed(t, good, file("node.json", `{} {}`)), "node.json: unexpected text after the value"},
-		"machine":          {packed(t, good, file("machine.json", `{}`)), "machine.json: read machine: version is missing"},
-		"config":           {packed(t, good, file("config.yaml", "colour: red")), "config.yaml: "},
-		"state":            {packed(t, good, file("state.json", `{"pods":3}`)), "state.json: json: cannot unmarshal number"},
-		"devices":          {packed(t, good, file("devices.json", `[{"name":3}]`)), "devices.json: "},
-		"history":          {packed(t, good, file("history.jsonl", "{\"number\":2}\nx\n")), "history.jsonl: line 2: invalid character 'x'"},
-		"history in order": {packed(t, good, file("history.jsonl", "{\"number\":2}\n{\"number\":2}\n")), "history.jsonl: line 2: entry 2 follows entry 2"},
-		"values":           {packed(t, good, file("devices.json", `[{"name":"a","connected":true,"devices":[`+strings.Repeat("{},", 1<<21)+"{}]}]")), "devices.json: it has more than 4194304 values"},
-		"values of state":  {packed(t, good, file("state.json", `{"revision":1,"machine":"\\\"","config":"","pods":[],"containers":[`+strings.Repeat("null,", 1<<22)+"{}]}")), "state.json: it has more than 4194304 values"},
-		"values of a line": {packed(t, good, file("history.jsonl", `{"number":2,"entry":[`+strings.Repeat("[],", 1<<18)+"0]}")), "history.jsonl: line 1: it has more than 524288 values"},
-		"long line":        {packed(t, good, file("history.jsonl", `{"damage":"`+strings.Repeat("x", 5<<20)+`"}`)), "history.jsonl: line 1 has"},
+		"empty":         {nil, "no archive compressed with gzip"},
+		"text":          {[]byte("text"), "no archive compressed with gzip"},
+		"no tar":        {packedText(t, "text"), "no tar archive, or it is cut off"},
+		"nothing in it": {packed(t), "about.json is missing"},
+		"no about":      {packed(t, file(bundle.NodePart, "{}")), "about.json is missing"},
+		"newer":         {packed(t, file(bundle.AboutPart, `{"format":2}`)), "about.json: the format is 2, and this berthctl reads 1"},
+		"twice":         {packed(t, good, good), "about.json is listed twice"},
+		"path":          {packed(t, good, file("../../etc/passwd", "x")), `"../../etc/passwd" is no part of a bundle`},
+		"absolute":      {packed(t, good, file("/state.json", "x")), `"/state.json" is no part`},
+		"escape code":   {packed(t, good, file("\x1b[31mred", "x")), `"\x1b[31mred" is no part`},
+		"directory": {packed(t, good, member{tar.Header{Name: "state.json/", Typeflag: tar.TypeDir}, ""}),
+			`"state.json/" is no part`},
+		"link": {packed(t, good, member{tar.Header{Name: "state.json", Typeflag: tar.TypeSymlink, Linkname: "/etc/shadow"},
+			""}), "state.json is no regular file"},
+		"hard link": {packed(t, good, member{tar.Header{Name: "state.json", Typeflag: tar.TypeLink, Linkname: "about.json"}, ""}),
+			"state.json is no regular file"},
+		"10 GB": {packed(t, good, member{tar.Header{Name: "history.jsonl", Size: 10 << 30}, "x"}),
+			"history.jsonl has 10737418240 bytes, and may have at most"},
+		"cut off":       {packed(t, good, member{tar.Header{Name: "state.json", Size: 1000}, "x"}), "state.json: unexpected EOF"},
+		"bomb":          {packed(t, good, file("config.yaml", strings.Repeat(" ", 1<<20+1))), "config.yaml has 1048577 bytes"},
+		"unknown field": {packed(t, good, file("node.json", `{"max":1}`)), `node.json: json: unknown field "max"`},
+		"two values":    {packed(t, good, file("node.json", `{} {}`)), "node.json: unexpected text after the value"},
+		"machine":       {packed(t, good, file("machine.json", `{}`)), "machine.json: read machine: version is missing"},
+		"config":        {packed(t, good, file("config.yaml", "colour: red")), "config.yaml: "},
+		"state":         {packed(t, good, file("state.json", `{"pods":3}`)), "state.json: json: cannot unmarshal number"},
+		"devices":       {packed(t, good, file("devices.json", `[{"name":3}]`)), "devices.json: "},
+		"history":       {packed(t, good, file("history.jsonl", "{\"number\":2}\nx\n")), "history.jsonl: line 2: invalid character 'x'"},
+		"history in order": {packed(t, good, file("history.jsonl", "{\"number\":2}\n{\"number\":2}\n")),
+			"history.jsonl: line 2: entry 2 follows entry 2"},
+		"values": {packed(t, good,
+			file("devices.json", `[{"name":"a","connected":true,"devices":[`+strings.Repeat("{},", 1<<21)+"{}]}]")),
+			"devices.json: it has more than 4194304 values"},
+		"values of state": {packed(t, good,
+			file("state.json", `{"revision":1,"machine":"\\\"","config":"","pods":[],"containers":[`+strings.Repeat("null,", 1<<22)+"{}]}")), "state.json: it has more than 4194304 values"},
+		"values of a line": {packed(t, good, file("history.jsonl", `{"number":2,"entry":[`+strings.Repeat("[],", 1<<18)+"0]}")),
+			"history.jsonl: line 1: it has more than 524288 values"},
+		"long line": {packed(t, good, file("history.jsonl", `{"damage":"`+strings.Repeat("x", 5<<20)+`"}`)),
+			"history.jsonl: line 1 has"},
 	} {
 		if _, err := bundle.Read(bytes.NewReader(row.archive)); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
@@ -487,7 +510,8 @@ func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	b := &bundle.Bundle{About: bundle.About{Format: bundle.Format}}
 	victim, link, plain := filepath.Join(dir, "victim"), filepath.Join(dir, "link"), filepath.Join(dir, "plain")
-	if err := errors.Join(os.WriteFile(victim, []byte("mine"), 0o644), os.Symlink(victim, link), os.WriteFile(plain, []byte("old"), 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(victim, []byte("mine"), 0o644), os.Symlink(victim, link),
+		os.WriteFile(plain, []byte("old"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{link, plain, filepath.Join(dir, "new")} {
@@ -535,13 +559,15 @@ func TestWriteFile(t *testing.T) {
 // FuzzParts reads parts of any content: an error, or a bundle that can be written, masked and put on
 // its machine.
 func FuzzParts(f *testing.F) {
-	f.Add(`{"format":1}`, `{"revision":1,"machine":"","config":"","reservation":{"reserved":"","offline":""},"pods":[]}`, `{"number":1,"entry":{"time":"2026-11-20T03:00:00Z","revision":1}}`, `[]`, "cpu: {policy: static}")
+	f.Add(`{"format":1}`, `{"revision":1,"machine":"","config":"","reservation":{"reserved":"","offline":""},"pods":[]}`,
+		`{"number":1,"entry":{"time":"2026-11-20T03:00:00Z","revision":1}}`, `[]`, "cpu: {policy: static}")
 	f.Add(`{}`, `{"pods":[{"record":{"pod":{"uid":"u","containers":[{"name":"c"}]},"digest":"","qos":"","admission_id":"","admitted_at":"2026-11-20T03:00:00Z"},"claims":[{"owner":{"pod":"u","container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"1-3","use":"exclusive"}}]}]}`, `{"number":2,"damage":"x"}`, `[{"name":"a/b","devices":[{"id":"x","nodes":"0"}]}]`, "")
 	m := machinetest.Build("2s1n4c2t")
 	f.Fuzz(func(t *testing.T, about, state, history, devices, configuration string) {
 		b := &bundle.Bundle{Machine: m}
 		for part, data := range map[string]string{
-			bundle.AboutPart: about, bundle.StatePart: state, bundle.HistoryPart: history, bundle.DevicesPart: devices, bundle.ConfigPart: configuration,
+			bundle.AboutPart: about, bundle.StatePart: state, bundle.HistoryPart: history, bundle.DevicesPart: devices,
+			bundle.ConfigPart: configuration,
 		} {
 			if err := b.Decode(part, []byte(data)); err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
 				t.Fatalf("%s: %v", part, err)

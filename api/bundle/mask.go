@@ -143,7 +143,8 @@ func masked(c *config.Config) *config.Config {
 	out := config.Default().With(maskedPolicy(c.Policy()))
 	out.Features, out.Verdicts, out.Devices, out.History = c.Features, c.Verdicts, c.Devices, c.History
 	out.Providers.Order, out.Limits.Containers = c.Providers.Order, c.Limits.Containers
-	out.Node.MaxPods, out.Node.PodsPerCore, out.Node.NodeFit, out.Node.LocalStorage = c.Node.MaxPods, c.Node.PodsPerCore, c.Node.NodeFit, c.Node.LocalStorage
+	out.Node.MaxPods, out.Node.PodsPerCore, out.Node.NodeFit, out.Node.LocalStorage = c.Node.MaxPods, c.Node.PodsPerCore, c.Node.NodeFit,
+		c.Node.LocalStorage
 	out.Node.Enforce, out.Cgroups.PerQOS = c.Node.Enforce, c.Cgroups.PerQOS
 	out.Cgroups.Driver, out.Cgroups.Root = c.Cgroups.Driver, "/"
 	if slices.ContainsFunc(out.Node.Enforce, func(e string) bool { return strings.Contains(e, "reserved") }) {
@@ -315,7 +316,8 @@ func (m *mask) unknown(u ledger.UnknownLivePod) ledger.UnknownLivePod {
 		Claims: m.claims(u.Claims), DevicesUnknown: u.DevicesUnknown, ResourceClaim: u.ResourceClaim,
 	}
 	for _, b := range u.Bindings {
-		out.Bindings = append(out.Bindings, ledger.RecordedBinding{ID: m.name(ids, b.ID), Container: m.name(containers, b.Container), Own: b.Own})
+		out.Bindings = append(out.Bindings, ledger.RecordedBinding{ID: m.name(ids, b.ID), Container: m.name(containers, b.Container),
+			Own: b.Own})
 	}
 	return out
 }
@@ -333,7 +335,8 @@ func (m *mask) line(l Line) Line {
 	if c := e.Caller; c != nil {
 		e.Caller = &ledger.Caller{UID: m.user(c.UID), GID: m.user(c.GID), Name: m.name(processes, c.Name)}
 	}
-	e.Pod, e.Namespace, e.Name, e.Container = m.name(pods, e.Pod), m.name(namespaces, e.Namespace), m.name(names, e.Name), m.name(containers, e.Container)
+	e.Pod, e.Namespace, e.Name, e.Container = m.name(pods, e.Pod), m.name(namespaces, e.Namespace), m.name(names, e.Name),
+		m.name(containers, e.Container)
 	e.AdmissionID, e.Digest = m.name(ids, e.AdmissionID), ""
 	steps := slices.Clone(e.Steps)
 	for i := range steps {

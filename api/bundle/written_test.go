@@ -52,7 +52,8 @@ func (w *written) open(t ledgertest.T) {
 // commit makes a change as a call of a user.
 func (w *written) commit(t tester, uid uint32, pod *workload.Pod, change func(d *ledger.Draft)) {
 	t.Helper()
-	call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: uid, Name: "agent"}, Request: &ledger.HistoryRequest{Pod: pod}}
+	call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: uid, Name: "agent"},
+		Request: &ledger.HistoryRequest{Pod: pod}}
 	if _, err := w.ledger.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -65,14 +66,19 @@ func (w *written) read(t tester) {
 		d.PutResource(ledger.SeenResource{Name: fmt.Sprint("example.com/", w.clock.Unix())})
 	})
 	var newest, lines uint64 // refusals are stored with the commit
-	if err := w.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry, _ error) bool { newest = max(newest, e.Number); return true }); err != nil {
+	if err := w.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry,
+		_ error) bool {
+		newest = max(newest, e.Number)
+		return true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	before := w.ledger.View()
 	w.journal = w.journal.Reopen()
 	w.open(t)
 	b := &bundle.Bundle{
-		About: bundle.About{Format: bundle.Format, Time: w.clock}, Machine: before.Machine(), Devices: w.devices, State: w.ledger.View().Snapshot(),
+		About: bundle.About{Format: bundle.Format, Time: w.clock}, Machine: before.Machine(), Devices: w.devices,
+		State: w.ledger.View().Snapshot(),
 	}
 	if err := w.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
 		if damage != nil || lines == 0 && e.Number < newest || e.Begins && e.Number > 1 && e.Call != "" && e.Message == "" {
@@ -125,10 +131,12 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWritten(t, ledger.HistoryLimits{
-			Entries: rapid.SampledFrom([]int{1, 2, 31, 32, 33, 100, 10_000}).Draw(t, "entries"), Bytes: rapid.SampledFrom([]int{1 << 20, 2 << 20, 64 << 20}).Draw(t, "bytes"),
+			Entries: rapid.SampledFrom([]int{1, 2, 31, 32, 33, 100, 10_000}).Draw(t, "entries"),
+			Bytes:   rapid.SampledFrom([]int{1 << 20, 2 << 20, 64 << 20}).Draw(t, "bytes"),
 		})
 		text := rapid.Custom(func(t *rapid.T) string {
-			return strings.Repeat(rapid.SampledFrom([]string{"a", `"`, "\\", "<", "\x1b", "\u202e", "é", "\xff", ",", "{["}).Draw(t, "of"), rapid.SampledFrom([]int{0, 1, 100, 5000}).Draw(t, "long"))
+			return strings.Repeat(rapid.SampledFrom([]string{"a", `"`, "\\", "<", "\x1b", "\u202e", "é", "\xff", ",",
+				"{["}).Draw(t, "of"), rapid.SampledFrom([]int{0, 1, 100, 5000}).Draw(t, "long"))
 		})
 		uid := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("pod-", rapid.IntRange(0, 5).Draw(t, "pod")) })
 		caller := rapid.Uint32Range(0, 2)
@@ -157,8 +165,10 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			"refuse": func(t *rapid.T) {
 				p := ledgertest.Pod(uid.Draw(t, "uid"), "main")
 				p.Pod.Labels = map[string]string{"label": strings.ToValidUTF8(text.Draw(t, "label"), "?")}
-				call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: caller.Draw(t, "caller")}, Request: &ledger.HistoryRequest{Pod: &p.Pod}}
-				w.ledger.Refused(ledger.WithCall(t.Context(), call), ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: text.Draw(t, "message"), Pod: p, View: w.ledger.View()})
+				call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: caller.Draw(t, "caller")},
+					Request: &ledger.HistoryRequest{Pod: &p.Pod}}
+				w.ledger.Refused(ledger.WithCall(t.Context(), call), ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu",
+					Message: text.Draw(t, "message"), Pod: p, View: w.ledger.View()})
 			},
 			"start": func(t *rapid.T) {
 				w.journal = w.journal.Reopen()

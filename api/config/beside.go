@@ -26,12 +26,14 @@ func (c *Config) BesideKubelet() (notes []string, err error) {
 		{"memoryManagerPolicy", c.Memory.Policy, d.Memory.Policy},
 	} {
 		if policy.now != policy.off {
-			conflicts.Addf(policy.field, "the kubelet's file says %s, so the kubelet and berthd would both assign the same resources; set it to %s, stop the kubelet, remove its cpu_manager_state and memory_manager_state, and start it",
+			conflicts.Addf(policy.field,
+				"the kubelet's file says %s, so the kubelet and berthd would both assign the same resources; set it to %s, stop the kubelet, remove its cpu_manager_state and memory_manager_state, and start it",
 				policy.now, policy.off)
 		}
 	}
 	if now := string(c.Topology.Policy); now != string(topology.None) {
-		notes = append(notes, fmt.Sprintf("topologyManagerPolicy: the kubelet's file says %s, which can refuse a pod for its devices that berthd has admitted; set it to %s and restart the kubelet", now, topology.None))
+		notes = append(notes,
+			fmt.Sprintf("topologyManagerPolicy: the kubelet's file says %s, which can refuse a pod for its devices that berthd has admitted; set it to %s and restart the kubelet", now, topology.None))
 	}
 	c.CPU, c.Topology = d.CPU, d.Topology
 	c.Memory.Policy = d.Memory.Policy
@@ -57,8 +59,10 @@ func (c Config) validateBeside(vs *errdefs.Violations) {
 	case c.RuntimeEndpoint != "":
 		vs.Addf("runtimeEndpoint", "expected nothing, because the kubelet and berth-nri call the runtime (beside: kubelet)")
 	}
-	if c.Cgroups.Tree == TreeMemory && c.Moves.HugePages && (c.Beside == Kubelet || c.Machine == "") { // simulated processes have huge pages
-		vs.Addf("moves.hugePages", "expected false, because berthd does not see where huge pages are (cgroups.tree: %s), and no agent reports it", TreeMemory)
+	// simulated processes have huge pages
+	if c.Cgroups.Tree == TreeMemory && c.Moves.HugePages && (c.Beside == Kubelet || c.Machine == "") {
+		vs.Addf("moves.hugePages",
+			"expected false, because berthd does not see where huge pages are (cgroups.tree: %s), and no agent reports it", TreeMemory)
 	}
 	for _, d := range []struct {
 		field string

@@ -57,7 +57,8 @@ func (c Config) validateDevices(vs *errdefs.Violations, oneOf func(field, got st
 		case slices.Contains(c.Devices.Elsewhere[:i], name):
 			vs.Addf(field, "%q is listed twice", name)
 		case name != admission.Everywhere && !resource.IsExtended():
-			vs.Addf(field, "%.80q: expected an extended resource such as example.com/gpu, a domain such as example.com, or %q for all", name, admission.Everywhere)
+			vs.Addf(field, "%.80q: expected an extended resource such as example.com/gpu, a domain such as example.com, or %q for all",
+				name, admission.Everywhere)
 		}
 	}
 }

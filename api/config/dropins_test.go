@@ -34,25 +34,42 @@ func TestDropIns(t *testing.T) {
 			func(c *Config) (any, any) {
 				return c.Reserved.CPUs.String() + c.Cgroups.Driver + c.Reserved.System["memory"], "0systemd1Gi"
 			}},
-		"maps are merged by key": {"systemReserved: {cpu: 500m, memory: 1Gi}\n", []string{"systemReserved: {cpu: 200m}\n", "systemReserved: {pid: \"100\"}\n"},
+		"maps are merged by key": {"systemReserved: {cpu: 500m, memory: 1Gi}\n",
+			[]string{"systemReserved: {cpu: 200m}\n", "systemReserved: {pid: \"100\"}\n"},
 			func(c *Config) (any, any) {
 				return c.Reserved.System["cpu"] + c.Reserved.System["memory"] + c.Reserved.System["pid"], "200m1Gi100"
 			}},
-		"null removes a key":   {"systemReserved: {cpu: 500m, memory: 1Gi}\n", []string{"systemReserved: {cpu: null}\n"}, func(c *Config) (any, any) { return len(c.Reserved.System), 1 }},
-		"null is the default":  {"cgroupDriver: systemd\n", []string{"cgroupDriver: null\n"}, func(c *Config) (any, any) { return c.Cgroups.Driver, "cgroupfs" }},
-		"lists are replaced":   {"enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /s\n", []string{"enforceNodeAllocatable: [none]\n"}, func(c *Config) (any, any) { return strings.Join(c.Node.Enforce, ","), "none" }},
-		"gates are merged":     {"featureGates: {MemoryQoS: true}\n", []string{"featureGates: {PodLevelResources: true}\n"}, func(c *Config) (any, any) { return c.Cgroups.MemoryQoS, true }},
-		"a policy of the site": {"", []string{"evictionHard: {nodefs.available: 5%}\n", "cpuManagerPolicy: static\nreservedSystemCPUs: \"0,32\"\n"}, func(c *Config) (any, any) { return c.CPU.Policy + c.Reserved.CPUs.String(), "static0,32" }},
+		"null removes a key": {"systemReserved: {cpu: 500m, memory: 1Gi}\n", []string{"systemReserved: {cpu: null}\n"},
+			func(c *Config) (any, any) { return len(c.Reserved.System), 1 }},
+		"null is the default": {"cgroupDriver: systemd\n", []string{"cgroupDriver: null\n"},
+			func(c *Config) (any, any) { return c.Cgroups.Driver, "cgroupfs" }},
+		"lists are replaced": {"enforceNodeAllocatable: [pods, system-reserved]\nsystemReservedCgroup: /s\n",
+			[]string{"enforceNodeAllocatable: [none]\n"}, func(c *Config) (any, any) { return strings.Join(c.Node.Enforce, ","), "none" }},
+		"gates are merged": {"featureGates: {MemoryQoS: true}\n", []string{"featureGates: {PodLevelResources: true}\n"},
+			func(c *Config) (any, any) { return c.Cgroups.MemoryQoS, true }},
+		"a policy of the site": {"", []string{"evictionHard: {nodefs.available: 5%}\n",
+			"cpuManagerPolicy: static\nreservedSystemCPUs: \"0,32\"\n"},
+			func(c *Config) (any, any) { return c.CPU.Policy + c.Reserved.CPUs.String(), "static0,32" }},
 		// The kubelet merges with the defaults of its file.
-		"thresholds are merged with the defaults of a file": {"cgroupDriver: systemd\n", []string{"evictionHard: {memory.available: 1Gi}\n"}, func(c *Config) (any, any) {
-			return text(c.Reserved.Eviction()), text(with(map[string]string{"memory.available": "1Gi"}))
-		}},
-		"thresholds are merged with those of a file":         {"evictionHard: {memory.available: 1Gi}\n", []string{"evictionHard: {nodefs.available: 5%}\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 2 }},
-		"the file's thresholds with the defaults":            {"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n", []string{"evictionHard: {nodefs.available: 5%}\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), len(defaults) }},
-		"a drop-in does not add the defaults":                {"evictionHard: {memory.available: 1Gi}\n", []string{"mergeDefaultEvictionSettings: true\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 1 }},
-		"without a file there are no defaults of thresholds": {"", []string{"cgroupDriver: systemd\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 0 }},
-		"the default of another case stays":                  {"", []string{"CPUManagerPolicy: static\n"}, func(c *Config) (any, any) { return c.CPU.Policy, "none" }},
-		"an unknown field is ignored":                        {"reservedSystemCPUs: \"0\"\n", []string{"nothing: 1\n"}, func(c *Config) (any, any) { return c.Reserved.CPUs.String(), "0" }},
+		"thresholds are merged with the defaults of a file": {"cgroupDriver: systemd\n",
+			[]string{"evictionHard: {memory.available: 1Gi}\n"}, func(c *Config) (any, any) {
+				return text(c.Reserved.Eviction()), text(with(map[string]string{"memory.available": "1Gi"}))
+			}},
+		"thresholds are merged with those of a file": {"evictionHard: {memory.available: 1Gi}\n",
+			[]string{"evictionHard: {nodefs.available: 5%}\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 2 }},
+		"the file's thresholds with the defaults": {"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true\n",
+			[]string{"evictionHard: {nodefs.available: 5%}\n"}, func(c *Config) (any, any) {
+				return len(c.Reserved.Eviction()),
+					len(defaults)
+			}},
+		"a drop-in does not add the defaults": {"evictionHard: {memory.available: 1Gi}\n",
+			[]string{"mergeDefaultEvictionSettings: true\n"}, func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 1 }},
+		"without a file there are no defaults of thresholds": {"", []string{"cgroupDriver: systemd\n"},
+			func(c *Config) (any, any) { return len(c.Reserved.Eviction()), 0 }},
+		"the default of another case stays": {"", []string{"CPUManagerPolicy: static\n"},
+			func(c *Config) (any, any) { return c.CPU.Policy, "none" }},
+		"an unknown field is ignored": {"reservedSystemCPUs: \"0\"\n", []string{"nothing: 1\n"},
+			func(c *Config) (any, any) { return c.Reserved.CPUs.String(), "0" }},
 	} {
 		c := Default()
 		var main, dropIns []File
@@ -92,7 +109,8 @@ func TestDropInsRefused(t *testing.T) {
 		"[1":                                "99.conf:",
 	} {
 		c := Default()
-		if _, err := c.ApplyKubelets(main, []File{{"00.conf", []byte(dropIn)}, {"99.conf", []byte(content)}}); errdefs.ClassOf(err) != errdefs.Invalid || !strings.HasPrefix(err.Error(), want) {
+		if _, err := c.ApplyKubelets(main, []File{{"00.conf", []byte(dropIn)},
+			{"99.conf", []byte(content)}}); errdefs.ClassOf(err) != errdefs.Invalid || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", content, err, want)
 		}
 	}
@@ -117,7 +135,8 @@ func FuzzDropIns(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, main, more string) {
 		c := Default()
-		if _, err := c.ApplyKubelets([]File{{"m", []byte(main)}}, []File{{"d.conf", []byte(more)}}); err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
+		if _, err := c.ApplyKubelets([]File{{"m", []byte(main)}}, []File{{"d.conf", []byte(more)}}); err != nil &&
+			errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%v", err)
 		}
 	})

@@ -12,7 +12,8 @@ func FuzzApplyBerth(f *testing.F) {
 	head := "apiVersion: " + APIVersion + "\nkind: " + Kind + "\n"
 	for _, text := range []string{
 		"", "hello", head, head + "cpu: {policy: static, options: {a: 1}}\n", head + "reserved: {cpus: 0-3, kube: {cpu: 1}}\n",
-		head + "access: [{uid: 1, roles: [read]}, x]\n", head + "cgroups: {reconcilePeriod: 3, root: {}}\n", head + "---\nx: y\n", head + "memory:\n",
+		head + "access: [{uid: 1, roles: [read]}, x]\n", head + "cgroups: {reconcilePeriod: 3, root: {}}\n", head + "---\nx: y\n",
+		head + "memory:\n",
 	} {
 		f.Add(text)
 	}
@@ -43,8 +44,10 @@ func FuzzApplyBerth(f *testing.F) {
 func FuzzApplyKubelet(f *testing.F) {
 	head := "apiVersion: " + kubeletAPIVersion + "\nkind: " + kubeletKind + "\n"
 	for _, text := range []string{
-		"", "hello", head, head + "kubeReserved: {cpu: 1}\nkubeReserved: {cpu: 2}\n---\n[", head + "MaxPods: 1\nevictionHard: {a: {b: c}}\n",
-		`{"apiVersion":"` + kubeletAPIVersion + `","kind":"` + kubeletKind + `","maxPods":"1","maxPods":1,"reservedMemory":[{"limits":{"memory":1}}]}`,
+		"", "hello", head, head + "kubeReserved: {cpu: 1}\nkubeReserved: {cpu: 2}\n---\n[",
+		head + "MaxPods: 1\nevictionHard: {a: {b: c}}\n",
+		`{"apiVersion":"` + kubeletAPIVersion + `","kind":"` + kubeletKind +
+			`","maxPods":"1","maxPods":1,"reservedMemory":[{"limits":{"memory":1}}]}`,
 	} {
 		f.Add(text)
 	}

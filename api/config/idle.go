@@ -42,7 +42,8 @@ var idleFields = []idleField{
 	}, "there are no quotas while cpuCFSQuota is false"},
 	{"evictionSoft", func(k *kubelet.KubeletConfiguration) bool { return len(k.EvictionSoft) > 0 }, whyEviction},
 	{"evictionSoftGracePeriod", func(k *kubelet.KubeletConfiguration) bool { return len(k.EvictionSoftGracePeriod) > 0 }, whyEviction},
-	{"evictionPressureTransitionPeriod", func(k *kubelet.KubeletConfiguration) bool { return k.EvictionPressureTransitionPeriod.Duration != 0 }, whyEviction},
+	{"evictionPressureTransitionPeriod",
+		func(k *kubelet.KubeletConfiguration) bool { return k.EvictionPressureTransitionPeriod.Duration != 0 }, whyEviction},
 	{"evictionMaxPodGracePeriod", func(k *kubelet.KubeletConfiguration) bool { return k.EvictionMaxPodGracePeriod != 0 }, whyEviction},
 	{"evictionMinimumReclaim", func(k *kubelet.KubeletConfiguration) bool { return len(k.EvictionMinimumReclaim) > 0 }, whyEviction},
 	{"kernelMemcgNotification", func(k *kubelet.KubeletConfiguration) bool { return k.KernelMemcgNotification }, whyEviction},
@@ -60,7 +61,8 @@ var idleFields = []idleField{
 	{"reservedMemory", func(k *kubelet.KubeletConfiguration) bool {
 		return len(k.ReservedMemory) > 0 && (k.MemoryManagerPolicy == "" || k.MemoryManagerPolicy == memory.PolicyNone)
 	}, "memoryManagerPolicy is None"},
-	{"showHiddenMetricsForVersion", func(k *kubelet.KubeletConfiguration) bool { return k.ShowHiddenMetricsForVersion != "" }, "berth hides no metrics"},
+	{"showHiddenMetricsForVersion", func(k *kubelet.KubeletConfiguration) bool { return k.ShowHiddenMetricsForVersion != "" },
+		"berth hides no metrics"},
 	{"systemReservedCgroup", func(k *kubelet.KubeletConfiguration) bool {
 		return k.SystemReservedCgroup != "" && !enforces(k, node.EnforceSystem, node.EnforceSystemCompressible)
 	}, "it gets no limits, since enforceNodeAllocatable has no key system-reserved"},
@@ -85,7 +87,8 @@ func idleNotes(k *kubelet.KubeletConfiguration) (notes []string) {
 		}
 	}
 	if len(signals) > 0 {
-		notes = append(notes, fmt.Sprintf("evictionHard: %s has no effect: %s, and these signals reserve nothing that pods can request", strings.Join(signals, ", "), whyEviction))
+		notes = append(notes, fmt.Sprintf("evictionHard: %s has no effect: %s, and these signals reserve nothing that pods can request",
+			strings.Join(signals, ", "), whyEviction))
 	}
 	return append(notes, gateNotes(k.FeatureGates)...)
 }

@@ -69,15 +69,18 @@ func TestFieldsThatHaveAnEffectAreNotNoted(t *testing.T) {
 	for _, text := range []string{
 		"cpuCFSQuotaPeriod: 10ms\n", "enforceNodeAllocatable: [kube-reserved-compressible]\nkubeReservedCgroup: /kube\n",
 		"enforceNodeAllocatable: [system-reserved]\nsystemReservedCgroup: /system\n", "memoryThrottlingFactor: 0.8\n",
-		"podPidsLimit: 100\nqosReserved: {memory: 50%}\n", "memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
-		"evictionHard: {memory.available: 1Gi, nodefs.available: 5%}\n", "featureGates: {DRAAdminAccess: false, TopologyManagerPolicyBetaOptions: true}\n",
+		"podPidsLimit: 100\nqosReserved: {memory: 50%}\n",
+		"memoryManagerPolicy: Static\nreservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
+		"evictionHard: {memory.available: 1Gi, nodefs.available: 5%}\n",
+		"featureGates: {DRAAdminAccess: false, TopologyManagerPolicyBetaOptions: true}\n",
 	} {
 		c := Default()
 		notes, err := c.ApplyKubelet("k", []byte(kubeletHead+text))
 		if err != nil || len(notes) != 0 {
 			t.Errorf("%q: notes %q, %v", text, notes, err)
 		}
-		if reflect.DeepEqual(c, func() Config { d := Default(); _, _ = d.ApplyKubelet("k", []byte(kubeletHead)); return d }()) && !strings.Contains(text, "DRA") {
+		if reflect.DeepEqual(c, func() Config { d := Default(); _, _ = d.ApplyKubelet("k", []byte(kubeletHead)); return d }()) &&
+			!strings.Contains(text, "DRA") {
 			t.Errorf("%q changes nothing", text)
 		}
 	}

@@ -119,7 +119,8 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 				vs.Addf(fmt.Sprintf("memory.reserved[%d].limits[%q]", i, name), "%v", err)
 			}
 			sum := sums[resource].Plus(bytes)
-			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: resource, Bytes: uint64(max(sum.Whole-sums[resource].Whole, 0))})
+			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: resource,
+				Bytes: uint64(max(sum.Whole-sums[resource].Whole, 0))})
 			sums[resource] = sum
 		}
 	}

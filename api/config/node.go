@@ -37,14 +37,16 @@ func (c Config) NodeConfig() (node.Config, error) {
 	if n.KubeReserved, n.KubeExcess, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
 		return n, err
 	}
-	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(), func(text string) (workload.Exact, error) { return amount(workload.Memory, text) })
+	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(),
+		func(text string) (workload.Exact, error) { return amount(workload.Memory, text) })
 	return n, err
 }
 
 // nodeOn is NodeConfig for a machine. If that is configured (OneIfNone) and no CPU is reserved, the core of the lowest CPU is.
 func (c Config) nodeOn(m *machine.Topology) (node.Config, error) {
 	n, err := c.NodeConfig()
-	if err != nil || !c.Reserved.OneIfNone || c.CPU.Policy != cpu.PolicyStatic || !n.ReservedCPUs.IsEmpty() || n.Reserved(workload.CPU) > 0 {
+	if err != nil || !c.Reserved.OneIfNone || c.CPU.Policy != cpu.PolicyStatic || !n.ReservedCPUs.IsEmpty() ||
+		n.Reserved(workload.CPU) > 0 {
 		return n, err
 	}
 	lowest, _ := m.CPUs().Min()

@@ -80,7 +80,8 @@ func TestReservationsAddUpAsTheKubeletsDo(t *testing.T) {
 			"limit of memory":       {n.Limit()[workload.Memory], limit.Value()},
 		} {
 			if row[0] != row[1] {
-				t.Fatalf("%s: %d, the kubelet has %d (cpu %s and %s, memory %s, %s and %s)", what, row[0], row[1], systemCPU, kubeCPU, system, kube, eviction)
+				t.Fatalf("%s: %d, the kubelet has %d (cpu %s and %s, memory %s, %s and %s)", what, row[0], row[1], systemCPU, kubeCPU,
+					system, kube, eviction)
 			}
 		}
 	}

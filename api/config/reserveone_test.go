@@ -22,8 +22,10 @@ func TestOneCoreIsReserved(t *testing.T) {
 		want     string
 		sentence string // a part of what is said about a scheduler that counts all CPUs
 	}{
-		"1s1n4c1t": {want: "0", sentence: "CPUs 0 stay shared (reserved.oneIfNone): the scheduler counts 4 of cpu as allocatable, and 3 can be exclusive"},
-		"1s1n4c2t": {want: "0,4", sentence: "CPUs 0,4 stay shared (reserved.oneIfNone): the scheduler counts 8 of cpu as allocatable, and 6 can be exclusive"},
+		"1s1n4c1t": {want: "0",
+			sentence: "CPUs 0 stay shared (reserved.oneIfNone): the scheduler counts 4 of cpu as allocatable, and 3 can be exclusive"},
+		"1s1n4c2t": {want: "0,4",
+			sentence: "CPUs 0,4 stay shared (reserved.oneIfNone): the scheduler counts 8 of cpu as allocatable, and 6 can be exclusive"},
 		"1s1n1c2t": {want: "0-1", sentence: "and 0 can be exclusive"},
 		"1s1n1c1t": {want: "0", sentence: "and 0 can be exclusive"},
 		"2s2n2c1t": {machine: machinetest.Offline("0"), want: "1", sentence: "CPUs 1 stay shared"},
@@ -31,7 +33,8 @@ func TestOneCoreIsReserved(t *testing.T) {
 			// Cgroups of the kubelet's reservations, without an amount.
 			c.Node.SystemReservedCgroup, c.Node.KubeReservedCgroup = "/system", "/runtime"
 		}, want: "0", sentence: "CPUs 0 stay shared"},
-		"1s1n8c1t": {change: func(c *config.Config) { c.Reserved.CPUs = cpuset.Of(2, 3) }, want: "2-3", sentence: "give berthd the kubelet's reservations"},
+		"1s1n8c1t": {change: func(c *config.Config) { c.Reserved.CPUs = cpuset.Of(2, 3) }, want: "2-3",
+			sentence: "give berthd the kubelet's reservations"},
 	} {
 		c := config.Default()
 		_, _ = c.BesideKubelet()

@@ -39,8 +39,10 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 		"a field that nobody knows": {head + "kubeReserved: {cpu: 1}\nbogus: {a: 1}\n",
 			[]string{"f: bogus: unknown field"}, "none", "cpu=1"},
 		"the case of a field": {head + "CPUManagerPolicy: static\nKubeReserved: {cpu: 1}\n", []string{
-			"f: CPUManagerPolicy: unknown field, expected cpuManagerPolicy", "f: KubeReserved: unknown field, expected kubeReserved"}, "none", ""},
-		"numbers for texts": {head + "kubeReserved: {cpu: 0.5, memory: 12345678901234567890}\n", nil, "none", "cpu=0.5 memory=12345678901234567890"},
+			"f: CPUManagerPolicy: unknown field, expected cpuManagerPolicy", "f: KubeReserved: unknown field, expected kubeReserved"},
+			"none", ""},
+		"numbers for texts": {head + "kubeReserved: {cpu: 0.5, memory: 12345678901234567890}\n", nil, "none",
+			"cpu=0.5 memory=12345678901234567890"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +70,8 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 		"an unknown field with an end that lacks": head + "bogus: {\n",
 	} {
 		c := Default()
-		if notes, err := c.ApplyKubelet("f", []byte(text)); errdefs.ClassOf(err) != errdefs.Invalid || notes != nil || !strings.HasPrefix(err.Error(), "f") {
+		if notes, err := c.ApplyKubelet("f", []byte(text)); errdefs.ClassOf(err) != errdefs.Invalid || notes != nil ||
+			!strings.HasPrefix(err.Error(), "f") {
 			t.Errorf("%s: %q, %v; want class invalid", name, notes, err)
 		}
 	}

@@ -39,7 +39,8 @@ func (c Config) Validate() error {
 	oneOf("cgroups.driftPolicy", c.Cgroups.DriftPolicy, DriftRepair, DriftReport)
 	oneOf("cpu.policy", c.CPU.Policy, cpu.PolicyNone, cpu.PolicyStatic)
 	c.validateMemory(&vs, oneOf)
-	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted), string(topology.SingleNUMANode))
+	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted),
+		string(topology.SingleNUMANode))
 	oneOf("topology.scope", c.Topology.Scope, string(hint.ContainerScope), string(hint.PodScope))
 	if !slices.ContainsFunc(vs, func(v errdefs.Violation) bool { return strings.HasPrefix(v.Field, "topology.") }) {
 		if _, err := topology.New(c.TopologyConfig(), 0, numa.Distances{}); err != nil {
@@ -142,7 +143,8 @@ func (c Config) validateLimits(vs *errdefs.Violations) {
 const leastPeriod = 10 * time.Millisecond
 
 func (c Config) validatePeriods(vs *errdefs.Violations) {
-	for field, period := range map[string]time.Duration{"cgroups.reconcilePeriod": c.Cgroups.ReconcilePeriod.Duration, "hotplug.poll": c.Hotplug.Poll.Duration} {
+	for field, period := range map[string]time.Duration{"cgroups.reconcilePeriod": c.Cgroups.ReconcilePeriod.Duration,
+		"hotplug.poll": c.Hotplug.Poll.Duration} {
 		if period < leastPeriod {
 			vs.Addf(field, "%s: expected at least %s, such as 10s", period, leastPeriod)
 		}
@@ -238,7 +240,8 @@ func (c Config) validateOrder(vs *errdefs.Violations) {
 	for i, a := range c.Providers.External.Allow {
 		at := fmt.Sprintf("providers.external.allow[%d]", i)
 		before := c.Providers.External.Allow[:i]
-		if a.Provider == "" || slices.Contains(builtIn, a.Provider) || slices.ContainsFunc(before, func(b AllowedProvider) bool { return b.Provider == a.Provider }) {
+		if a.Provider == "" || slices.Contains(builtIn, a.Provider) ||
+			slices.ContainsFunc(before, func(b AllowedProvider) bool { return b.Provider == a.Provider }) {
 			vs.Addf(at+".provider", "%q: expected the name of a provider outside berthd, once", a.Provider)
 		}
 		for j, kind := range a.Edits {
@@ -329,7 +332,8 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 
 // TopologyConfig is the topology manager's part.
 func (c Config) TopologyConfig() topology.Config {
-	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options, MaxNodes: c.Topology.MaxNodes}
+	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options,
+		MaxNodes: c.Topology.MaxNodes}
 }
 
 // WorkloadFeatures are the features that pods' classes and totals depend on.
@@ -350,7 +354,8 @@ func (c Config) validateKept(vs *errdefs.Violations) {
 		}
 	}
 	if c.Node.RuntimeCgroup != "" && c.Node.RuntimePIDFile == "" && c.RuntimeEndpoint == "" {
-		vs.Addf("node.runtimeCgroups", "needs node.runtimePidFile or runtimeEndpoint (--runtime-endpoint), which identify the runtime's process")
+		vs.Addf("node.runtimeCgroups",
+			"needs node.runtimePidFile or runtimeEndpoint (--runtime-endpoint), which identify the runtime's process")
 	}
 	if c.Node.AgentCgroup != "" && c.Node.AgentPIDFile == "" {
 		vs.Addf("node.agentCgroups", "needs node.agentPidFile, which identifies the agent's process")

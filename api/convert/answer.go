@@ -38,7 +38,8 @@ func Answers(answers []hint.ResourceAnswer) []*typesv1.TopologyHints {
 // listed is the answer that a rule stands for; a rule without a set is impossible.
 func listed(resource string, list []hint.Hint) *typesv1.TopologyHints {
 	if len(list) == 0 {
-		return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: "no set of nodes is allowed by the rule"}
+		return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
+			Reason: "no set of nodes is allowed by the rule"}
 	}
 	return &typesv1.TopologyHints{Resource: resource, Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: Hints(list)}
 }
@@ -57,7 +58,8 @@ func GivenAnswers(answers []hint.ResourceAnswer) []*typesv1.TopologyHints {
 		case hint.Options:
 			m.Kind, m.Hints = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints(a.Hints)
 		case hint.ByRule:
-			m.Kind, m.CapacityConstraint, m.Hints = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Rule(a.Rule), Hints(a.Hints)
+			m.Kind, m.CapacityConstraint, m.Hints = typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Rule(a.Rule),
+				Hints(a.Hints)
 		}
 		out[i] = m
 	}

@@ -23,7 +23,8 @@ func Hints(list []ledger.Affinity) []*typesv1.TopologyHint {
 		return nil
 	}
 	// Every answer to Admit has some of these: one piece of memory for each kind.
-	out, hints, masks := make([]*typesv1.TopologyHint, len(list)), make([]typesv1.TopologyHint, len(list)), make([]typesv1.NUMANodeSet, len(list))
+	out, hints, masks := make([]*typesv1.TopologyHint, len(list)), make([]typesv1.TopologyHint, len(list)),
+		make([]typesv1.NUMANodeSet, len(list))
 	nodes := 0
 	for i := range list {
 		nodes += list[i].Nodes.Len()

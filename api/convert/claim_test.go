@@ -65,19 +65,24 @@ func TestClaim(t *testing.T) {
 		want *typesv1.Claim
 	}{
 		"cpus": {ledgertest.CPUs("", "0-3,8", ledger.CPUPod), &typesv1.Claim{
-			Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"}, Sharing: typesv1.CPUSharing_CPU_SHARING_POD}},
+			Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"},
+				Sharing: typesv1.CPUSharing_CPU_SHARING_POD}},
 		}},
 		"memory": {ledgertest.Memory("main", "hugepages-2Mi", "0,2", 4<<20), &typesv1.Claim{
 			ContainerName: "main", Provider: "memory", Resource: "hugepages-2Mi",
-			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0, 2), Bytes: 4 << 20}}}},
+			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0, 2),
+				Bytes: 4 << 20}}}},
 		}},
 		"devices": {gpu, &typesv1.Claim{
 			ContainerName: "main", Provider: "device", Resource: "example.com/gpu",
-			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", NumaNodes: nodes(1)}, {Id: "g1", NumaNodes: nodes()}, {Id: "g2"}}}},
+			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0", NumaNodes: nodes(1)},
+				{Id: "g1", NumaNodes: nodes()}, {Id: "g2"}}}},
 		}},
 		"of an external provider": {
-			ledger.Claim{Owner: ledger.Owner{Pod: "u", Container: "c"}, Provider: "p", Resource: "r", Opaque: []byte{1}, Affinity: &ledger.Affinity{Nodes: numa.Of(2)}},
-			&typesv1.Claim{PodUid: "u", ContainerName: "c", Provider: "p", Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(2)}},
+			ledger.Claim{Owner: ledger.Owner{Pod: "u", Container: "c"}, Provider: "p", Resource: "r", Opaque: []byte{1},
+				Affinity: &ledger.Affinity{Nodes: numa.Of(2)}},
+			&typesv1.Claim{PodUid: "u", ContainerName: "c", Provider: "p", Resource: "r",
+				Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(2)}},
 		},
 	} {
 		if got := convert.Claim(&row.from); !proto.Equal(got, row.want) {
@@ -98,9 +103,10 @@ func TestRulesAreListed(t *testing.T) {
 		{Provider: "cpu", Answers: []hint.ResourceAnswer{{Resource: "cpu", Answer: hint.Answer{Kind: hint.ByRule, Rule: rule}}}},
 	}
 	got := convert.AnswersOf("cpu", replies)
-	want := &typesv1.TopologyHints{Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{
-		{NumaNodes: nodes(0), Preferred: true}, {NumaNodes: nodes(0, 2)},
-	}}
+	want := &typesv1.TopologyHints{Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+		Hints: []*typesv1.TopologyHint{
+			{NumaNodes: nodes(0), Preferred: true}, {NumaNodes: nodes(0, 2)},
+		}}
 	if len(got) != 1 || !proto.Equal(got[0], want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -110,11 +116,13 @@ func TestRulesAreListed(t *testing.T) {
 		}
 	}
 	rule.Universe = ^numa.Mask(0)
-	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT || got[0].GetCapacityConstraint().GetNeed() != 3 {
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT ||
+		got[0].GetCapacityConstraint().GetNeed() != 3 {
 		t.Errorf("a rule over 64 nodes: %v, want it as it is", got)
 	}
 	rule.Universe, rule.Need = numa.Of(0, 2), 9
-	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE || got[0].GetReason() == "" {
+	if got := convert.AnswersOf("cpu", replies); got[0].GetKind() != typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE ||
+		got[0].GetReason() == "" {
 		t.Errorf("a rule without a set: %v, want impossible", got)
 	}
 }

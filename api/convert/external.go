@@ -106,7 +106,8 @@ func ExternalDevices(list []workload.ExternalDevice) (out []*typesv1.ExternalDev
 	for _, d := range list {
 		m := &typesv1.ExternalDevice{Resource: d.Resource, Id: d.ID, NumaNodes: SomeNodes(d.Nodes), Unlisted: d.Unlisted}
 		if c := d.Claim; c != nil {
-			m.Claim = &typesv1.ExternalClaim{Name: c.Name, Driver: c.Driver, Pool: c.Pool, Device: c.Device, ShareId: c.Share, CdiDevices: c.CDI}
+			m.Claim = &typesv1.ExternalClaim{Name: c.Name, Driver: c.Driver, Pool: c.Pool, Device: c.Device, ShareId: c.Share,
+				CdiDevices: c.CDI}
 		}
 		out = append(out, m)
 	}

@@ -155,7 +155,8 @@ func orNil(e workload.Excess) *workload.Excess {
 
 // quantities reads amounts in Kubernetes' grammar. What cannot be read is noted
 // under its path and left out.
-func quantities(texts map[string]string, path func(workload.Resource) string, vs *errdefs.Violations) (amounts, excess workload.Quantities) {
+func quantities(texts map[string]string, path func(workload.Resource) string, vs *errdefs.Violations) (amounts,
+	excess workload.Quantities) {
 	if len(texts) == 0 {
 		return nil, nil
 	}

@@ -72,8 +72,9 @@ func TestPodAsKubernetesSpellsIt(t *testing.T) {
 			{Name: "mesh", Role: workload.Sidecar, Requests: workload.Quantities{workload.CPU: 500}},
 			{
 				Name: "main", Role: workload.App,
-				Requests:     workload.Quantities{workload.CPU: 2000, workload.Memory: 2},
-				Limits:       workload.Quantities{workload.CPU: 2000, workload.Memory: 1 << 30, "hugepages-2Mi": 4 << 20, "example.com/gpu": 1},
+				Requests: workload.Quantities{workload.CPU: 2000, workload.Memory: 2},
+				Limits: workload.Quantities{workload.CPU: 2000, workload.Memory: 1 << 30, "hugepages-2Mi": 4 << 20,
+					"example.com/gpu": 1},
 				Excess:       &workload.Excess{Requests: workload.Quantities{workload.Memory: 500_000_000}},
 				ResizePolicy: map[workload.Resource]string{workload.CPU: "NotRequired"},
 			},
@@ -236,7 +237,8 @@ func TestBoundsAreTheReaders(t *testing.T) {
 	}
 	m.Spec.InitContainers = append(m.Spec.InitContainers, &typesv1.Container{Name: "c"})
 	_, err := small.Pod(m)
-	if got, want := violations(t, err), "pod.spec.containers: 3 containers are more than the 2 that are allowed"; len(got) != 1 || got[0] != want {
+	if got, want := violations(t, err), "pod.spec.containers: 3 containers are more than the 2 that are allowed"; len(got) != 1 ||
+		got[0] != want {
 		t.Errorf("three containers: %q, want %q", got, want)
 	}
 }
@@ -285,7 +287,8 @@ func TestUnchecked(t *testing.T) {
 		return slices.Compact(out)
 	}
 	limits := `pod.spec.containers[0].resources.limits["cpu"]`
-	for cpu, read := range map[string]func(*typesv1.Pod) (workload.Pod, error){"lots": reader.Unchecked, "-1": reader.Pod, "some": reader.Pod} {
+	for cpu, read := range map[string]func(*typesv1.Pod) (workload.Pod, error){"lots": reader.Unchecked, "-1": reader.Pod,
+		"some": reader.Pod} {
 		_, err := read(pod(cpu))
 		if got := fields(err); !slices.Contains(got, limits) || !slices.Contains(got, "pod.metadata.uid") {
 			t.Errorf("%s: %q are wrong", cpu, got)

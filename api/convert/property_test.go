@@ -31,7 +31,8 @@ func drawAmounts(t *rapid.T, label string, names ...workload.Resource) workload.
 func drawPod(t *rapid.T) workload.Pod {
 	p := workload.Pod{
 		UID: rapid.StringMatching(`[a-zA-Z0-9]([a-zA-Z0-9.-]{0,20}[a-zA-Z0-9])?`).Draw(t, "uid"), Namespace: "ns", Name: "pod",
-		QoS:           rapid.SampledFrom([]workload.QoSClass{"", workload.Guaranteed, workload.Burstable, workload.BestEffort}).Draw(t, "class"),
+		QoS: rapid.SampledFrom([]workload.QoSClass{"", workload.Guaranteed, workload.Burstable,
+			workload.BestEffort}).Draw(t, "class"),
 		RestartPolicy: rapid.SampledFrom([]string{"", "Always", "OnFailure"}).Draw(t, "restart policy"),
 		HostNetwork:   rapid.Bool().Draw(t, "host network"),
 		Overhead:      drawAmounts(t, "overhead", workload.CPU, workload.Memory),
@@ -139,7 +140,8 @@ func drawAnswers(t *rapid.T) []hint.ResourceAnswer {
 	})
 	return rapid.SliceOf(rapid.Custom(func(t *rapid.T) hint.ResourceAnswer {
 		a := hint.ResourceAnswer{Resource: rapid.StringMatching(`[a-z]{1,8}`).Draw(t, "resource")}
-		switch a.Kind = rapid.SampledFrom([]hint.Kind{hint.NoPreference, hint.Impossible, hint.Options, hint.ByRule}).Draw(t, "kind"); a.Kind {
+		switch a.Kind = rapid.SampledFrom([]hint.Kind{hint.NoPreference, hint.Impossible, hint.Options,
+			hint.ByRule}).Draw(t, "kind"); a.Kind {
 		case hint.ByRule:
 			a.Rule = drawRule(t)
 			for _, h := range rapid.SliceOfN(hints, 0, 3).Draw(t, "beside") {
@@ -227,11 +229,13 @@ func FuzzAnswers(f *testing.F) {
 		{TopologyHints: []*typesv1.TopologyHints{nil, {Resource: "cpu", Kind: 9}}},
 		{TopologyHints: []*typesv1.TopologyHints{{
 			Resource: "cpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
-			Hints: []*typesv1.TopologyHint{nil, {NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 0, 63, 64, 1 << 31}}}, {NumaNodes: &typesv1.NUMANodeSet{}}},
+			Hints: []*typesv1.TopologyHint{nil, {NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 0, 63, 64, 1 << 31}}},
+				{NumaNodes: &typesv1.NUMANodeSet{}}},
 		}}},
 		{TopologyHints: []*typesv1.TopologyHints{{
 			Resource: "example.com/nic", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
-			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0, 5}}, Weights: map[uint32]uint64{5: 1, 9: 1}, PreferredSize: 1},
+			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0, 5}},
+				Weights: map[uint32]uint64{5: 1, 9: 1}, PreferredSize: 1},
 		}}},
 	} {
 		b, err := proto.Marshal(m)

@@ -122,7 +122,8 @@ func ReadPlan(path string, claims []*typesv1.Claim) ([]ledger.Claim, error) {
 			out[i].CPUs = &ledger.CPUs{Set: set, Use: ledger.CPUUse(Word(m.GetCpu().GetSharing()))}
 		}
 		for _, b := range m.GetMemory().GetBlocks() {
-			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: ReadMask(at+".memory.blocks.numa_nodes", b.GetNumaNodes(), &vs), Bytes: b.GetBytes()})
+			out[i].Memory = append(out[i].Memory, ledger.Block{Nodes: ReadMask(at+".memory.blocks.numa_nodes", b.GetNumaNodes(), &vs),
+				Bytes: b.GetBytes()})
 		}
 	}
 	return out, vs.Err("request")

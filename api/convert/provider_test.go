@@ -44,7 +44,8 @@ func TestProviderAllocations(t *testing.T) {
 	for i, uid := range []string{"a", "b"} {
 		record, _ := view.Pod(uid)
 		want := slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool { return c.Provider != "nic" })
-		if got[i].UID() != uid || got[i].AdmissionID != "admission-"+uid || got[i].Pod.Name != "pod-"+uid || !reflect.DeepEqual(got[i].Claims, want) {
+		if got[i].UID() != uid || got[i].AdmissionID != "admission-"+uid || got[i].Pod.Name != "pod-"+uid ||
+			!reflect.DeepEqual(got[i].Claims, want) {
 			t.Errorf("pod %s: %+v", uid, got[i])
 		}
 	}
@@ -84,15 +85,17 @@ func TestReadClaimsOfExternalProviders(t *testing.T) {
 		"memory": {claim(func(c *typesv1.Claim) {
 			c.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{Bytes: 1}}}}
 		}), "claims[0]"},
-		"nothing":         {claim(func(c *typesv1.Claim) { c.Payload = nil }), "claims[0]"},
-		"no bytes":        {claim(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{} }), "claims[0]"},
-		"no resource":     {claim(func(c *typesv1.Claim) { c.Resource = "" }), "claims[0].resource"},
-		"no device":       {devices(), "claims[0].device.devices"},
-		"device no name":  {devices(&typesv1.Device{}), "claims[0].device.devices[0].id"},
-		"node":            {devices(&typesv1.Device{Id: "a", NumaNodes: nodes(64)}), "claims[0].device.devices[0].numa_nodes"},
-		"empty hint":      {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes()} }), "claims[0].affinity.numa_nodes"},
-		"nothing is nil":  {nil, "claims[0].resource"},
-		"affinity's node": {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes(1, 99)} }), "claims[0].affinity.numa_nodes"},
+		"nothing":        {claim(func(c *typesv1.Claim) { c.Payload = nil }), "claims[0]"},
+		"no bytes":       {claim(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{} }), "claims[0]"},
+		"no resource":    {claim(func(c *typesv1.Claim) { c.Resource = "" }), "claims[0].resource"},
+		"no device":      {devices(), "claims[0].device.devices"},
+		"device no name": {devices(&typesv1.Device{}), "claims[0].device.devices[0].id"},
+		"node":           {devices(&typesv1.Device{Id: "a", NumaNodes: nodes(64)}), "claims[0].device.devices[0].numa_nodes"},
+		"empty hint": {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes()} }),
+			"claims[0].affinity.numa_nodes"},
+		"nothing is nil": {nil, "claims[0].resource"},
+		"affinity's node": {claim(func(c *typesv1.Claim) { c.Affinity = &typesv1.TopologyHint{NumaNodes: nodes(1, 99)} }),
+			"claims[0].affinity.numa_nodes"},
 	} {
 		_, err := convert.ReadClaims("claims", []*typesv1.Claim{row.claim})
 		switch {
@@ -113,20 +116,29 @@ func TestReadRule(t *testing.T) {
 		rule  *typesv1.CapacityConstraint
 		field string
 	}{
-		"good":        {&typesv1.CapacityConstraint{Universe: nodes(0, 63), Must: nodes(63), Weights: map[uint32]uint64{0: 1}, PreferredSize: 64}, ""},
+		"good": {&typesv1.CapacityConstraint{Universe: nodes(0, 63), Must: nodes(63), Weights: map[uint32]uint64{0: 1},
+			PreferredSize: 64}, ""},
 		"none":        {nil, "topology_hints[0].capacity_constraint"},
 		"no universe": {&typesv1.CapacityConstraint{}, "topology_hints[0].capacity_constraint.universe"},
 		"node":        {&typesv1.CapacityConstraint{Universe: nodes(1, 64)}, "topology_hints[0].capacity_constraint.universe"},
 		"must":        {&typesv1.CapacityConstraint{Universe: nodes(1), Must: nodes(2)}, "topology_hints[0].capacity_constraint.must"},
-		"weight":      {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1, 1 << 31: 2}}, "topology_hints[0].capacity_constraint.weights[2147483648]"},
-		"also":        {&typesv1.CapacityConstraint{Universe: nodes(1), Also: make([]*typesv1.CapacityThreshold, 17)}, "topology_hints[0].capacity_constraint.also"},
-		"also weight": {&typesv1.CapacityConstraint{Universe: nodes(1), Also: []*typesv1.CapacityThreshold{{Weights: map[uint32]uint64{2: 1}}}}, "topology_hints[0].capacity_constraint.also[0].weights[2]"},
-		"giant":       {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1<<57 + 1}}, "topology_hints[0].capacity_constraint.weights[1]"},
-		"giant need":  {&typesv1.CapacityConstraint{Universe: nodes(1), Need: 1 << 63}, "topology_hints[0].capacity_constraint.need"},
-		"also need":   {&typesv1.CapacityConstraint{Universe: nodes(1), Also: []*typesv1.CapacityThreshold{{Need: 1 << 63}}}, "topology_hints[0].capacity_constraint.also[0].need"},
-		"size":        {&typesv1.CapacityConstraint{Universe: nodes(1), PreferredSize: 65}, "topology_hints[0].capacity_constraint.preferred_size"},
+		"weight": {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1, 1 << 31: 2}},
+			"topology_hints[0].capacity_constraint.weights[2147483648]"},
+		"also": {&typesv1.CapacityConstraint{Universe: nodes(1), Also: make([]*typesv1.CapacityThreshold, 17)},
+			"topology_hints[0].capacity_constraint.also"},
+		"also weight": {&typesv1.CapacityConstraint{Universe: nodes(1),
+			Also: []*typesv1.CapacityThreshold{{Weights: map[uint32]uint64{2: 1}}}},
+			"topology_hints[0].capacity_constraint.also[0].weights[2]"},
+		"giant": {&typesv1.CapacityConstraint{Universe: nodes(1), Weights: map[uint32]uint64{1: 1<<57 + 1}},
+			"topology_hints[0].capacity_constraint.weights[1]"},
+		"giant need": {&typesv1.CapacityConstraint{Universe: nodes(1), Need: 1 << 63}, "topology_hints[0].capacity_constraint.need"},
+		"also need": {&typesv1.CapacityConstraint{Universe: nodes(1), Also: []*typesv1.CapacityThreshold{{Need: 1 << 63}}},
+			"topology_hints[0].capacity_constraint.also[0].need"},
+		"size": {&typesv1.CapacityConstraint{Universe: nodes(1), PreferredSize: 65},
+			"topology_hints[0].capacity_constraint.preferred_size"},
 	} {
-		answers := []*typesv1.TopologyHints{{Resource: "r", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, CapacityConstraint: row.rule}}
+		answers := []*typesv1.TopologyHints{{Resource: "r", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+			CapacityConstraint: row.rule}}
 		got, err := convert.ReadAnswers("topology_hints", answers)
 		switch {
 		case row.field == "" && (err != nil || got[0].Kind != hint.ByRule || got[0].Rule.Weights[0] != 1):
@@ -168,10 +180,12 @@ func TestListedRuleSaysTheSame(t *testing.T) {
 // read is written the same.
 func FuzzProviderAllocations(f *testing.F) {
 	for _, m := range []*hintv1.AllocationUpdate{
-		{}, {Changed: []*hintv1.ProviderAllocation{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil, {Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
+		{}, {Changed: []*hintv1.ProviderAllocation{nil, {PodUid: "p", Claims: []*typesv1.Claim{nil,
+			{Resource: "r", Payload: &typesv1.Claim_Opaque{Opaque: []byte{1}}}}}}},
 		{Changed: []*hintv1.ProviderAllocation{{PodUid: "p", Claims: []*typesv1.Claim{{
 			PodUid: "p", ContainerName: "c", Resource: "r", Affinity: &typesv1.TopologyHint{},
-			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", NumaNodes: nodes(3)}, {Id: "a"}}}},
+			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "b", NumaNodes: nodes(3)},
+				{Id: "a"}}}},
 		}}}}},
 	} {
 		b, err := proto.Marshal(m)

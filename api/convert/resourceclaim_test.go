@@ -28,7 +28,8 @@ func TestReadResourceClaim(t *testing.T) {
 	got := fmt.Sprint(pod.ResourceClaim.Nodes(), pod.ResourceClaim.Pods)
 	for i, c := range pod.Containers {
 		d, _ := pod.ClaimDevice(i)
-		got += fmt.Sprintf(" %s on %d: %d %d %d", c.Name, d.Node, c.Limits[workload.CPU], c.Requests[workload.Memory], c.Limits["hugepages-1Gi"])
+		got += fmt.Sprintf(" %s on %d: %d %d %d", c.Name, d.Node, c.Limits[workload.CPU], c.Requests[workload.Memory],
+			c.Limits["hugepages-1Gi"])
 	}
 	if want := "1,3 [{web.1 p} {web.1 q}] left on 3: 1000 1073741824 0 right on 1: 1000 1073741824 2147483648"; got != want {
 		t.Errorf("got %q, want %q", got, want)
@@ -39,23 +40,35 @@ func TestReadResourceClaim(t *testing.T) {
 func TestInvalidResourceClaims(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*admissionv1.ResourceClaim){
-		"resource_claim.uid":                                   func(m *admissionv1.ResourceClaim) { m.Uid = "" },
-		"resource_claim.name":                                  func(m *admissionv1.ResourceClaim) { m.Name = "" },
-		"resource_claim.namespace":                             func(m *admissionv1.ResourceClaim) { m.Namespace = "A" },
-		"resource_claim.devices: has 0":                        func(m *admissionv1.ResourceClaim) { m.Devices = nil },
-		"resource_claim.devices: has 33":                       func(m *admissionv1.ResourceClaim) { m.Devices = make([]*admissionv1.ClaimDevice, 33) },
-		"resource_claim.devices[0].name: is required":          func(m *admissionv1.ResourceClaim) { m.Devices[0].Name = "" },
-		"resource_claim.devices[1].name":                       func(m *admissionv1.ResourceClaim) { m.Devices[1].Name = "left" },
-		"resource_claim.devices[1].numa_node: 64":              func(m *admissionv1.ResourceClaim) { m.Devices[1].NumaNode = 64 },
-		`resource_claim.devices[0].resources["cpu"]`:           func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["cpu"] = "1500m" },
-		`resource_claim.devices[0].resources["memory"]`:        func(m *admissionv1.ResourceClaim) { delete(m.Devices[0].Resources, "memory") },
+		"resource_claim.uid":            func(m *admissionv1.ResourceClaim) { m.Uid = "" },
+		"resource_claim.name":           func(m *admissionv1.ResourceClaim) { m.Name = "" },
+		"resource_claim.namespace":      func(m *admissionv1.ResourceClaim) { m.Namespace = "A" },
+		"resource_claim.devices: has 0": func(m *admissionv1.ResourceClaim) { m.Devices = nil },
+		"resource_claim.devices: has 33": func(m *admissionv1.ResourceClaim) {
+			m.Devices = make([]*admissionv1.ClaimDevice,
+				33)
+		},
+		"resource_claim.devices[0].name: is required": func(m *admissionv1.ResourceClaim) { m.Devices[0].Name = "" },
+		"resource_claim.devices[1].name":              func(m *admissionv1.ResourceClaim) { m.Devices[1].Name = "left" },
+		"resource_claim.devices[1].numa_node: 64":     func(m *admissionv1.ResourceClaim) { m.Devices[1].NumaNode = 64 },
+		`resource_claim.devices[0].resources["cpu"]`:  func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["cpu"] = "1500m" },
+		`resource_claim.devices[0].resources["memory"]`: func(m *admissionv1.ResourceClaim) {
+			delete(m.Devices[0].Resources,
+				"memory")
+		},
 		`resource_claim.devices[0].resources["gold"]`:          func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["gold"] = "1" },
 		`resource_claim.devices[0].resources["hugepages-2Mi"]`: func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["hugepages-2Mi"] = "1Mi" },
 		"resource_claim.devices[1].cpu_options: has 9":         func(m *admissionv1.ResourceClaim) { m.Devices[1].CpuOptions = make([]string, 9) },
 		"resource_claim.pods: has 257":                         func(m *admissionv1.ResourceClaim) { m.Pods = make([]*typesv1.ClaimPod, 257) },
-		"resource_claim.pods[1].name":                          func(m *admissionv1.ResourceClaim) { m.Pods = append(m.Pods, &typesv1.ClaimPod{Name: "A", Uid: "q"}) },
-		"resource_claim.pods[1].uid":                           func(m *admissionv1.ResourceClaim) { m.Pods = append(m.Pods, &typesv1.ClaimPod{Name: "a", Uid: "../q"}) },
-		"resource_claim.pods[1]: pod p is given":               func(m *admissionv1.ResourceClaim) { m.Pods = append(m.Pods, m.Pods[0]) },
+		"resource_claim.pods[1].name": func(m *admissionv1.ResourceClaim) {
+			m.Pods = append(m.Pods,
+				&typesv1.ClaimPod{Name: "A", Uid: "q"})
+		},
+		"resource_claim.pods[1].uid": func(m *admissionv1.ResourceClaim) {
+			m.Pods = append(m.Pods,
+				&typesv1.ClaimPod{Name: "a", Uid: "../q"})
+		},
+		"resource_claim.pods[1]: pod p is given": func(m *admissionv1.ResourceClaim) { m.Pods = append(m.Pods, m.Pods[0]) },
 		"resource_claim.devices[0].resources: has 17": func(m *admissionv1.ResourceClaim) {
 			for i := range 15 {
 				m.Devices[0].Resources[fmt.Sprint(i)] = "1"

@@ -20,7 +20,8 @@ func Rule(r *hint.Rule) *typesv1.CapacityConstraint {
 	out.Weights = weights(&r.Weights, r.Universe)
 	for i := range r.Also {
 		a := &r.Also[i]
-		out.Also = append(out.Also, &typesv1.CapacityThreshold{Resource: a.Resource, Weights: weights(&a.Weights, r.Universe), Need: a.Need})
+		out.Also = append(out.Also, &typesv1.CapacityThreshold{Resource: a.Resource, Weights: weights(&a.Weights, r.Universe),
+			Need: a.Need})
 	}
 	return out
 }

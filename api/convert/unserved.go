@@ -42,7 +42,8 @@ func unsupported(m *typesv1.Pod) (vs errdefs.Violations) {
 	}
 	for i, c := range spec.GetEphemeralContainers() {
 		if r := c.GetResources(); len(r.GetRequests())+len(r.GetLimits())+len(r.GetClaims()) > 0 {
-			vs.Addf(fmt.Sprintf("pod.spec.ephemeralContainers[%d].resources", i), "is not supported: Kubernetes has none for ephemeral containers")
+			vs.Addf(fmt.Sprintf("pod.spec.ephemeralContainers[%d].resources", i),
+				"is not supported: Kubernetes has none for ephemeral containers")
 		}
 	}
 	if name := spec.GetOs().GetName(); name != "" && name != linuxOS {

@@ -46,13 +46,17 @@ func TestUnsupportedFields(t *testing.T) {
 			errdefs.UnsupportedPodField, []string{"pod.spec.resourceClaims", "pod.spec.containers[0].resources.claims"},
 		},
 		"claims of containers and the pod": {
-			pod(`"initContainers": [{"name": "first", "resources": {"claims": [{"name": "a"}]}}], "containers": [` + main + `], "resources": {"claims": [{"name": "c"}]}`),
+			pod(`"initContainers": [{"name": "first", "resources": {"claims": [{"name": "a"}]}}], "containers": [` + main +
+				`], "resources": {"claims": [{"name": "c"}]}`),
 			errdefs.UnsupportedPodField, []string{"pod.spec.resources.claims", "pod.spec.initContainers[0].resources.claims"},
 		},
-		"ephemeral containers":                {pod: pod(`"containers": [` + main + `], "ephemeralContainers": [{"name": "debug"}]`)},
-		"ephemeral containers with resources": {pod(`"containers": [` + main + `], "ephemeralContainers": [{"name": "debug", "resources": {"limits": {"cpu": "1"}}}]`), errdefs.UnsupportedPodField, []string{"pod.spec.ephemeralContainers[0].resources"}},
-		"Linux":                               {pod: pod(`"containers": [` + main + `], "os": {"name": "linux"}`)},
-		"Windows":                             {pod(`"containers": [` + main + `], "os": {"name": "windows"}`), errdefs.UnsupportedPodField, []string{"pod.spec.os.name"}},
+		"ephemeral containers": {pod: pod(`"containers": [` + main + `], "ephemeralContainers": [{"name": "debug"}]`)},
+		"ephemeral containers with resources": {pod(`"containers": [` + main +
+			`], "ephemeralContainers": [{"name": "debug", "resources": {"limits": {"cpu": "1"}}}]`), errdefs.UnsupportedPodField,
+			[]string{"pod.spec.ephemeralContainers[0].resources"}},
+		"Linux": {pod: pod(`"containers": [` + main + `], "os": {"name": "linux"}`)},
+		"Windows": {pod(`"containers": [` + main + `], "os": {"name": "windows"}`),
+			errdefs.UnsupportedPodField, []string{"pod.spec.os.name"}},
 		"invalid too": {
 			pod(`"containers": [{"name": "main", "resources": {"limits": {"cpu": "much"}}}], "os": {"name": "windows"}`),
 			"REQUEST_INVALID", []string{`pod.spec.containers[0].resources.limits["cpu"]`, "pod.spec.os.name"},

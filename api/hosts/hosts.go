@@ -29,8 +29,10 @@ func Only(listen string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := nameOf(r.Host)
 		_, err := netip.ParseAddr(name)
-		if err != nil && name != "" && !strings.EqualFold(name, "localhost") && !strings.EqualFold(name, own) && !strings.EqualFold(name, nameOf(listen)) {
-			http.Error(w, "requests for this host are refused: use localhost, an address, or the name of this machine", http.StatusForbidden)
+		if err != nil && name != "" && !strings.EqualFold(name, "localhost") && !strings.EqualFold(name, own) &&
+			!strings.EqualFold(name, nameOf(listen)) {
+			http.Error(w, "requests for this host are refused: use localhost, an address, or the name of this machine",
+				http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -32,7 +32,8 @@ func TestOnly(t *testing.T) {
 
 func TestLoopback(t *testing.T) {
 	t.Parallel()
-	for host, want := range map[string]bool{"localhost:1": true, "127.0.0.2": true, "[::1]:5": true, "": false, "192.0.2.1": false, "localhost.evil.example": false} {
+	for host, want := range map[string]bool{"localhost:1": true, "127.0.0.2": true, "[::1]:5": true, "": false, "192.0.2.1": false,
+		"localhost.evil.example": false} {
 		if got := Loopback(host); got != want {
 			t.Errorf("%q: %t", host, got)
 		}

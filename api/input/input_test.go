@@ -28,10 +28,12 @@ func TestBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		small: "", large: "has more than 4 bytes", "/dev/zero": "is a device: expected a regular file", dir: "is a directory", "/proc/self/status": "more than 4 bytes",
+		small: "", large: "has more than 4 bytes", "/dev/zero": "is a device: expected a regular file", dir: "is a directory",
+		"/proc/self/status": "more than 4 bytes",
 	} {
 		text, err := input.FileOrStream(t.Context(), path, nil, 4)
-		if want == "" && (err != nil || string(text) != "1234") || want != "" && (errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) || len(text) > 0) {
+		if want == "" && (err != nil || string(text) != "1234") || want != "" &&
+			(errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) || len(text) > 0) {
 			t.Errorf("%s: %q, %v", path, text, err)
 		}
 	}
@@ -39,7 +41,8 @@ func TestBounds(t *testing.T) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	endless := zeros{}
-	if _, err := input.FileOrStream(t.Context(), "-", endless, 1<<10); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "standard input has more than 1024 bytes") {
+	if _, err := input.FileOrStream(t.Context(), "-", endless, 1<<10); errdefs.ClassOf(err) != errdefs.Invalid ||
+		!strings.Contains(err.Error(), "standard input has more than 1024 bytes") {
 		t.Errorf("an endless stream: %v", err)
 	}
 }

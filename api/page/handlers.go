@@ -382,7 +382,8 @@ func answer(w http.ResponseWriter, v any) {
 // httpCodes are the statuses of errors; all others are 502, since berthd did not answer.
 var httpCodes = map[codes.Code]int{
 	codes.InvalidArgument: http.StatusBadRequest, codes.NotFound: http.StatusNotFound, codes.PermissionDenied: http.StatusForbidden,
-	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusConflict, codes.Unimplemented: http.StatusNotImplemented,
+	codes.ResourceExhausted: http.StatusTooManyRequests, codes.FailedPrecondition: http.StatusConflict,
+	codes.Unimplemented: http.StatusNotImplemented,
 }
 
 // fail writes an error as {"code", "message"}.

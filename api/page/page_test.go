@@ -144,7 +144,8 @@ func TestGuard(t *testing.T) {
 		if r.StatusCode != tt.want {
 			t.Errorf("%s %q: %d, want %d", tt.path, tt.headers, r.StatusCode, tt.want)
 		}
-		if r.Header.Get("Content-Security-Policy") != policy || r.Header.Get("Access-Control-Allow-Origin") != "" || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		if r.Header.Get("Content-Security-Policy") != policy || r.Header.Get("Access-Control-Allow-Origin") != "" ||
+			r.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s %q: headers %v", tt.path, tt.headers, r.Header)
 		}
 	}
@@ -160,7 +161,8 @@ func TestMachine(t *testing.T) {
 		c.machine = &nodev1.GetMachineResponse{Fingerprint: fingerprint, SnapshotJson: []byte("{}")}
 		answers = append(answers, text(t, request(t, h, "GET", "/api/v1/machine", "")))
 	}
-	if answers[0] != answers[1] || answers[0] != answers[3] || !strings.Contains(answers[0], `"one"`) || !strings.Contains(answers[2], `"two"`) || strings.Contains(answers[0], "e30=") {
+	if answers[0] != answers[1] || answers[0] != answers[3] || !strings.Contains(answers[0], `"one"`) ||
+		!strings.Contains(answers[2], `"two"`) || strings.Contains(answers[0], "e30=") {
 		t.Errorf("answers %q", answers)
 	}
 }
@@ -170,7 +172,8 @@ func TestOnlyReads(t *testing.T) {
 	t.Parallel()
 	c := &conn{watched: []*allocationv1.WatchResponse{{}}}
 	h := New(Options{Conn: c, ReadPod: ReadPod})
-	for _, path := range []string{"machine", "state", "pods", "usage", "policy", "traces", "trace?pod=a", "trace?admission=b", "events", "about"} {
+	for _, path := range []string{"machine", "state", "pods", "usage", "policy", "traces", "trace?pod=a", "trace?admission=b", "events",
+		"about"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, r.StatusCode, text(t, r))
 		}
@@ -184,8 +187,10 @@ func TestOnlyReads(t *testing.T) {
 			t.Errorf("a read has called %s", m)
 		}
 	}
-	request(t, h, "POST", "/api/v1/trials/pod", "{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}}", trialHeader, "1")
-	if req, ok := c.last.(*admissionv1.AdmitRequest); !ok || !req.GetDryRun() || req.GetPod().GetSpec().GetContainers()[0].GetResources().GetLimits()["cpu"] != "2" {
+	request(t, h, "POST", "/api/v1/trials/pod",
+		"{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}}", trialHeader, "1")
+	if req, ok := c.last.(*admissionv1.AdmitRequest); !ok || !req.GetDryRun() ||
+		req.GetPod().GetSpec().GetContainers()[0].GetResources().GetLimits()["cpu"] != "2" {
 		t.Errorf("a trial of a pod has sent %v", c.last)
 	}
 	request(t, h, "POST", "/api/v1/trials/policy", `{"dryRun": false, "topologyPolicy": "none"}`, trialHeader, "1")
@@ -201,7 +206,8 @@ func TestTrialsAreBounded(t *testing.T) {
 	if r := request(t, h, "POST", "/api/v1/trials/policy", "{}"); r.StatusCode != http.StatusForbidden {
 		t.Errorf("without the header: %d", r.StatusCode)
 	}
-	if r := request(t, h, "POST", "/api/v1/trials/policy", strings.Repeat(" ", maxBody+1), trialHeader, "1"); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "too long") {
+	if r := request(t, h, "POST", "/api/v1/trials/policy", strings.Repeat(" ", maxBody+1), trialHeader,
+		"1"); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "too long") {
 		t.Errorf("a long text: %d", r.StatusCode)
 	}
 	if r := request(t, h, "POST", "/api/v1/trials/policy", `{"policy": 1}`, trialHeader, "1"); r.StatusCode != http.StatusBadRequest {
@@ -271,13 +277,15 @@ func TestErrors(t *testing.T) {
 		code int
 		want string
 	}{
-		{status.Error(codes.PermissionDenied, "the role read is missing"), 403, `{"code":"PermissionDenied","message":"the role read is missing"}`},
+		{status.Error(codes.PermissionDenied, "the role read is missing"), 403,
+			`{"code":"PermissionDenied","message":"the role read is missing"}`},
 		{status.Error(codes.NotFound, "<b>no pod</b>"), 404, `{"code":"NotFound","message":"\u003cb\u003eno pod\u003c/b\u003e"}`},
 		{status.Error(codes.Unavailable, "gone"), 502, `{"code":"Unavailable","message":"gone"}`},
 		{errors.New("odd"), 502, `{"code":"Unknown","message":"odd"}`},
 	} {
 		r := request(t, New(Options{Conn: &conn{fail: tt.err}}), "GET", "/api/v1/pods", "")
-		if got := strings.TrimSpace(text(t, r)); r.StatusCode != tt.code || got != tt.want || r.Header.Get("Content-Type") != "application/json" {
+		if got := strings.TrimSpace(text(t, r)); r.StatusCode != tt.code || got != tt.want ||
+			r.Header.Get("Content-Type") != "application/json" {
 			t.Errorf("%v: %d %s", tt.err, r.StatusCode, got)
 		}
 	}
@@ -288,12 +296,14 @@ func TestErrors(t *testing.T) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	c := &conn{watched: []*allocationv1.WatchResponse{
-		{Revision: 7, Initial: true, Events: []*allocationv1.Event{{Revision: 7, Event: &allocationv1.Event_Removed{Removed: &typesv1.PodAllocation{Uid: "a\n\ndata: forged"}}}}},
+		{Revision: 7, Initial: true, Events: []*allocationv1.Event{{Revision: 7,
+			Event: &allocationv1.Event_Removed{Removed: &typesv1.PodAllocation{Uid: "a\n\ndata: forged"}}}}},
 		{Revision: 8},
 	}}
 	r := request(t, New(Options{Conn: c}), "GET", "/api/v1/events", "", "Last-Event-ID", "6")
 	got := text(t, r)
-	if r.Header.Get("Content-Type") != "text/event-stream" || strings.Count(got, "\n\n") != 2 || !strings.Contains(got, "id: 7\ndata: {") || !strings.Contains(got, "id: 8\n") {
+	if r.Header.Get("Content-Type") != "text/event-stream" || strings.Count(got, "\n\n") != 2 ||
+		!strings.Contains(got, "id: 7\ndata: {") || !strings.Contains(got, "id: 8\n") {
 		t.Errorf("%v %q", r.Header, got)
 	}
 	if req, ok := c.last.(*allocationv1.WatchRequest); !ok || req.GetFromRevision() != 6 {
@@ -302,7 +312,8 @@ func TestEvents(t *testing.T) {
 	if r := request(t, New(Options{Conn: c}), "GET", "/api/v1/events", "", "Last-Event-ID", "x"); r.StatusCode != http.StatusBadRequest {
 		t.Errorf("a wrong id: %d", r.StatusCode)
 	}
-	if r := request(t, New(Options{Conn: &conn{fail: status.Error(codes.OutOfRange, "too old")}}), "GET", "/api/v1/events", ""); r.StatusCode != http.StatusNoContent {
+	if r := request(t, New(Options{Conn: &conn{fail: status.Error(codes.OutOfRange, "too old")}}), "GET", "/api/v1/events",
+		""); r.StatusCode != http.StatusNoContent {
 		t.Errorf("a revision that is too old: %d", r.StatusCode)
 	}
 }
@@ -354,7 +365,8 @@ func TestSharedLogin(t *testing.T) {
 	sessions := map[string]string{}
 	for _, user := range []string{"1", "2"} {
 		var answer struct{ Session string }
-		if err := json.Unmarshal([]byte(text(t, request(t, h, "POST", "/api/v1/login", key, trialHeader, "1", "User", user))), &answer); err != nil {
+		if err := json.Unmarshal([]byte(text(t, request(t, h, "POST", "/api/v1/login", key, trialHeader, "1", "User", user))),
+			&answer); err != nil {
 			t.Fatal(err)
 		}
 		sessions[user] = answer.Session
@@ -367,7 +379,8 @@ func TestSharedLogin(t *testing.T) {
 			t.Errorf("user %s: %d, want %d", tt.user, r.StatusCode, tt.want)
 		}
 	}
-	if r := request(t, NewSharedLogin().Only(nil, New(Options{Conn: &conn{}})), "GET", "/api/v1/pods", "", sessionHeader, sessions["1"]); r.StatusCode != http.StatusUnauthorized {
+	if r := request(t, NewSharedLogin().Only(nil, New(Options{Conn: &conn{}})), "GET", "/api/v1/pods", "", sessionHeader,
+		sessions["1"]); r.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a session of another process: %d", r.StatusCode)
 	}
 }
@@ -379,7 +392,8 @@ func TestReadPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	requests := pod.GetSpec().GetContainers()[0].GetResources().GetRequests()
-	if pod.GetMetadata().GetNamespace() != "default" || pod.GetMetadata().GetUid() == "" || requests["cpu"] != "1" || requests["memory"] != "1073741824" || pod.GetSpec().GetOverhead()["cpu"] != "0.5" {
+	if pod.GetMetadata().GetNamespace() != "default" || pod.GetMetadata().GetUid() == "" || requests["cpu"] != "1" ||
+		requests["memory"] != "1073741824" || pod.GetSpec().GetOverhead()["cpu"] != "0.5" {
 		t.Errorf("%v", pod)
 	}
 	for _, bad := range []string{"", "[]", "kind: Node", "kind: [", "a: &a [*a]", "kind: Pod\nkind: Pod"} {

@@ -38,7 +38,8 @@ func (r *Result) Note(format string, args ...any) {
 
 // AddFlag declares the flag that names the files.
 func AddFlag(f *pflag.FlagSet, files *[]string) {
-	f.StringSliceVar(files, "report", nil, "files to which the result is written in one line; the exit code is then 0 also if the check has failed, so that the start goes on")
+	f.StringSliceVar(files, "report", nil,
+		"files to which the result is written in one line; the exit code is then 0 also if the check has failed, so that the start goes on")
 	trust.Mark(f, trust.Output, "report")
 }
 

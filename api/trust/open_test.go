@@ -35,8 +35,9 @@ func TestReadFile(t *testing.T) {
 	must(t, syscall.Mkfifo(path("pipe"), 0o600))
 	must(t, os.Mkdir(path("sub"), 0o755))
 	for name, want := range map[string]string{
-		"good": "", "link": "", "open": path("open") + " (owner", "linkopen": "chmod go-w " + path("open"), "it's open": `chmod go-w '` + dir + `/it'\''s open'`,
-		"pipe": "no regular file", "sub": "no regular file", "good/x": "is no directory",
+		"good": "", "link": "", "open": path("open") + " (owner", "linkopen": "chmod go-w " + path("open"),
+		"it's open": `chmod go-w '` + dir + `/it'\''s open'`,
+		"pipe":      "no regular file", "sub": "no regular file", "good/x": "is no directory",
 	} {
 		text, err := trust.ReadFile(path(name), 100)
 		if want == "" && (err != nil || string(text) != "text") || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -51,7 +52,8 @@ func TestReadFile(t *testing.T) {
 	}
 	write(t, path("theirs"), 0o644)
 	must(t, os.Chown(path("theirs"), 65534, 65534))
-	if _, err := trust.ReadFile(path("theirs"), 100); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 65534 (mode 0644), who could change it: chown root "+path("theirs")) {
+	if _, err := trust.ReadFile(path("theirs"), 100); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "belongs to user 65534 (mode 0644), who could change it: chown root "+path("theirs")) {
 		t.Errorf("a file of another user: %v", err)
 	}
 }
@@ -118,7 +120,8 @@ func TestFields(t *testing.T) {
 	for _, f := range trust.Fields(c) {
 		got = append(got, f.Path+" "+string(f.Kind))
 	}
-	if want := []string{"Name ", "path file", "parts[].dir directory", "parts[].dir directory", "options ", "list socket"}; !slices.Equal(got, want) {
+	if want := []string{"Name ", "path file", "parts[].dir directory", "parts[].dir directory", "options ",
+		"list socket"}; !slices.Equal(got, want) {
 		t.Errorf("fields %q, want %q", got, want)
 	}
 	if err := trust.CheckFields(c); err == nil || !strings.HasPrefix(err.Error(), "path: "+open) {
@@ -132,7 +135,8 @@ func TestFields(t *testing.T) {
 
 func TestSocketPath(t *testing.T) {
 	t.Parallel()
-	for endpoint, want := range map[string]string{"/a/b": "/a/b", "unix:///a/b": "/a/b", "unix:/a": "/a", "@a": "", "unix:@a": "", "tcp://a:1": "tcp://a:1", "": ""} {
+	for endpoint, want := range map[string]string{"/a/b": "/a/b", "unix:///a/b": "/a/b", "unix:/a": "/a", "@a": "", "unix:@a": "",
+		"tcp://a:1": "tcp://a:1", "": ""} {
 		if path, ok := trust.SocketPath(endpoint); ok != (want != "") || ok && path != want {
 			t.Errorf("%q: %q, %t", endpoint, path, ok)
 		}
@@ -157,11 +161,14 @@ func TestSocketBehindALink(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		"good/s": "", "good/none": "", "good/to-good": "", "good/over-good": "", "good/to-none": "", "none/none": "",
-		"good/to-open": "open (owner", "good/to-sticky": "sticky (owner", "good/over-open": "open (owner", "good/over-sticky": "sticky (owner",
-		"open/to-good": "open (owner", "sticky/to-good": "sticky (owner", "sticky/s": "sticky (owner", "good/endless": "links on the path",
+		"good/to-open": "open (owner", "good/to-sticky": "sticky (owner", "good/over-open": "open (owner",
+		"good/over-sticky": "sticky (owner",
+		"open/to-good":     "open (owner", "sticky/to-good": "sticky (owner", "sticky/s": "sticky (owner",
+		"good/endless": "links on the path",
 	} {
 		err := trust.CheckSocket("unix://" + filepath.Join(top, path))
-		if want == "" && err != nil || want != "" && (errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), want)) {
+		if want == "" && err != nil || want != "" && (errdefs.ClassOf(err) != errdefs.Precondition ||
+			!strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
@@ -170,7 +177,8 @@ func TestSocketBehindALink(t *testing.T) {
 	}
 	must(t, os.Symlink("s", filepath.Join(top, "good/theirs")))
 	must(t, os.Lchown(filepath.Join(top, "good/theirs"), 65534, 65534))
-	if err := trust.CheckSocket(filepath.Join(top, "good/theirs")); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if err := trust.CheckSocket(filepath.Join(top, "good/theirs")); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("a link of another user: %v", err)
 	}
 }

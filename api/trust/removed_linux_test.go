@@ -30,7 +30,8 @@ func TestRemovedMount(t *testing.T) {
 	must(t, syscall.Mount(source, target, "", syscall.MS_BIND, ""))
 	must(t, trust.Check(target))
 	must(t, os.Remove(source))
-	if err := trust.Check(target); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "was removed while it is mounted") {
+	if err := trust.Check(target); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "was removed while it is mounted") {
 		t.Errorf("got %v", err)
 	}
 	must(t, syscall.Unmount(target, syscall.MNT_DETACH))

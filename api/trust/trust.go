@@ -79,7 +79,8 @@ func check(path string, w want) error {
 			return errdefs.Preconditionf("%s: there are more than %d links on the path", path, maxLinks)
 		}
 		if uid, known := owner(info); known && !ours(uid) {
-			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could let it lead elsewhere: chown -h %s %s", next, uid, self(), quote(next))
+			return errdefs.Preconditionf("%s is a link that belongs to user %d, who could let it lead elsewhere: chown -h %s %s", next,
+				uid, self(), quote(next))
 		}
 		target, err := os.Readlink(next)
 		if err != nil {
@@ -148,15 +149,18 @@ func checkInfo(path string, info fs.FileInfo, last, file bool) error {
 	case file && !mode.IsRegular():
 		return errdefs.Preconditionf("%s is no regular file", path)
 	case !ours(uid):
-		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change %s: chown %s %s", path, uid, bits, what, self(), quote(path))
+		return errdefs.Preconditionf("%s belongs to user %d (mode %#o), who could change %s: chown %s %s", path, uid, bits, what, self(),
+			quote(path))
 	case last && !file && Removed(info):
 		return errdefs.Preconditionf("%s was removed while it is mounted for this program, which has to be started again to see another directory in its place", path)
 	case mode&fs.ModeSticky != 0 && !last:
 		return nil
 	case mode.Perm()&0o002 != 0 && (file || !ofConfigMap(path)):
-		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody: chmod %s %s", path, uid, bits, mend(mode), quote(path))
+		return errdefs.Preconditionf("%s (owner %d, mode %#o) can be written to by everybody: chmod %s %s", path, uid, bits, mend(mode),
+			quote(path))
 	case mode.Perm()&0o020 != 0 && gid != 0 && gid != os.Getegid() && (file || !ofConfigMap(path)):
-		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group: chmod %s %s", path, uid, gid, bits, mend(mode), quote(path))
+		return errdefs.Preconditionf("%s (owner %d, group %d, mode %#o) can be written to by a group: chmod %s %s", path, uid, gid, bits,
+			mend(mode), quote(path))
 	}
 	return nil
 }

@@ -40,7 +40,8 @@ func TestCheck(t *testing.T) {
 		{"link", map[string]fs.FileMode{"a": 0o755, "a/b": 0o755}, map[string]string{"l": "a"}, "l/b", ""},
 		{"link to what is open", map[string]fs.FileMode{"a": 0o777, "a/b": 0o755}, map[string]string{"l": "a/b"}, "l", "a (owner"},
 		{"link back", map[string]fs.FileMode{"a": 0o755, "b": 0o755}, map[string]string{"a/l": "../b"}, "a/l", ""},
-		{"link back over what is open", map[string]fs.FileMode{"o": 0o777, "o/a": 0o755, "b": 0o755}, map[string]string{"l": "o/a/../../b"}, "l", "o (owner"},
+		{"link back over what is open", map[string]fs.FileMode{"o": 0o777, "o/a": 0o755, "b": 0o755},
+			map[string]string{"l": "o/a/../../b"}, "l", "o (owner"},
 		{"absolute link", map[string]fs.FileMode{"a": 0o777}, map[string]string{"l": "/TOP/a"}, "l", "a (owner"},
 		{"endless link", nil, map[string]string{"l": "l"}, "l", "links on the path"},
 	} {
@@ -58,7 +59,8 @@ func TestCheck(t *testing.T) {
 				must(t, os.Symlink(strings.ReplaceAll(target, "/TOP", top), filepath.Join(top, name)))
 			}
 			err := trust.Check(filepath.Join(top, row.path))
-			if row.want == "" && err != nil || row.want != "" && (errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), row.want)) {
+			if row.want == "" && err != nil || row.want != "" && (errdefs.ClassOf(err) != errdefs.Precondition ||
+				!strings.Contains(err.Error(), row.want)) {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if row.want != "" && row.name != "endless link" && !strings.Contains(err.Error(), "mode 0") {
@@ -95,7 +97,8 @@ func TestMkdirAll(t *testing.T) {
 	theirs := filepath.Join(dir, "theirs")
 	must(t, os.Mkdir(theirs, 0o700))
 	must(t, os.Chown(theirs, 65534, 65534))
-	if err := trust.MkdirAll(filepath.Join(theirs, "x"), 0o750); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), theirs+" belongs to user 65534 (mode 0700)") {
+	if err := trust.MkdirAll(filepath.Join(theirs, "x"), 0o750); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), theirs+" belongs to user 65534 (mode 0700)") {
 		t.Errorf("%v", err)
 	}
 }

@@ -12,8 +12,9 @@ import (
 )
 
 // Admit requests a pod's place. A request without an admission id gets one, which is in the answer; one without an
-// owner gets that of Options. The request itself is left as it is. While berthd, or a component that it needs, is unavailable, Admit repeats the call with the same admission id, as
-// often as Options.Attempts allows and until the context ends: an attempt whose answer was lost is not made twice.
+// owner gets that of Options. The request itself is left as it is. While berthd, or a component that it needs, is
+// unavailable, Admit repeats the call with the same admission id, as often as Options.Attempts allows and until the
+// context ends: an attempt whose answer was lost is not made twice.
 //
 // A rejected or deferred pod is an answer; whether to come back after a deferral is for the caller to decide.
 func (c *Client) Admit(ctx context.Context, req *admissionv1.AdmitRequest) (*admissionv1.AdmitResponse, error) {

@@ -107,7 +107,8 @@ func TestErrorsAreTyped(t *testing.T) {
 		{errdefs.NotFoundf("pod a is not known"), codes.NotFound, "OBJECT_NOT_FOUND", berth.IsNotFound},
 		{errdefs.Preconditionf("remove it first"), codes.FailedPrecondition, "PRECONDITION_FAILED", berth.IsPrecondition},
 		{refusal, codes.FailedPrecondition, "POD_REJECTED", berth.IsPrecondition},
-		{errdefs.Existsf("bound").Coded(errdefs.ContainerIDBound, "container_id", "c1"), codes.AlreadyExists, "CONTAINER_ID_BOUND", berth.IsExists},
+		{errdefs.Existsf("bound").Coded(errdefs.ContainerIDBound, "container_id", "c1"), codes.AlreadyExists, "CONTAINER_ID_BOUND",
+			berth.IsExists},
 		{errdefs.Violations{{Field: "a/main", Description: "main of a has the CPU"}}.Precondition("").Coded(errdefs.ImportContradicts),
 			codes.FailedPrecondition, "IMPORT_CONTRADICTS", berth.IsPrecondition},
 		{errdefs.Conflictf("the ledger moved on"), codes.Aborted, "STATE_MOVED", berth.IsStale},
@@ -130,7 +131,8 @@ func TestErrorsAreTyped(t *testing.T) {
 				t.Errorf("request id %q", e.RequestID)
 			}
 			for i, is := range []func(error) bool{
-				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable, berth.IsExists, berth.IsStale,
+				berth.IsInvalid, berth.IsNotFound, berth.IsPrecondition, berth.IsPermissionDenied, berth.IsUnavailable, berth.IsExists,
+				berth.IsStale,
 			} {
 				if got, want := is(wrapped), row.is(wrapped) && is(err); got != want {
 					t.Errorf("predicate %d: %v, want %v", i, got, want)
@@ -215,7 +217,8 @@ func TestAdmitAsksAgainUnderOneName(t *testing.T) {
 	}
 
 	for _, row := range []struct{ options, request, want string }{{"", "", ""}, {"me", "", "me"}, {"me", "you", "you"}} {
-		_, err := admitting(t, a, berth.Options{Owner: row.options}).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: req.GetPod()}, AdmissionId: "x", Owner: row.request})
+		_, err := admitting(t, a, berth.Options{Owner: row.options}).Admit(t.Context(),
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: req.GetPod()}, AdmissionId: "x", Owner: row.request})
 		if got := a.asked[len(a.asked)-1].GetOwner(); err != nil || got != row.want {
 			t.Errorf("a client of %q asks for %q as %q: %v", row.options, row.request, got, err)
 		}

@@ -101,7 +101,8 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 // Over makes a client of a connection that the caller has, to berthd or to what answers in its place, as in a test. The caller closes
 // the connection.
 func Over(conn grpc.ClientConnInterface, o Options) *Client {
-	c := &Client{owner: o.Owner, attempts: cmp.Or(o.Attempts, defaultAttempts), connectTimeout: o.ConnectTimeout, close: func() error { return nil }}
+	c := &Client{owner: o.Owner, attempts: cmp.Or(o.Attempts, defaultAttempts), connectTimeout: o.ConnectTimeout,
+		close: func() error { return nil }}
 	c.conn = typed{conn, c}
 	return c
 }

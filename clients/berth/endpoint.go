@@ -40,7 +40,8 @@ func socketPath(texts ...string) (string, error) {
 		return "", fmt.Errorf("endpoint %q: %w", endpoint, err)
 	}
 	if len(abs) > maxPath {
-		return "", fmt.Errorf("endpoint %q: the path has %d bytes, and the kernel takes at most %d (unix(7), sun_path)", endpoint, len(abs), maxPath)
+		return "", fmt.Errorf("endpoint %q: the path has %d bytes, and the kernel takes at most %d (unix(7), sun_path)", endpoint,
+			len(abs), maxPath)
 	}
 	return abs, nil
 }

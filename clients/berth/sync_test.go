@@ -65,12 +65,16 @@ func TestSync(t *testing.T) {
 		known   []uint64
 		fails   func(error) bool
 	}{
-		"once":       {syncing{revision: 7}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
-		"lost":       {syncing{revision: 7, lost: true}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 1}, nil},
-		"other":      {syncing{revision: 7, fails: errdefs.Unavailablef("disk full")}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
-		"none":       {syncing{revision: 7}, nil, nil, []string{"revision", "living", "sync  or none"}, []uint64{7}, nil},
-		"no list":    {syncing{revision: 7}, nil, unlisted, []string{"revision", "living"}, nil, func(err error) bool { return errors.Is(err, unlisted) }},
-		"not better": {syncing{revision: 7, fails: errdefs.Preconditionf("no")}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
+		"once": {syncing{revision: 7}, two, nil, []string{"revision", "living", "sync a,b"}, []uint64{7}, nil},
+		"lost": {syncing{revision: 7, lost: true}, two, nil, []string{"revision", "living", "sync a,b", "revision", "living",
+			"sync a,b"}, []uint64{7, 1}, nil},
+		"other": {syncing{revision: 7, fails: errdefs.Unavailablef("disk full")}, two, nil,
+			[]string{"revision", "living", "sync a,b"}, []uint64{7}, berth.IsUnavailable},
+		"none": {syncing{revision: 7}, nil, nil, []string{"revision", "living", "sync  or none"}, []uint64{7}, nil},
+		"no list": {syncing{revision: 7}, nil, unlisted, []string{"revision", "living"}, nil,
+			func(err error) bool { return errors.Is(err, unlisted) }},
+		"not better": {syncing{revision: 7, fails: errdefs.Preconditionf("no")}, two, nil,
+			[]string{"revision", "living", "sync a,b", "revision", "living", "sync a,b"}, []uint64{7, 7}, berth.IsPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

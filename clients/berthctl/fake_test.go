@@ -110,14 +110,16 @@ func hintOf(preferred bool, ids ...uint32) *typesv1.TopologyHint {
 func cpuClaim(uid, container, cpus string) *typesv1.Claim {
 	return &typesv1.Claim{
 		PodUid: uid, ContainerName: container, Provider: "cpu", Resource: "cpu", Affinity: hintOf(true, 0),
-		Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: cpus}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
+		Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: cpus},
+			Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 	}
 }
 
 func gpuClaim(uid, container string) *typesv1.Claim {
 	return &typesv1.Claim{
 		PodUid: uid, ContainerName: container, Provider: "device", Resource: "example.com/gpu", Affinity: hintOf(true, 0),
-		Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}}}}},
+		Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-0",
+			NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}}}}},
 	}
 }
 
@@ -125,7 +127,8 @@ func gpuClaim(uid, container string) *typesv1.Claim {
 func flapped() []*typesv1.HealthChange {
 	at := func(before time.Duration) *timestamppb.Timestamp { return timestamppb.New(testNow.Add(-before)) }
 	return []*typesv1.HealthChange{
-		{Time: at(48 * time.Hour), Health: typesv1.Health_HEALTH_HEALTHY}, {Time: at(time.Hour), Health: typesv1.Health_HEALTH_MISSING}, {Time: at(59 * time.Minute), Health: typesv1.Health_HEALTH_HEALTHY},
+		{Time: at(48 * time.Hour), Health: typesv1.Health_HEALTH_HEALTHY}, {Time: at(time.Hour), Health: typesv1.Health_HEALTH_MISSING},
+		{Time: at(59 * time.Minute), Health: typesv1.Health_HEALTH_HEALTHY},
 	}
 }
 
@@ -142,7 +145,8 @@ func webContainers() []*typesv1.ContainerAllocation {
 	return []*typesv1.ContainerAllocation{
 		{ContainerName: "log", Role: typesv1.ContainerRole_CONTAINER_ROLE_SIDECAR},
 		{
-			ContainerName: "app", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "1-2"}, ExclusiveCpus: true, Affinity: hintOf(true, 0),
+			ContainerName: "app", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "1-2"}, ExclusiveCpus: true,
+			Affinity: hintOf(true, 0),
 			Claims: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2"), gpuClaim(webUID, "app"), {
 				PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
 				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 1 << 30}}}},
@@ -183,12 +187,15 @@ const claimUID = "77777777-0000-4000-8000-000000000007"
 // claimed are the pods of a fake with a claim that default/web uses, and one that nobody uses.
 func (f *fake) claimed() []*typesv1.PodAllocation {
 	pods := (&fake{}).pods()
-	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: protocol.ClaimResource, Id: claimUID + ":place"}, {Resource: protocol.ClaimResource, Id: claimUID + ":more"}}
+	pods[0].GetContainers()[1].ExternalDevices = []*typesv1.ExternalDevice{{Resource: protocol.ClaimResource, Id: claimUID + ":place"},
+		{Resource: protocol.ClaimResource, Id: claimUID + ":more"}}
 	claim := func(uid, name, cpus string) *typesv1.PodAllocation {
 		return &typesv1.PodAllocation{
-			Uid: uid, Namespace: "default", Name: name, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, ResourceClaimNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}},
+			Uid: uid, Namespace: "default", Name: name, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+			ResourceClaimNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}},
 			Containers: []*typesv1.ContainerAllocation{{
-				ContainerName: "claim", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: cpus}, ExclusiveCpus: true, Affinity: hintOf(true, 1),
+				ContainerName: "claim", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: cpus},
+				ExclusiveCpus: true, Affinity: hintOf(true, 1),
 				Claims: []*typesv1.Claim{cpuClaim(uid, "claim", cpus), {
 					PodUid: uid, ContainerName: "claim", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 1),
 					Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Bytes: 1 << 30}}}},
@@ -304,11 +311,13 @@ func (f fakeAllocation) Get(_ context.Context, req *allocationv1.GetRequest) (*a
 	}}
 	for i, c := range p.GetContainers() {
 		out.Placements = append(out.Placements, &allocationv1.ContainerPlacement{
-			ContainerName: c.GetContainerName(), Id: "0123abcd", Phase: allocationv1.ContainerPhase_CONTAINER_PHASE_RUNNING, AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),
+			ContainerName: c.GetContainerName(), Id: "0123abcd", Phase: allocationv1.ContainerPhase_CONTAINER_PHASE_RUNNING,
+			AssignedCpus: c.GetCpus(), PossibleCpus: c.GetCpus(),
 		})
 		if c.GetContainerName() == "app" {
 			out.Placements[i].Phase, out.Placements[i].AssignedCpus = allocationv1.ContainerPhase_CONTAINER_PHASE_PLANNED, nil
-			out.Placements[i].BlockedBy, out.Placements[i].BlockTime = []*typesv1.ContainerRef{{PodUid: otherUID, ContainerName: "app"}}, timestamppb.New(testNow)
+			out.Placements[i].BlockedBy, out.Placements[i].BlockTime = []*typesv1.ContainerRef{{PodUid: otherUID, ContainerName: "app"}},
+				timestamppb.New(testNow)
 		}
 	}
 	return out, nil
@@ -344,8 +353,9 @@ func (f fakeAllocation) Allocate(_ context.Context, req *allocationv1.AllocateRe
 			CpusetCpus: &typesv1.CPUSet{List: "1-2"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}, CpuShares: proto.Uint64(2048),
 			CpuQuotaMicroseconds: proto.Int64(200000), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(-1), OomScoreAdj: proto.Int32(-997),
-			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)}, {PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}},
-			Unified:        map[string]string{"memory.high": "900000000", "memory.min": "0"},
+			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)},
+				{PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}},
+			Unified: map[string]string{"memory.high": "900000000", "memory.min": "0"},
 		},
 		Edits: &typesv1.ContainerEdits{
 			Devices: []*typesv1.DeviceNode{
@@ -367,15 +377,18 @@ type fakeLifecycle struct {
 	*fake
 }
 
-func (f fakeLifecycle) PreStartContainer(_ context.Context, req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
+func (f fakeLifecycle) PreStartContainer(_ context.Context,
+	req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
 	f.ask(req)
-	out := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "1-2"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}}
+	out := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "1-2"},
+		CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0}}}
 	if req.GetPid() != 0 {
 		out.CgroupPath = fmt.Sprintf("/kubepods/pod%s/%s", req.GetPodUid(), req.GetContainerName())
 	}
 	return out, nil
 }
 
-func (f fakeLifecycle) PostStopContainer(_ context.Context, req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
+func (f fakeLifecycle) PostStopContainer(_ context.Context,
+	req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
 	return &lifecyclev1.PostStopContainerResponse{Found: req.GetContainerId() == "c0ffee"}, nil
 }

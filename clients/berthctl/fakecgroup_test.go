@@ -25,8 +25,9 @@ func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest)
 			return movedWeb(), nil
 		}
 		return &admissionv1.ResizeResponse{
-			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, RestartContainers: []string{"app"},
-			Disruption: admissionv1.Disruption_DISRUPTION_RESTART, AdmissionId: "try-1", Revision: 13,
+			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
+			RestartContainers: []string{"app"},
+			Disruption:        admissionv1.Disruption_DISRUPTION_RESTART, AdmissionId: "try-1", Revision: 13,
 		}, nil
 	case "u-big":
 		return &admissionv1.ResizeResponse{
@@ -34,7 +35,8 @@ func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest)
 			Message: `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`,
 		}, nil
 	case twinUID:
-		return &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Disruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS}, nil
+		return &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED,
+			Disruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS}, nil
 	case "u-early":
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Reason: "Deferred", RetryAfter: durationpb.New(5e9),
@@ -59,8 +61,10 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 			{
 				Name: "/kubepods", Literal: "/kubepods.slice", State: cgroupv1.State_STATE_VALID, Managed: true, MemoryUsageBytes: 3 << 30,
 				Resources: &typesv1.LinuxResources{
-					CpuWeight: u(586), CpuQuotaMicroseconds: p(-1), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(62 << 30), PidsLimit: p(509000),
-					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(1 << 62)}}, CpusetCpus: &typesv1.CPUSet{List: "0-15"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}},
+					CpuWeight: u(586), CpuQuotaMicroseconds: p(-1), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(62 << 30),
+					PidsLimit:      p(509000),
+					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(1 << 62)}},
+					CpusetCpus:     &typesv1.CPUSet{List: "0-15"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}},
 				},
 			},
 			{
@@ -72,18 +76,23 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 				Name: "/kubepods/burstable/podu1", Literal: "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podu1.slice",
 				State: cgroupv1.State_STATE_VALID, Managed: true, PodUid: "u1", MemoryUsageBytes: 1 << 20,
 				Resources: &typesv1.LinuxResources{
-					CpuWeight: u(10), CpuQuotaMicroseconds: p(150000), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(512 << 20), PidsLimit: p(-1),
-					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(0)}, {PageSizeBytes: 1 << 30, LimitBytes: p(1 << 30)}}, Unified: map[string]string{"memory.low": "134217728"},
+					CpuWeight: u(10), CpuQuotaMicroseconds: p(150000), CpuPeriodMicroseconds: u(100000), MemoryLimitBytes: p(512 << 20),
+					PidsLimit: p(-1),
+					HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(0)},
+						{PageSizeBytes: 1 << 30, LimitBytes: p(1 << 30)}}, Unified: map[string]string{"memory.low": "134217728"},
 				},
-				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", OldValue: "536870912", NewValue: "268435456"}},
+				Pending: []*cgroupv1.Write{{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", OldValue: "536870912",
+					NewValue: "268435456"}},
 			},
-			{Name: "/kubepods/besteffort", Literal: "/kubepods.slice/kubepods-besteffort.slice", State: cgroupv1.State_STATE_ABSENT, Managed: true},
+			{Name: "/kubepods/besteffort", Literal: "/kubepods.slice/kubepods-besteffort.slice", State: cgroupv1.State_STATE_ABSENT,
+				Managed: true},
 		},
 	}
 	if !f.empty {
 		out.Drifts = []*cgroupv1.Drift{
 			{Cgroup: "/kubepods/besteffort", Want: "valid", Found: "absent", FindTime: timestamppb.New(testNow.Add(-time.Hour))},
-			{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Want: "268435456", Found: "536870912", FindTime: timestamppb.New(testNow.Add(-90 * time.Second))},
+			{Cgroup: "/kubepods/burstable/podu1", File: "memory.max", Want: "268435456", Found: "536870912",
+				FindTime: timestamppb.New(testNow.Add(-90 * time.Second))},
 		}
 	}
 	return out, nil
@@ -91,18 +100,22 @@ func (f fakeCgroup) List(context.Context, *cgroupv1.ListRequest) (*cgroupv1.List
 
 func (f fakeNode) GetCapacity(context.Context, *nodev1.GetCapacityRequest) (*nodev1.GetCapacityResponse, error) {
 	return &nodev1.GetCapacityResponse{Capacity: map[string]string{
-		"cpu": "16", "memory": "68719476736", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "511000", "pods": "110",
+		"cpu": "16", "memory": "68719476736", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "511000",
+		"pods": "110",
 	}}, nil
 }
 
 func (f fakeNode) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest) (*nodev1.GetAllocatableResponse, error) {
 	out := &nodev1.GetAllocatableResponse{
-		Allocatable: map[string]string{"cpu": "15", "memory": "65498251264", "hugepages-2Mi": "1073741824", "ephemeral-storage": "96636764160", "pods": "110"},
-		Limit:       map[string]string{"cpu": "15", "memory": "66571993088", "hugepages-2Mi": "1073741824", "ephemeral-storage": "107374182400", "pid": "509000"},
-		Requested:   map[string]string{"cpu": "2500m", "memory": "3221225472", "pods": "2"},
+		Allocatable: map[string]string{"cpu": "15", "memory": "65498251264", "hugepages-2Mi": "1073741824",
+			"ephemeral-storage": "96636764160", "pods": "110"},
+		Limit: map[string]string{"cpu": "15", "memory": "66571993088", "hugepages-2Mi": "1073741824",
+			"ephemeral-storage": "107374182400", "pid": "509000"},
+		Requested: map[string]string{"cpu": "2500m", "memory": "3221225472", "pods": "2"},
 	}
 	if f.claims {
-		out.ResourceClaims = []*nodev1.ClaimNode{{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"}, Resources: map[string]string{"memory": "2147483648"}, CpuStep: 1}}
+		out.ResourceClaims = []*nodev1.ClaimNode{{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"},
+			Resources: map[string]string{"memory": "2147483648"}, CpuStep: 1}}
 	}
 	return out, nil
 }
@@ -125,11 +138,13 @@ func (f fakeNode) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.
 		}, nil
 	}
 	return &nodev1.GetConfigResponse{
-		CgroupVersion: 2, CgroupDriver: "systemd", CgroupRoot: "/", PodCgroupRoot: "/kubepods.slice", Controllers: []string{"cpu", "cpuset", "memory"},
+		CgroupVersion: 2, CgroupDriver: "systemd", CgroupRoot: "/", PodCgroupRoot: "/kubepods.slice",
+		Controllers:            []string{"cpu", "cpuset", "memory"},
 		EnforceNodeAllocatable: []string{"pods", "kube-reserved"}, KubeReservedCgroup: "/kube.slice", NodeFit: true, CgroupsPerQos: true,
 		RuntimeEndpoint: "unix:///run/containerd/containerd.sock",
 		MountedSubsystems: []*nodev1.MountedSubsystem{
-			{Name: "cpu", MountPoint: "/sys/fs/cgroup/cpu,cpuacct", HierarchyId: 3, Version: 1}, {Name: "unified", MountPoint: "/sys/fs/cgroup/unified", Version: 2},
+			{Name: "cpu", MountPoint: "/sys/fs/cgroup/cpu,cpuacct", HierarchyId: 3, Version: 1},
+			{Name: "unified", MountPoint: "/sys/fs/cgroup/unified", Version: 2},
 		},
 	}, nil
 }
@@ -163,11 +178,15 @@ func (f fakeNode) GetUsage(_ context.Context, req *nodev1.GetUsageRequest) (*nod
 		out.CpuTimes = append(out.CpuTimes, &nodev1.CPUTime{Cpu: cpu, BusyNanoseconds: n * uint64(cpu) * 1e8})
 	}
 	out.Containers = []*nodev1.ContainerUsage{{
-		PodUid: webUID, ContainerName: "app", ContainerId: "c0ffee", CpuNanoseconds: n * 15e8, MemoryBytes: 2 << 30, WorkingSetBytes: 1 << 30,
-		Periods: u(n), ThrottledPeriods: u(n), ThrottledNanoseconds: u(n * 25e7), CpuPressureMicroseconds: u(n * 5e5), MemoryPressureMicroseconds: u(0),
-		NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1 << 30}, {NumaNode: 1}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 64 << 20}},
+		PodUid: webUID, ContainerName: "app", ContainerId: "c0ffee", CpuNanoseconds: n * 15e8, MemoryBytes: 2 << 30,
+		WorkingSetBytes: 1 << 30,
+		Periods:         u(n), ThrottledPeriods: u(n), ThrottledNanoseconds: u(n * 25e7), CpuPressureMicroseconds: u(n * 5e5),
+		MemoryPressureMicroseconds: u(0),
+		NumaMemory:                 []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1 << 30}, {NumaNode: 1}},
+		HugePages:                  []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 64 << 20}},
 	}}
-	out.Drifts = []*cgroupv1.Drift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2", Found: "0-7", FindTime: timestamppb.New(testNow)}}
+	out.Drifts = []*cgroupv1.Drift{{PodUid: webUID, ContainerName: "app", Cgroup: "/kubepods/pod1/app", File: "cpuset.cpus", Want: "1-2",
+		Found: "0-7", FindTime: timestamppb.New(testNow)}}
 	return out, nil
 }
 
@@ -177,14 +196,17 @@ func movedWeb() *admissionv1.ResizeResponse {
 	nodes := func(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids: ids} }
 	step := func(kind typesv1.MoveStepKind, from, to string, before, after *typesv1.NUMANodeSet, bytes uint64) *typesv1.MoveStep {
 		return &typesv1.MoveStep{
-			Kind: kind, PodUid: webUID, ContainerName: "app", CpusBefore: cpus(from), CpusAfter: cpus(to), MemoryNodesBefore: before, MemoryNodesAfter: after, Bytes: bytes,
+			Kind: kind, PodUid: webUID, ContainerName: "app", CpusBefore: cpus(from), CpusAfter: cpus(to), MemoryNodesBefore: before,
+			MemoryNodesAfter: after, Bytes: bytes,
 		}
 	}
 	return &admissionv1.ResizeResponse{
-		Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Disruption: admissionv1.Disruption_DISRUPTION_MOVE_MEMORY, AdmissionId: "try-1", Revision: 13,
-		Allocations: []*typesv1.ContainerAllocation{{ContainerName: "app", Cpus: cpus("1-2,4-7"), ExclusiveCpus: true, Claims: []*typesv1.Claim{{
-			Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: cpus("1-2,4-7")}},
-		}}}},
+		Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Disruption: admissionv1.Disruption_DISRUPTION_MOVE_MEMORY, AdmissionId: "try-1",
+		Revision: 13,
+		Allocations: []*typesv1.ContainerAllocation{{ContainerName: "app", Cpus: cpus("1-2,4-7"), ExclusiveCpus: true,
+			Claims: []*typesv1.Claim{{
+				Provider: "cpu", Resource: "cpu", Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: cpus("1-2,4-7")}},
+			}}}},
 		Plan: &typesv1.MovePlan{
 			ContainerCount: 1, CpuCount: 4, Bytes: 2 << 30,
 			Steps: []*typesv1.MoveStep{
@@ -203,7 +225,8 @@ func movedWeb() *admissionv1.ResizeResponse {
 // Defragment decides by the pod's name: web fits, gone never does, big fits after web has moved, and early does not
 // fit although web has moved.
 func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.ServerStreamingServer[admissionv1.DefragmentResponse]) error {
-	plan := &admissionv1.DefragmentPlan{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "it cannot be aligned"}
+	plan := &admissionv1.DefragmentPlan{Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError",
+		Message: "it cannot be aligned"}
 	send := func(event *admissionv1.DefragmentResponse) error { return to.Send(event) }
 	name := req.GetPod().GetMetadata().GetName()
 	switch name {
@@ -215,7 +238,8 @@ func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.Se
 		plan.Fits = true
 		plan.Moves = []*admissionv1.PlannedMove{{PodUid: webUID, Namespace: "default", Name: "web", Plan: movedWeb().GetPlan()}}
 	}
-	if err := send(&admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Plan{Plan: plan}}); err != nil || req.GetDryRun() {
+	if err := send(&admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Plan{Plan: plan}}); err != nil ||
+		req.GetDryRun() {
 		return err
 	}
 	result := &admissionv1.DefragmentResult{Fits: plan.GetFits()}
@@ -223,9 +247,11 @@ func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.Se
 		result.Moved = 1
 		for _, e := range []*admissionv1.DefragmentResponse{
 			{Event: &admissionv1.DefragmentResponse_Progress{Progress: &admissionv1.MoveProgress{PodUid: webUID}}},
-			{Event: &admissionv1.DefragmentResponse_Progress{Progress: &admissionv1.MoveProgress{PodUid: webUID, ArrivedBytes: 1 << 30, AllBytes: 2 << 30}}},
+			{Event: &admissionv1.DefragmentResponse_Progress{Progress: &admissionv1.MoveProgress{PodUid: webUID, ArrivedBytes: 1 << 30,
+				AllBytes: 2 << 30}}},
 			{Event: &admissionv1.DefragmentResponse_Moved{Moved: &admissionv1.PodMoved{
-				PodUid: webUID, Duration: durationpb.New(1200 * time.Millisecond), Throttled: durationpb.New(0), CpuPressure: durationpb.New(3 * time.Millisecond),
+				PodUid: webUID, Duration: durationpb.New(1200 * time.Millisecond), Throttled: durationpb.New(0),
+				CpuPressure: durationpb.New(3 * time.Millisecond),
 				BytesBefore: map[uint32]uint64{0: 2 << 30}, BytesAfter: map[uint32]uint64{0: 4096, 1: 2 << 30},
 			}}},
 		} {

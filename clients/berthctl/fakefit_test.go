@@ -23,7 +23,8 @@ func (f fakeFit) free() *fitv1.FreeResources {
 			{Resource: "memory", Capacity: 64 << 30, Allocatable: 63 << 30, Available: 63 << 30},
 		}}
 		if node == 1 && !f.empty {
-			n.Resources = append(n.Resources, &fitv1.NodeResource{Resource: "example.com/gpu", Capacity: 2, Allocatable: 2, Available: 1, Aligned: true})
+			n.Resources = append(n.Resources, &fitv1.NodeResource{Resource: "example.com/gpu", Capacity: 2, Allocatable: 2, Available: 1,
+				Aligned: true})
 		}
 		out.Nodes = append(out.Nodes, n)
 	}

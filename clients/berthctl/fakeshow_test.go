@@ -32,35 +32,54 @@ func traces() []*typesv1.Trace {
 		{
 			AdmissionId: "ADMISSION1", PodUid: webUID, Namespace: "default", Name: "web", Revision: 11, Admitted: true,
 			Steps: []*typesv1.TraceStep{
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "requests that container app leaves out are taken from its limits: cpu 2"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT, Text: "any of the nodes 0-1 that have 2 together; one node is preferred"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "memory", Resource: "memory", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Affinity: hintOf(true, 0), Hints: []*typesv1.TopologyHint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(webUID, "app", "1-2")},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PREPARED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED,
+					Text: "requests that container app leaves out are taken from its limits: cpu 2"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device",
+					Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+					Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(false, 0, 1)}, Omitted: 3},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu",
+					Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
+					Text:   "any of the nodes 0-1 that have 2 together; one node is preferred"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "memory", Resource: "memory",
+					Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Affinity: hintOf(true, 0),
+					Hints: []*typesv1.TopologyHint{hintOf(false, 0, 1)}, Text: "node 0 is preferred by all"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "device",
+					Resource: "example.com/gpu", Claim: gpuClaim(webUID, "app")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Provider: "cpu", Resource: "cpu",
+					Claim: cpuClaim(webUID, "app", "1-2")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PREPARED, ContainerName: "app", Provider: "device",
+					Resource: "example.com/gpu"},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLACED, Text: "cgroup /kubepods/pod" + webUID},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_COMMITTED},
 			},
 		},
 		{
-			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12, DecideTime: timestamppb.New(testNow.Add(-90 * time.Second)),
-			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
+			AdmissionId: "ADMISSION9", PodUid: otherUID, Namespace: "default", Name: "big", Revision: 12,
+			DecideTime: timestamppb.New(testNow.Add(-90 * time.Second)),
+			Reason:     "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device", Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "2 devices are needed, and 1 is free"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "example.com/gpu cannot be given; policy restricted refuses"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "device",
+					Resource: "example.com/gpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
+					Text: "2 devices are needed, and 1 is free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app",
+					Text: "example.com/gpu cannot be given; policy restricted refuses"},
 				{
-					Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Text: "Resources cannot be allocated with Topology locality",
+					Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app",
+					Text: "Resources cannot be allocated with Topology locality",
 					Shortages: []*typesv1.Shortage{
-						{Resource: "example.com/gpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Need: 2, Free: 1, Held: 3, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}, {PodUid: "gone"}}, MoreHolders: 2, Withheld: 1, Why: "unhealthy"},
-						{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 6 << 30, Free: 5 << 30, Held: 1 << 20},
+						{Resource: "example.com/gpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Need: 2, Free: 1, Held: 3,
+							Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}, {PodUid: "gone"}}, MoreHolders: 2,
+							Withheld: 1, Why: "unhealthy"},
+						{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 6 << 30, Free: 5 << 30,
+							Held: 1 << 20},
 						{Resource: "example.com/nic", Need: 1, Why: "the plugin is away"},
 					},
 				},
 			},
 			Suggestions: []*typesv1.Suggestion{
-				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "with 1 example.com/gpu instead of 2 for container app", Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "with 1 example.com/gpu instead of 2 for container app",
+					Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
 				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "without pod default/web", RemovePodUids: []string{webUID}},
 			},
 			Tried: 9,
@@ -69,21 +88,32 @@ func traces() []*typesv1.Trace {
 			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Revision: 12,
 			Reason: "TopologyAffinityError", Message: "Resources cannot be allocated with Topology locality",
 			Steps: []*typesv1.TraceStep{
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "first"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "second"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "third"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "fourth"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "fifth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "sixth"}, {Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "seventh"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "80 CPUs are needed, and 5 are free"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app", Text: "cpu cannot be given; policy restricted refuses"},
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Provider: "cpu", Resource: "cpu", Text: "not enough CPUs"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "first"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "second"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "third"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, Text: "fourth"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "fifth"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "sixth"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, ContainerName: "app", Text: "seventh"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "app", Provider: "cpu", Resource: "cpu",
+					Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: "80 CPUs are needed, and 5 are free"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, ContainerName: "app",
+					Text: "cpu cannot be given; policy restricted refuses"},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Provider: "cpu", Resource: "cpu",
+					Text: "not enough CPUs"},
 			},
 			Tried: 1,
 		},
 		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Revision: 1,
 			Message: "nothing exclusive is given out yet",
-			Steps:   []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "nothing exclusive is given out yet"}},
+			Steps: []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED,
+				Text: "nothing exclusive is given out yet"}},
 		},
-		{AdmissionId: "ADMISSION5", PodUid: "55555555-0000-4000-8000-000000000005", Namespace: "shop", Name: "cart", Revision: 1, Admitted: true},
-		{AdmissionId: "ADMISSION6", PodUid: "66666666-0000-4000-8000-000000000006", Namespace: "shop", Name: "early", Revision: 1, Admitted: true},
+		{AdmissionId: "ADMISSION5", PodUid: "55555555-0000-4000-8000-000000000005", Namespace: "shop", Name: "cart", Revision: 1,
+			Admitted: true},
+		{AdmissionId: "ADMISSION6", PodUid: "66666666-0000-4000-8000-000000000006", Namespace: "shop", Name: "early", Revision: 1,
+			Admitted: true},
 	}
 }
 
@@ -96,21 +126,27 @@ func (f *fake) traces() []*typesv1.Trace {
 	// A claim's name may be a pod's.
 	return append([]*typesv1.Trace{
 		{
-			AdmissionId: "ADMISSION8", PodUid: "99999999-0000-4000-8000-000000000009", Namespace: "default", Name: "big", Revision: 12, ResourceClaim: true,
-			Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=1, which is unexpected",
+			AdmissionId: "ADMISSION8", PodUid: "99999999-0000-4000-8000-000000000009", Namespace: "default", Name: "big", Revision: 12,
+			ResourceClaim: true,
+			Reason:        "UnexpectedAdmissionError",
+			Message:       "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=1, which is unexpected",
 			Steps: []*typesv1.TraceStep{{
 				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "claim", Text: "not enough CPUs",
-				Shortages: []*typesv1.Shortage{{Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Need: 8, Free: 1, Held: 3, Holders: []*typesv1.ContainerRef{{PodUid: claimUID, ContainerName: "claim"}}}},
+				Shortages: []*typesv1.Shortage{{Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Need: 8, Free: 1,
+					Held: 3, Holders: []*typesv1.ContainerRef{{PodUid: claimUID, ContainerName: "claim"}}}},
 			}},
 		},
 		{
-			AdmissionId: "ADMISSION7", PodUid: claimUID, Namespace: "default", Name: "web", Revision: 10, Admitted: true, ResourceClaim: true,
+			AdmissionId: "ADMISSION7", PodUid: claimUID, Namespace: "default", Name: "web", Revision: 10, Admitted: true,
+			ResourceClaim: true,
 			Steps: []*typesv1.TraceStep{
-				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "claim", Provider: "cpu", Resource: "cpu", Claim: cpuClaim(claimUID, "claim", "4-5")},
+				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "claim", Provider: "cpu", Resource: "cpu",
+					Claim: cpuClaim(claimUID, "claim", "4-5")},
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_COMMITTED},
 			},
 		},
-		{AdmissionId: "ADMISSION9", PodUid: "99999999-0000-4000-8000-00000000000a", Namespace: "shop", Name: "big", Revision: 9, ResourceClaim: true, Admitted: true},
+		{AdmissionId: "ADMISSION9", PodUid: "99999999-0000-4000-8000-00000000000a", Namespace: "shop", Name: "big", Revision: 9,
+			ResourceClaim: true, Admitted: true},
 	}, all...)
 }
 
@@ -122,10 +158,13 @@ func placedTrace() *typesv1.Trace {
 		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED},
 		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: cpuClaim("u-placed", "app", "4-5")},
 		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: &typesv1.Claim{
-			PodUid: "u-placed", ContainerName: "app", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 4 << 30}}}},
+			PodUid: "u-placed", ContainerName: "app", Resource: "memory",
+			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both,
+				Bytes: 4 << 30}}}},
 		}},
 		{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, ContainerName: "app", Claim: &typesv1.Claim{
-			PodUid: "u-placed", ContainerName: "app", Resource: "example.com/gpu", Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}}},
+			PodUid: "u-placed", ContainerName: "app", Resource: "example.com/gpu",
+			Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}}},
 		}},
 	}}
 }
@@ -142,7 +181,8 @@ func (f fakeInspect) ListTraces(_ context.Context, req *inspectv1.ListTracesRequ
 		return out, nil
 	}
 	for i, t := range f.traces() {
-		wanted := (req.GetName() == "" || req.GetName() == t.GetName()) && (req.GetNamespace() == "" || req.GetNamespace() == t.GetNamespace()) &&
+		wanted := (req.GetName() == "" || req.GetName() == t.GetName()) &&
+			(req.GetNamespace() == "" || req.GetNamespace() == t.GetNamespace()) &&
 			(req.GetPodUid() == "" || req.GetPodUid() == t.GetPodUid()) && !(req.GetRefused() && t.GetAdmitted())
 		// A page has one trace, and its token is where the next begins.
 		if !wanted || i < len(req.GetPageToken()) {
@@ -166,9 +206,11 @@ func (f fakeInspect) ListHistory(_ context.Context, req *inspectv1.ListHistoryRe
 	out := &inspectv1.ListHistoryResponse{Revision: 12, Omitted: 3}
 	for i, e := range historyEntries() {
 		c := e.GetCaller()
-		wanted := (req.GetName() == "" || req.GetName() == e.GetName()) && (req.GetNamespace() == "" || req.GetNamespace() == e.GetNamespace()) &&
+		wanted := (req.GetName() == "" || req.GetName() == e.GetName()) &&
+			(req.GetNamespace() == "" || req.GetNamespace() == e.GetNamespace()) &&
 			(req.GetPodUid() == "" || req.GetPodUid() == e.GetPodUid()) && (req.GetVerdict() == 0 || req.GetVerdict() == e.GetVerdict()) &&
-			(req.GetCall() == "" || req.GetCall() == e.GetCall()) && (req.CallerUid == nil || c != nil && c.GetUid() == req.GetCallerUid()) &&
+			(req.GetCall() == "" || req.GetCall() == e.GetCall()) && (req.CallerUid == nil || c != nil &&
+			c.GetUid() == req.GetCallerUid()) &&
 			(req.GetCallerName() == "" || c.GetName() == req.GetCallerName()) &&
 			(req.GetUntilTime() == nil || e.GetTime().AsTime().Before(req.GetUntilTime().AsTime()))
 		// A page has two entries at most, and its token is where the next begins.
@@ -194,13 +236,15 @@ func historyEntries() []*inspectv1.HistoryEntry {
 	return []*inspectv1.HistoryEntry{
 		{
 			Number: 7, Time: at(1), Revision: 12, Call: "Admit", Caller: agent, PodUid: "u-big", Namespace: "default", Name: "big",
-			Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError", Message: "Resources cannot be allocated\nwith Topology locality",
+			Verdict: admissionv1.Verdict_VERDICT_REJECTED, Reason: "TopologyAffinityError",
+			Message:     "Resources cannot be allocated\nwith Topology locality",
 			AdmissionId: "id-2", RequestDigest: "d2", Duration: durationpb.New(1500 * time.Microsecond), Omitted: 3,
 			Steps:   []*inspectv1.HistoryStep{{Step: "hints", Provider: "cpu", Duration: durationpb.New(120 * time.Microsecond)}},
 			Request: `{"pod":{"uid":"u-big"}}`,
 		},
 		{
-			Number: 6, Time: at(5), Revision: 12, Call: "Admit", Caller: &inspectv1.HistoryCaller{Name: "\x1b[31mevil"}, PodUid: webUID, Namespace: "default", Name: "web",
+			Number: 6, Time: at(5), Revision: 12, Call: "Admit", Caller: &inspectv1.HistoryCaller{Name: "\x1b[31mevil"}, PodUid: webUID,
+			Namespace: "default", Name: "web",
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, AdmissionId: "id-1",
 		},
 		{Number: 5, Time: at(6), Revision: 11, PodUid: "u-gone"},
@@ -212,7 +256,8 @@ func historyEntries() []*inspectv1.HistoryEntry {
 func (f fakeInspect) GetTrace(_ context.Context, req *inspectv1.GetTraceRequest) (*inspectv1.GetTraceResponse, error) {
 	for _, t := range f.traces() {
 		switch {
-		case req.GetPodUid() == t.GetPodUid(), req.GetAdmissionId() == t.GetAdmissionId(), req.GetPodName() == t.GetNamespace()+"/"+t.GetName():
+		case req.GetPodUid() == t.GetPodUid(), req.GetAdmissionId() == t.GetAdmissionId(),
+			req.GetPodName() == t.GetNamespace()+"/"+t.GetName():
 			return &inspectv1.GetTraceResponse{Trace: t}, nil
 		}
 	}
@@ -249,7 +294,8 @@ func (f fakeInspect) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerSt
 		return err
 	}
 	return to.Send(&inspectv1.StreamDumpResponse{Revision: 12, Entries: []*inspectv1.Entry{
-		{Bucket: "pods", Key: webUID, Value: `{"name":"web","namespace":"default","containers":[{"name":"log"},{"name":"app"}],"qos":"Guaranteed"}`},
+		{Bucket: "pods", Key: webUID,
+			Value: `{"name":"web","namespace":"default","containers":[{"name":"log"},{"name":"app"}],"qos":"Guaranteed"}`},
 	}})
 }
 
@@ -271,7 +317,8 @@ func (f fakeInspect) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1
 		Revision:    12,
 		StartReport: []string{"ledger.db was damaged and is kept as ledger.db.damaged-1"},
 		Findings: []*inspectv1.Finding{
-			{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Holder: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPU 2 is also held by gone/c"},
+			{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Holder: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"},
+				Text: "CPU 2 is also held by gone/c"},
 			{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Holder: &typesv1.ContainerRef{PodUid: otherUID}, Text: "CPU 0 is reserved"},
 		},
 	}, nil
@@ -327,14 +374,21 @@ func (f fakeMemory) GetState(context.Context, *memoryv1.GetStateRequest) (*memor
 				{Resource: "memory", TotalBytes: 16777216000, ReservedBytes: 1 << 30, AllocatableBytes: 14 << 30, HeldBytes: 14 << 30},
 			}},
 			{NumaNode: 1, Group: both, Blocks: 2, Resources: []*memoryv1.ResourceState{
-				{Resource: "memory", TotalBytes: 16 << 30, ReservedBytes: reserved, AllocatableBytes: 16<<30 - reserved, HeldBytes: 3 << 30, FreeBytes: 13 << 30},
+				{Resource: "memory", TotalBytes: 16 << 30, ReservedBytes: reserved, AllocatableBytes: 16<<30 - reserved,
+					HeldBytes: 3 << 30, FreeBytes: 13 << 30},
 			}},
 			{NumaNode: 2, Group: &typesv1.NUMANodeSet{Ids: []uint32{2}}},
 		},
 		Assignments: []*typesv1.Claim{
-			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "hugepages-2Mi", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: alone, Bytes: 4 << 20}}}}},
-			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 16 << 30}}}}},
-			{PodUid: "gone", Provider: "memory", Resource: "memory", Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both, Bytes: 1 << 30}}}}},
+			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "hugepages-2Mi",
+				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: alone,
+					Bytes: 4 << 20}}}}},
+			{PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory",
+				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both,
+					Bytes: 16 << 30}}}}},
+			{PodUid: "gone", Provider: "memory", Resource: "memory",
+				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: both,
+					Bytes: 1 << 30}}}}},
 		},
 	}, nil
 }
@@ -359,10 +413,13 @@ func (f fakeDevice) resources() []*devicev1.Resource {
 	}
 	return []*devicev1.Resource{
 		{
-			Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
+			Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED,
+			Endpoint: "/var/lib/kubelet/device-plugins/gpu.sock",
 			Capacity: 2, Allocatable: 1, InUse: 1, PreStartRequired: true,
 			Devices: []*devicev1.DeviceState{
-				{Device: &typesv1.Device{Id: "gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: flapped()}, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}}},
+				{Device: &typesv1.Device{Id: "gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}},
+					Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: flapped()},
+					Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}}},
 				{Device: &typesv1.Device{Id: "gpu-1", Health: typesv1.Health_HEALTH_UNHEALTHY}},
 			},
 		},
@@ -384,7 +441,8 @@ func (f fakeDevice) ListResources(context.Context, *devicev1.ListResourcesReques
 
 func (f fakeDevice) ForgetResource(_ context.Context, req *devicev1.ForgetResourceRequest) (*devicev1.ForgetResourceResponse, error) {
 	if f.ask(req); req.GetResource() != "example.com/nic" {
-		return nil, errdefs.Preconditionf("%s cannot be forgotten while it is held by container app of pod default/web (%s)", req.GetResource(), webUID)
+		return nil, errdefs.Preconditionf("%s cannot be forgotten while it is held by container app of pod default/web (%s)",
+			req.GetResource(), webUID)
 	}
 	return &devicev1.ForgetResourceResponse{}, nil
 }
@@ -396,7 +454,8 @@ func (f fakeDevice) GetTopologyHints(_ context.Context, req *devicev1.GetTopolog
 		}}, nil
 	}
 	return &devicev1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{
-		{Resource: "example.com/gpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: "2 devices are needed, and 1 is free"},
+		{Resource: "example.com/gpu", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE,
+			Reason: "2 devices are needed, and 1 is free"},
 	}}, nil
 }
 
@@ -420,9 +479,12 @@ func (f fakeTopology) GetPolicy(context.Context, *topologyv1.GetPolicyRequest) (
 // GetHints answers as the three managers do.
 func (f fakeTopology) GetHints(ctx context.Context, req *topologyv1.GetHintsRequest) (*topologyv1.GetHintsResponse, error) {
 	f.ask(req)
-	device, _ := fakeDevice{fake: f.fake}.GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
-	cpu, _ := fakeCPU{fake: f.fake}.GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
-	memory, _ := fakeMemory{fake: f.fake}.GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: req.GetPod(), ContainerName: req.GetContainerName()})
+	device, _ := fakeDevice{fake: f.fake}.GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: req.GetPod(),
+		ContainerName: req.GetContainerName()})
+	cpu, _ := fakeCPU{fake: f.fake}.GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: req.GetPod(),
+		ContainerName: req.GetContainerName()})
+	memory, _ := fakeMemory{fake: f.fake}.GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: req.GetPod(),
+		ContainerName: req.GetContainerName()})
 	return &topologyv1.GetHintsResponse{Providers: []*topologyv1.ProviderHints{
 		{Provider: "device", TopologyHints: device.GetTopologyHints()},
 		{Provider: "cpu", TopologyHints: cpu.GetTopologyHints()},
@@ -443,7 +505,8 @@ func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequ
 	if f.empty {
 		return out, nil
 	}
-	for fate, message := range []string{"", "", "app has 2 CPUs (exclusive) and would get no CPUs of its own", "Resources cannot be allocated with Topology locality"} {
+	for fate, message := range []string{"", "", "app has 2 CPUs (exclusive) and would get no CPUs of its own",
+		"Resources cannot be allocated with Topology locality"} {
 		if fate > 0 {
 			out.Pods = append(out.Pods, &topologyv1.PodFate{
 				Namespace: "default", Name: "pod" + strconv.Itoa(fate), Fate: topologyv1.Fate(fate), Message: message,
@@ -493,7 +556,8 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 		Notes:    []string{"kubelet.yaml: evictionSoft changes nothing"},
 		Changes: []*nodev1.FieldChange{
 			{Field: "limits.call", OldValue: `"2m0s"`, NewValue: `"1m0s"`, Applied: true},
-			{Field: "reserved.cpus", OldValue: `"0"`, NewValue: `"0-1"`, Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
+			{Field: "reserved.cpus", OldValue: `"0"`, NewValue: `"0-1"`,
+				Reason: "container app of pod default/web (u1) has CPU 1 for itself: remove the pod and reload, or reserve other CPUs"},
 			{Field: "strictState", NewValue: "true", Reason: "needs a restart: berthd looks for damage only at the start"},
 		},
 	}, nil
@@ -501,12 +565,14 @@ func (f fakeNode) Reload(_ context.Context, r *nodev1.ReloadRequest) (*nodev1.Re
 
 func (f fakeNode) SetHugePages(_ context.Context, r *nodev1.SetHugePagesRequest) (*nodev1.SetHugePagesResponse, error) {
 	if f.sick {
-		return nil, status.Error(codes.FailedPrecondition, "NUMA node 1 would have 20Mi of hugepages-2Mi, and pods have 32Mi there, and 0 are reserved: remove pods, or move them")
+		return nil, status.Error(codes.FailedPrecondition,
+			"NUMA node 1 would have 20Mi of hugepages-2Mi, and pods have 32Mi there, and 0 are reserved: remove pods, or move them")
 	}
 	out := &nodev1.SetHugePagesResponse{}
 	for _, p := range r.GetPools() {
 		result := &nodev1.HugePagePoolResult{
-			NumaNode: p.GetNumaNode(), PageSizeBytes: p.GetPageSizeBytes(), RequestedCount: p.GetCount(), CountBefore: 16, Count: min(p.GetCount(), 500),
+			NumaNode: p.GetNumaNode(), PageSizeBytes: p.GetPageSizeBytes(), RequestedCount: p.GetCount(), CountBefore: 16,
+			Count: min(p.GetCount(), 500),
 		}
 		if r.GetDryRun() {
 			result.Count = result.GetCountBefore()
@@ -539,9 +605,12 @@ var fakeSnapshot = func() []byte {
 
 func (f fakeNode) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
 	out := &nodev1.GetMachineResponse{
-		OfflineCpus: &typesv1.CPUSet{List: "8-9"}, OfflinePlaces: []*nodev1.CPU{{Cpu: 8, Core: 8, NumaNode: 1}}, Fingerprint: "f1", SnapshotJson: fakeSnapshot,
+		OfflineCpus: &typesv1.CPUSet{List: "8-9"}, OfflinePlaces: []*nodev1.CPU{{Cpu: 8, Core: 8, NumaNode: 1}}, Fingerprint: "f1",
+		SnapshotJson: fakeSnapshot,
 		Nodes: []*nodev1.NUMANode{
-			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-3"}, MemoryBytes: 16777216000, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 512}, {PageSizeBytes: 1 << 30}}, Distances: map[uint32]uint32{0: 10, 1: 21}},
+			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-3"}, MemoryBytes: 16777216000,
+				HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 512}, {PageSizeBytes: 1 << 30}},
+				Distances: map[uint32]uint32{0: 10, 1: 21}},
 			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "4-7"}, MemoryBytes: 16 << 30, Distances: map[uint32]uint32{0: 21, 1: 10}},
 		},
 	}
@@ -563,15 +632,20 @@ func (f fakeLister) podResources() []*podresourcesv1.PodResources {
 			{Name: "log"},
 			{
 				Name: "app", CpuIds: []int64{2, 1},
-				Devices: []*podresourcesv1.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{"gpu-0", "gpu-1"}, Topology: zero}},
-				Memory:  []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: zero}},
-				DynamicResources: []*podresourcesv1.DynamicResource{{ClaimName: "train", ClaimNamespace: "default", ClaimResources: []*podresourcesv1.ClaimResource{
-					{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-0", CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:left"}}},
-					{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-1", CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:right"}}},
-				}}},
+				Devices: []*podresourcesv1.ContainerDevices{{ResourceName: "example.com/gpu", DeviceIds: []string{"gpu-0", "gpu-1"},
+					Topology: zero}},
+				Memory: []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1 << 30, Topology: zero}},
+				DynamicResources: []*podresourcesv1.DynamicResource{{ClaimName: "train", ClaimNamespace: "default",
+					ClaimResources: []*podresourcesv1.ClaimResource{
+						{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-0",
+							CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:left"}}},
+						{DriverName: "dra.berthd.github.io", PoolName: "n1", DeviceName: "numa-1",
+							CdiDevices: []*podresourcesv1.CDIDevice{{Name: "dra.berthd.github.io/claim=u:right"}}},
+					}}},
 			},
 		}},
-		{Namespace: "shop", Name: "twin", CpuIds: []int64{4, 5}, Containers: []*podresourcesv1.ContainerResources{{Name: "c", CpuIds: []int64{4}}}},
+		{Namespace: "shop", Name: "twin", CpuIds: []int64{4, 5}, Containers: []*podresourcesv1.ContainerResources{{Name: "c",
+			CpuIds: []int64{4}}}},
 	}
 }
 
@@ -588,7 +662,9 @@ func (f fakeLister) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRe
 	return nil, errdefs.NotFoundf("pod %s in namespace %s not found", req.GetPodName(), req.GetPodNamespace())
 }
 
-func (f fakeLister) GetAllocatableResources(context.Context, *podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {
+func (f fakeLister) GetAllocatableResources(context.Context,
+	*podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {
 	p := f.podResources()[0].GetContainers()[1]
-	return &podresourcesv1.AllocatableResourcesResponse{CpuIds: []int64{1, 2, 3, 4, 5, 6, 7}, Devices: p.GetDevices(), Memory: p.GetMemory()}, nil
+	return &podresourcesv1.AllocatableResourcesResponse{CpuIds: []int64{1, 2, 3, 4, 5, 6, 7}, Devices: p.GetDevices(),
+		Memory: p.GetMemory()}, nil
 }

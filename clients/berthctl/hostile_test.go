@@ -79,7 +79,8 @@ func (w twisted) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	own.Methods, own.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
 	for i := range own.Methods {
 		handler := own.Methods[i].Handler
-		own.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		own.Methods[i].Handler = func(srv any, ctx context.Context, decode func(any) error,
+			interceptor grpc.UnaryServerInterceptor) (any, error) {
 			resp, err := handler(srv, ctx, decode, interceptor)
 			if err != nil {
 				return nil, err
@@ -134,7 +135,8 @@ func TestHostileAnswers(t *testing.T) {
 						if strings.HasPrefix(strings.TrimSpace(line), "FORGED") {
 							t.Errorf("a line of somebody else's: %q", line)
 						}
-						if i := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+						if i := strings.IndexFunc(strings.TrimSuffix(line, "\n"),
+							func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 							t.Errorf("a terminal acts on %q", line)
 							return
 						}

@@ -33,7 +33,8 @@ func (f fakeInspect) Import(_ context.Context, req *inspectv1.ImportRequest) (*i
 		return out, nil
 	}
 	out.Pods = []*inspectv1.ImportedPod{{Pod: f.pods()[0], Outcome: inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW}}
-	out.Findings = []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Holder: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPUs 1 of it are reserved"}}
+	out.Findings = []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY,
+		Holder: &typesv1.ContainerRef{PodUid: webUID, ContainerName: "app"}, Text: "CPUs 1 of it are reserved"}}
 	out.Notes = []string{"the file is one of policy static,\nand berth runs under none"}
 	return out, nil
 }

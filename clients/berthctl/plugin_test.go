@@ -26,7 +26,8 @@ func TestPluginTest(t *testing.T) {
 	junit := filepath.Join(dir, "report.xml")
 
 	got := invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "--junit", junit)
-	if got.code != command.ExitDone || !strings.Contains(got.out, "allocate one ") || !strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
+	if got.code != command.ExitDone || !strings.Contains(got.out, "allocate one ") ||
+		!strings.Contains(got.out, "15 passed, 0 warned, 0 failed, 4 skipped\n") {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
 	if text, err := os.ReadFile(junit); err != nil || !strings.Contains(string(text), `<testcase name="allocate one"`) {
@@ -35,7 +36,8 @@ func TestPluginTest(t *testing.T) {
 	p.Behave(script.Allocate, script.Empty)
 	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "-o", "json", "--flood", "0")
 	var report plugintest.Report
-	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(plugintest.Failed) == 0 || got.code != command.ExitError {
+	if err := json.Unmarshal([]byte(got.out), &report); err != nil || report.Count(plugintest.Failed) == 0 ||
+		got.code != command.ExitError {
 		t.Errorf("exit %d: %v\n%s", got.code, err, got.out)
 	}
 	if !strings.Contains(got.err, "checks failed") {

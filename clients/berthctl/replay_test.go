@@ -69,7 +69,8 @@ func TestBundleNamesNoFile(t *testing.T) {
 	}
 	parts := incidentParts(t)
 	delete(parts, bundle.MachinePart)
-	parts[bundle.ConfigPart] = append([]byte("machine: "+secret+"\n"), regexp.MustCompile(`(?m)^machine:.*\n`).ReplaceAll(parts[bundle.ConfigPart], nil)...)
+	parts[bundle.ConfigPart] = append([]byte("machine: "+secret+"\n"),
+		regexp.MustCompile(`(?m)^machine:.*\n`).ReplaceAll(parts[bundle.ConfigPart], nil)...)
 	path := archiveOf(t, parts)
 	for _, args := range []string{"replay BUNDLE", "simulate --bundle BUNDLE -f -"} {
 		r := invoke(t.Context(), "", podYAML("web"), strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
@@ -114,7 +115,8 @@ func TestCostOfReplay(t *testing.T) {
 	cost := func(n int) uint64 {
 		var bindings []any
 		for i := range n {
-			bindings = append(bindings, map[string]any{"id": fmt.Sprint(i), "binding": map[string]any{"owner": map[string]any{"pod": line.Entry["pod"], "container": "c"}, "sequence": i}})
+			bindings = append(bindings, map[string]any{"id": fmt.Sprint(i),
+				"binding": map[string]any{"owner": map[string]any{"pod": line.Entry["pod"], "container": "c"}, "sequence": i}})
 		}
 		line.Entry["before"], line.Entry["verdict"] = map[string]any{"bindings": bindings}, ""
 		changed, err := json.Marshal(line)
@@ -173,7 +175,8 @@ func TestHostileBundle(t *testing.T) {
 		"replay BUNDLE --policy best-effort --map", "replay BUNDLE -o wide --machine 2s1n4c2t --reserved-cpus 0", "map --bundle BUNDLE",
 		"simulate --bundle BUNDLE --map -f -", "replay BUNDLE -o json --policy none", "map --bundle BUNDLE -o json",
 	} {
-		r := invoke(t.Context(), "", strings.ReplaceAll(podYAML("big"), "cpu: 2", "cpu: 12, memory: 1Gi"), strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
+		r := invoke(t.Context(), "", strings.ReplaceAll(podYAML("big"), "cpu: 2", "cpu: 12, memory: 1Gi"),
+			strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)
 		out := r.out + r.err
 		if !strings.Contains(out, "red") || strings.Contains(out, "error") && !strings.Contains(out, "TopologyAffinityError") {
 			t.Errorf("%s: the names are not in the output:\n%s", args, out)

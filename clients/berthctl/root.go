@@ -75,10 +75,12 @@ func root(c *command.Ctl) *cobra.Command {
 		},
 	}
 	// What only holds other commands is not shown as if it could be called alone.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}",
+		1))
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&c.Address, "endpoint", "", "berthd's socket, a path or unix:///path (default: $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
+	flags.StringVar(&c.Address, "endpoint", "",
+		"berthd's socket, a path or unix:///path (default: $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	flags.DurationVar(&c.Timeout, "timeout", time.Minute, "how long to wait for berthd; 0 means no limit")
 	flags.BoolVar(&c.AwaitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.Format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
@@ -97,7 +99,10 @@ func root(c *command.Ctl) *cobra.Command {
 		root.AddCommand(verb)
 	}
 	for _, verb := range []*cobra.Command{
-		get.Get(c), get.Describe(c), get.Watch(c), get.Top(c), machine.Web(c), get.Explain(c), get.Hints(c), machine.Topology(c), drawing.Map(c), get.History(c), simulate.Replay(c), simulate.Bundle(c), simulate.Simulate(c), simulate.Fit(c), machine.Policy(c), ledger.Ledger(c), get.PodResources(c), machine.Plugin(c), get.Providers(c), machine.Forget(c), machine.Reload(c), machine.HugePages(c),
+		get.Get(c), get.Describe(c), get.Watch(c), get.Top(c), machine.Web(c), get.Explain(c), get.Hints(c), machine.Topology(c),
+		drawing.Map(c), get.History(c), simulate.Replay(c), simulate.Bundle(c), simulate.Simulate(c), simulate.Fit(c),
+		machine.Policy(c), ledger.Ledger(c), get.PodResources(c), machine.Plugin(c), get.Providers(c), machine.Forget(c),
+		machine.Reload(c), machine.HugePages(c),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

@@ -56,18 +56,20 @@ func TestRequests(t *testing.T) {
 				Spec:     podOf("web").GetSpec(),
 			}}},
 		}},
-		{"admit --admission-id mine --filename " + manifest + " --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
+		{"admit --admission-id mine --filename " + manifest +
+			" --holds app:cpus=5,2-4 --holds app:memory=0:4Gi --holds app:memory=1,3:1 --holds app:hugepages-1Gi=0-1:2Gi " +
 			"--holds side:example.com/gpu=g3,g0 --holds side:example.com/nic=n", "", []proto.Message{
-			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine", RunningAllocations: []*admissionv1.RunningAllocation{
-				{ContainerName: "app", Cpus: &typesv1.CPUSet{List: "2-5"}, Memory: []*admissionv1.RunningMemory{
-					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 4 << 30},
-					{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1, 3}}, Bytes: 1},
-					{Resource: "hugepages-1Gi", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 2 << 30},
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf("web")}, AdmissionId: "mine",
+				RunningAllocations: []*admissionv1.RunningAllocation{
+					{ContainerName: "app", Cpus: &typesv1.CPUSet{List: "2-5"}, Memory: []*admissionv1.RunningMemory{
+						{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 4 << 30},
+						{Resource: "memory", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1, 3}}, Bytes: 1},
+						{Resource: "hugepages-1Gi", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 2 << 30},
+					}},
+					{ContainerName: "side", Devices: []*admissionv1.RunningDevices{
+						{Resource: "example.com/gpu", Ids: []string{"g3", "g0"}}, {Resource: "example.com/nic", Ids: []string{"n"}},
+					}},
 				}},
-				{ContainerName: "side", Devices: []*admissionv1.RunningDevices{
-					{Resource: "example.com/gpu", Ids: []string{"g3", "g0"}}, {Resource: "example.com/nic", Ids: []string{"n"}},
-				}},
-			}},
 		}},
 		{"allocate " + webUID + " app", "", []proto.Message{
 			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: webUID}, ContainerName: "app"},
@@ -121,15 +123,16 @@ func TestRequests(t *testing.T) {
 		{"policy set --from-configuration --memory-policy Static", "", []proto.Message{
 			&topologyv1.SetPolicyRequest{FromConfiguration: true, MemoryPolicy: new("Static")},
 		}},
-		{"policy set --eviction-hard= --reserved-memory 0:memory=1Gi,hugepages-2Mi=4Mi;3:memory=2Gi --topology-max-nodes 0", "", []proto.Message{
-			&topologyv1.SetPolicyRequest{
-				EvictionHard: &topologyv1.Values{}, TopologyMaxNodes: new(uint32(0)),
-				ReservedMemory: &topologyv1.ReservedMemories{Nodes: []*topologyv1.ReservedMemory{
-					{NumaNode: 0, Limits: map[string]string{"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
-					{NumaNode: 3, Limits: map[string]string{"memory": "2Gi"}},
-				}},
-			},
-		}},
+		{"policy set --eviction-hard= --reserved-memory 0:memory=1Gi,hugepages-2Mi=4Mi;3:memory=2Gi --topology-max-nodes 0", "",
+			[]proto.Message{
+				&topologyv1.SetPolicyRequest{
+					EvictionHard: &topologyv1.Values{}, TopologyMaxNodes: new(uint32(0)),
+					ReservedMemory: &topologyv1.ReservedMemories{Nodes: []*topologyv1.ReservedMemory{
+						{NumaNode: 0, Limits: map[string]string{"memory": "1Gi", "hugepages-2Mi": "4Mi"}},
+						{NumaNode: 3, Limits: map[string]string{"memory": "2Gi"}},
+					}},
+				},
+			}},
 		{"policy set --reserved-memory=", "", []proto.Message{
 			&topologyv1.SetPolicyRequest{ReservedMemory: &topologyv1.ReservedMemories{}},
 		}},
@@ -145,7 +148,8 @@ func TestRequests(t *testing.T) {
 					Hints: []*typesv1.TopologyHint{hintOf(true, 0), hintOf(true, 1), hintOf(false, 0, 1)},
 				}}},
 				{Provider: "memory", TopologyHints: []*typesv1.TopologyHints{{
-					Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{hintOf(true, 1)},
+					Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+					Hints: []*typesv1.TopologyHint{hintOf(true, 1)},
 				}}},
 			}},
 		}},
@@ -235,7 +239,8 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 	var out, errs bytes.Buffer
-	code := run(t.Context(), command.Env{In: strings.NewReader(""), Out: &out, Err: &errs, Now: time.Now, Getenv: func(string) string { return "" },
+	code := run(t.Context(), command.Env{In: strings.NewReader(""), Out: &out, Err: &errs, Now: time.Now,
+		Getenv: func(string) string { return "" },
 		Dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			return berth.Dial(ctx, endpoint, berth.Options{ConnectTimeout: 20 * time.Millisecond})
 		}}, []string{"get", "pods", "--endpoint", path})
@@ -272,7 +277,8 @@ func TestInternalError(t *testing.T) {
 func TestEmptyNameIsNobody(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
-		{"remove", ""}, {"describe", "pod", ""}, {"describe", "container", "default/web", ""}, {"explain", ""}, {"get", "pods", ""}, {"container", "stop", ""},
+		{"remove", ""}, {"describe", "pod", ""}, {"describe", "container", "default/web", ""}, {"explain", ""}, {"get", "pods", ""},
+		{"container", "stop", ""},
 	} {
 		r := invoke(t.Context(), "/nowhere/berth.sock", "", args...)
 		if r.code != command.ExitUsage || !strings.Contains(r.err, " is empty\n") {
@@ -291,7 +297,8 @@ func TestFail(t *testing.T) {
 		{command.Verdict(command.ExitRejected), command.ExitRejected, ""},
 		{fmt.Errorf("pod: %w", command.Verdict(command.ExitDeferred)), command.ExitDeferred, ""},
 		{errors.New("one\ntwo\r\n"), command.ExitError, "berthctl: one; two\n"},
-		{&command.UsageError{Verb: "berthctl get", Err: errors.New("x")}, command.ExitUsage, "berthctl: x\nhint: see 'berthctl get --help'\n"},
+		{&command.UsageError{Verb: "berthctl get", Err: errors.New("x")}, command.ExitUsage,
+			"berthctl: x\nhint: see 'berthctl get --help'\n"},
 		{
 			&berth.Error{Code: codes.PermissionDenied, Message: "no role"}, command.ExitError,
 			"berthctl: no role\nhint: root has all roles; 'access' in berthd's configuration gives them to other users and groups\n",
@@ -301,11 +308,13 @@ func TestFail(t *testing.T) {
 			"berthctl: unknown method\nhint: this berthd is older than this berthctl, or the other way round\n",
 		},
 		{
-			&berth.Error{Code: codes.InvalidArgument, Message: "request is invalid: a: b", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, command.ExitError,
+			&berth.Error{Code: codes.InvalidArgument, Message: "request is invalid: a: b",
+				Fields: []berth.Violation{{Field: "a", Description: "b"}}}, command.ExitError,
 			"berthctl: request is invalid: a: b\n",
 		},
 		{
-			&berth.Error{Code: codes.InvalidArgument, Message: "bad", Fields: []berth.Violation{{Field: "a", Description: "b"}}}, command.ExitError,
+			&berth.Error{Code: codes.InvalidArgument, Message: "bad", Fields: []berth.Violation{{Field: "a", Description: "b"}}},
+			command.ExitError,
 			"berthctl: bad\n  a: b\n",
 		},
 	} {
@@ -359,12 +368,14 @@ func TestVersion(t *testing.T) {
 	} {
 		r := invoke(t.Context(), row.endpoint, "", strings.Fields(row.args)...)
 		first, second, _ := strings.Cut(r.out, "\n")
-		if r.code != command.ExitDone || !strings.HasPrefix(first, "berthctl ") || !strings.HasPrefix(second, row.want) || (row.want == "") != (second == "") {
+		if r.code != command.ExitDone || !strings.HasPrefix(first, "berthctl ") || !strings.HasPrefix(second, row.want) ||
+			(row.want == "") != (second == "") {
 			t.Error(r)
 		}
 		var b builds
 		r = invoke(t.Context(), row.endpoint, "", append(strings.Fields(row.args), "-o", "json")...)
-		if err := json.Unmarshal([]byte(r.out), &b); err != nil || b.build != thisBuild() || (b.Server != nil) != row.server || row.server && *b.Server != server {
+		if err := json.Unmarshal([]byte(r.out), &b); err != nil || b.build != thisBuild() || (b.Server != nil) != row.server ||
+			row.server && *b.Server != server {
 			t.Errorf("%v, %v", r, err)
 		}
 	}
@@ -386,7 +397,8 @@ func TestCompletion(t *testing.T) {
 		"__complete describe contain": "container\t",
 	} {
 		list := strings.Split(strings.TrimPrefix(args, "__complete "), " ")
-		if r := invoke(t.Context(), "", "", append([]string{"__complete"}, list...)...); r.code != command.ExitDone || !strings.Contains(r.out, want) {
+		if r := invoke(t.Context(), "", "", append([]string{"__complete"}, list...)...); r.code != command.ExitDone ||
+			!strings.Contains(r.out, want) {
 			t.Errorf("%s: exit %d, %q", args, r.code, r.out)
 		}
 	}
@@ -404,7 +416,8 @@ func TestEveryVerbShowsExamples(t *testing.T) {
 			continue
 		}
 		verbs++
-		if !strings.Contains(cmd.Example, cmd.CommandPath()+" ") && !strings.Contains(cmd.Example, cmd.CommandPath()+"\n") && !strings.HasSuffix(cmd.Example, cmd.CommandPath()) {
+		if !strings.Contains(cmd.Example, cmd.CommandPath()+" ") && !strings.Contains(cmd.Example, cmd.CommandPath()+"\n") &&
+			!strings.HasSuffix(cmd.Example, cmd.CommandPath()) {
 			t.Errorf("%s: no example of it in %q", cmd.CommandPath(), cmd.Example)
 		}
 		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") {

@@ -69,7 +69,8 @@ func TestTopLive(t *testing.T) {
 	defer client.Close()
 	in, keys := io.Pipe()
 	out, screen := &recorder{}, &fakeScreen{}
-	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: in, Out: out, Err: io.Discard, Now: func() time.Time { return testNow }}, Format: command.FormatTable}, Client: client}
+	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: in, Out: out, Err: io.Discard, Now: func() time.Time { return testNow }},
+		Format: command.FormatTable}, Client: client}
 	ended := make(chan error, 1)
 	press := func(text string) {
 		if _, err := io.WriteString(keys, text); err != nil {
@@ -105,7 +106,8 @@ func TestTopEnds(t *testing.T) {
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Now: time.Now}, Format: command.FormatTable}, Client: client}
+	s := &command.Session{Ctl: &command.Ctl{Env: command.Env{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard, Now: time.Now},
+		Format: command.FormatTable}, Client: client}
 	if err := get.TopLive(ctx, s, get.TopFlags{Interval: time.Second, By: "cpu"}, &fakeScreen{}); err != nil || ctx.Err() != nil {
 		t.Errorf("%v, %v", err, ctx.Err())
 	}

@@ -126,7 +126,8 @@ func life() []*allocationv1.WatchResponse {
 	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{List: "0"}}}}
 	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{List: "0-7"}}}}
 	resource := &allocationv1.Event{Event: &allocationv1.Event_DeviceResource{DeviceResource: &allocationv1.DeviceResource{
-		Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Capacity: 2, Allocatable: 1, UnhealthyDevices: []string{"gpu-1"},
+		Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Capacity: 2, Allocatable: 1,
+		UnhealthyDevices: []string{"gpu-1"},
 	}}}
 	begin := commit(7, added, shared, policy, machine, resource)
 	begin.Initial = true
@@ -134,7 +135,8 @@ func life() []*allocationv1.WatchResponse {
 	bound := &allocationv1.Event{Event: &allocationv1.Event_Bound{Bound: container}}
 	unbound := &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: container}}
 	device := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
-		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: typesv1.Health_HEALTH_UNHEALTHY}, Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}},
+		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-0", Health: typesv1.Health_HEALTH_UNHEALTHY},
+		Holders: []*typesv1.ContainerRef{{PodUid: webUID, ContainerName: "app"}},
 	}}}
 	missing := &allocationv1.Event{Event: &allocationv1.Event_DeviceHealth{DeviceHealth: &allocationv1.DeviceHealth{
 		Resource: "example.com/gpu", Device: &typesv1.Device{Id: "gpu-1"},
@@ -143,7 +145,8 @@ func life() []*allocationv1.WatchResponse {
 	moving.Moving, moving.MoveReason = true, "CPUs 5 are offline or gone"
 	changed := &allocationv1.Event{Event: &allocationv1.Event_Changed{Changed: moving}}
 	removed := &allocationv1.Event{Event: &allocationv1.Event_Removed{Removed: web}}
-	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true, SetTime: timestamppb.New(testNow)}}}
+	set := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{Overridden: true,
+		SetTime: timestamppb.New(testNow)}}}
 	offline := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{
 		Cpus: &typesv1.CPUSet{List: "0-7"}, OfflineCpus: &typesv1.CPUSet{List: "7"},
 	}}}
@@ -186,7 +189,9 @@ func TestWatchGoesOn(t *testing.T) {
 		{from: 0, commits: all[5:]},
 	}}
 	got := follow(t, s, 13, "--from", "6")
-	want := result{lifeText, "berthd has gone; waiting for it\nevents after revision 9 are not kept any more; starting with the current state\n", command.ExitDone}
+	want := result{lifeText,
+		"berthd has gone; waiting for it\nevents after revision 9 are not kept any more; starting with the current state\n",
+		command.ExitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)
 	}
@@ -235,7 +240,8 @@ func TestWatchFilters(t *testing.T) {
 	}
 	for _, name := range []string{"created", "unspecified"} {
 		got := follow(t, &streams{}, 1, "--types", name)
-		if got.code != command.ExitUsage || !strings.Contains(got.err, "--types: no events are called \""+name+"\", only added, bound, changed") {
+		if got.code != command.ExitUsage || !strings.Contains(got.err,
+			"--types: no events are called \""+name+"\", only added, bound, changed") {
 			t.Errorf("exit %d: %s", got.code, got.err)
 		}
 	}

@@ -100,7 +100,8 @@ func TestWebLogin(t *testing.T) {
 	send("POST", "/api/v1/login", strings.Repeat("x", 1<<20), "", http.StatusForbidden, "")
 	send("GET", "/api/v1/login", key, "", http.StatusForbidden, "")
 	var login struct{ Session string }
-	if err := json.Unmarshal([]byte(send("POST", "/api/v1/login", key, "", http.StatusOK, "session")), &login); err != nil || len(login.Session) < 32 {
+	if err := json.Unmarshal([]byte(send("POST", "/api/v1/login", key, "", http.StatusOK, "session")), &login); err != nil ||
+		len(login.Session) < 32 {
 		t.Fatalf("%v %q", err, login.Session)
 	}
 	send("GET", "/api/v1/pods", "", login.Session, http.StatusOK, `"web"`)
@@ -211,7 +212,8 @@ func daemonWith(t *testing.T, shape, settings string) (socket string, client *be
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := filepath.Join(dir, "berth.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+settings), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+settings),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := nodetest.Log(filepath.Join(dir, "log"))
@@ -272,8 +274,8 @@ func checkMap(t *testing.T, p *browser.Page, client *berth.Client) {
 	}
 }
 
-// TestWebClaims shows what claims on dynamic resources have: their CPUs on the map, the containers that use a claim, and what is left after it was
-// given back.
+// TestWebClaims shows what claims on dynamic resources have: their CPUs on the map, the containers that use a claim, and
+// what is left after it was given back.
 func TestWebClaims(t *testing.T) {
 	p := browser.Open(t, 1280, 1000)
 	socket, client := daemonWith(t, "2s4c1t,mem=64Gi", `beside: kubelet
@@ -283,14 +285,16 @@ dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode:
 `)
 	send := func(req *admissionv1.AdmitRequest) {
 		t.Helper()
-		if answer, err := client.Admission().Admit(t.Context(), req); err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		if answer, err := client.Admission().Admit(t.Context(), req); err != nil ||
+			answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			t.Fatalf("%v, %v", answer.GetMessage(), err)
 		}
 	}
 	// A claim and a pod of the same name.
 	resources := map[string]string{"cpu": "1", "memory": "1Gi"}
 	send(&admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-		Uid: "claim-uid", Name: "train", Devices: []*admissionv1.ClaimDevice{{Name: "left", NumaNode: 0, Resources: resources}, {Name: "right", NumaNode: 1, Resources: resources}},
+		Uid: "claim-uid", Name: "train", Devices: []*admissionv1.ClaimDevice{{Name: "left", NumaNode: 0, Resources: resources},
+			{Name: "right", NumaNode: 1, Resources: resources}},
 	}}})
 	admit(t, client, "train", "1")
 	p.Load(serve(t, socket))
@@ -372,7 +376,8 @@ func TestWebLive(t *testing.T) {
 	shot(t, p, "machine")
 	for i := range 60 {
 		if i%3 == 0 {
-			if _, err := client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: fmt.Sprintf("pod-%d", i)}); err != nil {
+			if _, err := client.Admission().RemovePod(t.Context(),
+				&admissionv1.RemovePodRequest{PodUid: fmt.Sprintf("pod-%d", i)}); err != nil {
 				t.Fatal(err)
 			}
 			admit(t, client, fmt.Sprintf("new-%d", i), "2")
@@ -411,7 +416,8 @@ func TestWebLive(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dry, err := client.Admission().Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: true, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL})
+		dry, err := client.Admission().Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod},
+			DryRun: true, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL})
 		if err != nil {
 			t.Fatal(err)
 		}

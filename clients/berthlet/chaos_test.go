@@ -200,7 +200,8 @@ func (n *node) watchOverlaps() (stop func() (seen int)) {
 				seen++
 				for other, at := range all {
 					if at.pod != own.pod && at.cpus.Overlaps(own.cpus) {
-						n.t.Errorf("process %d of pod %s has CPUs %s for itself, and process %d of pod %s may run on %s", pid, own.pod, own.cpus, other, at.pod, at.cpus)
+						n.t.Errorf("process %d of pod %s has CPUs %s for itself, and process %d of pod %s may run on %s", pid, own.pod,
+							own.cpus, other, at.pod, at.cpus)
 					}
 				}
 			}

@@ -101,7 +101,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	}
 	root.SetOut(out)
 	root.SetErr(errs)
-	root.PersistentFlags().StringVar(&o.state, "state-dir", "/var/lib/berthlet", "directory of the state that berthlet needs after a restart")
+	root.PersistentFlags().StringVar(&o.state, "state-dir", "/var/lib/berthlet",
+		"directory of the state that berthlet needs after a restart")
 	f := root.Flags()
 	f.StringVar(&o.manifests, "manifests", "/etc/berth/manifests", "directory of pod manifests")
 	f.StringVar(&o.logs, "pod-logs-dir", "/var/log/pods", "where the output of containers goes")
@@ -113,7 +114,8 @@ func command(out, errs io.Writer) *cobra.Command {
 	trust.Mark(f, trust.Socket, "endpoint", "runtime-endpoint")
 	o.level = loglevel.Add(f)
 	f.Int64Var(&o.logBytes, "container-log-max-bytes", 10<<20, "size of a container's log at which it is rotated; 0 for no limit")
-	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First, "pause before the second restart of a container; it doubles from then on")
+	f.DurationVar(&o.firstPause, "restart-pause", lifecycle.Crash.First,
+		"pause before the second restart of a container; it doubles from then on")
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
 	root.AddCommand(statusCommand(&o.state), logsCommand(&o.state), execCommand(&o.state), version.Command("berthlet"))
 	version.AddFlag(root)

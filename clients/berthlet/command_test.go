@@ -50,7 +50,8 @@ func TestExitCodes(t *testing.T) {
 		exitUsage: {"status", "--frob"},
 	} {
 		var out bytes.Buffer
-		if got := execute(t.Context(), &out, &out, args); got != want || (want == exitUsage) != strings.Contains(out.String(), "hint: see 'berthlet status --help'") {
+		if got := execute(t.Context(), &out, &out, args); got != want ||
+			(want == exitUsage) != strings.Contains(out.String(), "hint: see 'berthlet status --help'") {
 			t.Errorf("%q: exit code %d, want %d\n%s", args, got, want, &out)
 		}
 	}
@@ -84,12 +85,18 @@ func TestStatus(t *testing.T) {
 		return agent.ContainerState{Waiting: &agent.Waiting{Reason: reason, Message: message}}
 	}
 	status := agent.Status{Time: now, Pods: []agent.PodStatus{
-		{Namespace: "a", Name: "runs", Phase: "Running", StartTime: &start, ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: running}, {Name: "n", State: running, RestartCount: 2}}},
-		{Namespace: "a", Name: "crashes", Phase: "Running", StartTime: &start, ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("CrashLoopBackOff", ""), RestartCount: 5}}},
-		{Namespace: "a", Name: "lost", Phase: "Pending", StartTime: &start, ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("CreateContainerError", "no image")}}},
-		{Namespace: "a", Name: "rejected", Phase: "Failed", Reason: "OutOfcpu", Message: "Pod was rejected: no", ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("ContainerCreating", "")}}},
-		{Namespace: "a", Name: "done", Phase: "Succeeded", StartTime: &start, ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: agent.ContainerState{Terminated: &agent.Terminated{}}}}},
-		{Namespace: "a", Name: "goes", Phase: "Running", StartTime: &start, DeletionTimestamp: &now, ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: running}}},
+		{Namespace: "a", Name: "runs", Phase: "Running", StartTime: &start,
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: running}, {Name: "n", State: running, RestartCount: 2}}},
+		{Namespace: "a", Name: "crashes", Phase: "Running", StartTime: &start,
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("CrashLoopBackOff", ""), RestartCount: 5}}},
+		{Namespace: "a", Name: "lost", Phase: "Pending", StartTime: &start,
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("CreateContainerError", "no image")}}},
+		{Namespace: "a", Name: "rejected", Phase: "Failed", Reason: "OutOfcpu", Message: "Pod was rejected: no",
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: waiting("ContainerCreating", "")}}},
+		{Namespace: "a", Name: "done", Phase: "Succeeded", StartTime: &start,
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: agent.ContainerState{Terminated: &agent.Terminated{}}}}},
+		{Namespace: "a", Name: "goes", Phase: "Running", StartTime: &start, DeletionTimestamp: &now,
+			ContainerStatuses: []agent.ContainerStatus{{Name: "m", State: running}}},
 		{
 			Namespace: "a", Name: "begins", Phase: "Pending", StartTime: &start,
 			InitContainerStatuses: []agent.ContainerStatus{{Name: "i", State: running}},
@@ -127,7 +134,8 @@ a          begins     0/1    Pending               0         90m  -
 	if err := os.WriteFile(filepath.Join(elsewhere, "status.json"), forged, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := call(t, "status", "--state-dir", elsewhere); err != nil || !strings.Contains(got, `no\x1b[2J\na  forged`) || strings.Contains(got, "\na  forged") {
+	if got, err := call(t, "status", "--state-dir", elsewhere); err != nil || !strings.Contains(got, `no\x1b[2J\na  forged`) ||
+		strings.Contains(got, "\na  forged") {
 		t.Errorf("%v, got\n%s", err, got)
 	}
 	if got, err := call(t, "status", "--state-dir", dir, "-o", "json"); err != nil || got != string(text) {
@@ -172,7 +180,8 @@ func TestLogsAndExec(t *testing.T) {
 		"one": "one\ntwo\nthree\n", "default/web app --tail 2": "two\nthree\n", "web app -n default --tail 0": "", "u1 side": "now\n",
 		"u1 side --previous": "before\n", "one --timestamps --tail 1": "2026-01-02T15:04:05Z three\n", "one -f": "one\ntwo\nthree\n",
 	} {
-		if got, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root}, strings.Fields(args)...)...); err != nil || got != want {
+		if got, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root},
+			strings.Fields(args)...)...); err != nil || got != want {
 			t.Errorf("logs %s: %v, %q, want %q", args, err, got, want)
 		}
 	}
@@ -181,7 +190,8 @@ func TestLogsAndExec(t *testing.T) {
 		"u1": "CONTAINER is missing: pod default/web has app, side, late", "u1 x": "pod default/web has no container x",
 		"u1 late": "has not begun", "one --previous": "was not restarted", "one --pod-logs-dir /etc": "expected a file below /etc",
 	} {
-		if _, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := call(t, append([]string{"logs", "--state-dir", dir, "--pod-logs-dir", root},
+			strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("logs %s: %v, want %s", args, err, want)
 		}
 	}
@@ -197,11 +207,14 @@ func TestLogsAndExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"": "POD is missing", "web sh": "-- is missing", "web app -- sh": "expected one POD before --, got 2", "web --": "the program after -- is missing",
-		"nobody -- sh": "no pod is called nobody", "u1 -- sh": "CONTAINER is missing", "u1 -c late -- sh": "container late of pod default/web does not run: it was not started",
+		"": "POD is missing", "web sh": "-- is missing", "web app -- sh": "expected one POD before --, got 2",
+		"web --":       "the program after -- is missing",
+		"nobody -- sh": "no pod is called nobody", "u1 -- sh": "CONTAINER is missing",
+		"u1 -c late -- sh":   "container late of pod default/web does not run: it was not started",
 		"runs -n shop -- sh": "container main of pod shop/runs is not one of the built-in runtime: with --runtime-endpoint, 'crictl exec'",
 	} {
-		if _, err := call(t, append([]string{"exec", "--state-dir", dir}, strings.Fields(args)...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := call(t, append([]string{"exec", "--state-dir", dir}, strings.Fields(args)...)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("exec %s: %v, want %s", args, err, want)
 		}
 	}

@@ -236,7 +236,8 @@ func TestContainerdConfined(t *testing.T) {
 	})
 	got := n.shown("confined", "main")
 	for name, want := range map[string]string{
-		"seccomp": "2", "uid": "1000", "groups": "0 7 9", "call.keyctl": "operation-not-permitted", "call.raw": "operation-not-permitted", "x": "", "81": "",
+		"seccomp": "2", "uid": "1000", "groups": "0 7 9", "call.keyctl": "operation-not-permitted", "call.raw": "operation-not-permitted",
+		"x": "", "81": "",
 	} {
 		if have, ok := got[name]; !ok || have != want {
 			t.Errorf("%s is %q, want %q", name, have, want)

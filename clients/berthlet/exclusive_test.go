@@ -244,7 +244,8 @@ func testExclusiveWhole(n *node) {
 	}{{"3", cpuset.Range(1, 3)}, {"2", cpuset.Range(1, 3)}, {"4", cpuset.Range(4, 7)}} {
 		n.resize("own", "", size.cpu)
 		main, rest := n.settled("own", "main"), n.ledgers("own", "rest")
-		if all := main.Union(rest); main.Len() != 1 || main.Overlaps(rest) || strconv.Itoa(all.Len()) != size.cpu || !all.IsSubsetOf(size.within) {
+		if all := main.Union(rest); main.Len() != 1 || main.Overlaps(rest) || strconv.Itoa(all.Len()) != size.cpu ||
+			!all.IsSubsetOf(size.within) {
 			t.Errorf("with %s CPUs, one container has CPUs %s, and the other one %s", size.cpu, main, rest)
 		}
 		n.restarts("own", "rest")
@@ -344,7 +345,8 @@ func (n *node) settled(pod, container string) cpuset.Set {
 // differs describes a difference between the ledger and the kernel.
 func (n *node) differs(pod string) string {
 	n.t.Helper()
-	got, err := n.client.Allocation().Get(n.t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod + "-uid"}})
+	got, err := n.client.Allocation().Get(n.t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: pod +
+		"-uid"}})
 	if err != nil || got.GetPod().GetMoving() {
 		return fmt.Sprintf("%v, %v", got, err)
 	}
@@ -357,12 +359,14 @@ func (n *node) differs(pod string) string {
 			continue // an init container that has ended
 		}
 		r := n.allocate(pod, c.Name).GetResources()
-		want := map[string]string{"cpuset.cpus": r.GetCpusetCpus().GetList(), "memory.limit_in_bytes": strconv.FormatInt(r.GetMemoryLimitBytes(), 10)}
+		want := map[string]string{"cpuset.cpus": r.GetCpusetCpus().GetList(),
+			"memory.limit_in_bytes": strconv.FormatInt(r.GetMemoryLimitBytes(), 10)}
 		if r.GetCpusetMems() != nil {
 			want["cpuset.mems"] = convert.Nodes(r.GetCpusetMems()).String()
 		}
 		if quota := r.GetCpuQuotaMicroseconds(); quota > 0 {
-			want["cpu.cfs_quota_us"], want["cpu.max"] = strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, r.GetCpuPeriodMicroseconds())
+			want["cpu.cfs_quota_us"], want["cpu.max"] = strconv.FormatInt(quota, 10),
+				fmt.Sprintf("%d %d", quota, r.GetCpuPeriodMicroseconds())
 		} else {
 			want["cpu.cfs_quota_us"], want["cpu.max"] = "-1", "max 100000"
 		}
@@ -386,7 +390,8 @@ func (n *node) differs(pod string) string {
 		}
 		pid := n.pid(pod, c.Name)
 		if cpus := n.cpusOf(pid); compared < 2 || cpus != want["cpuset.cpus"] {
-			return fmt.Sprintf("%d files are equal; process %d of %s runs on CPUs %s, want %s", compared, pid, c.Name, cpus, want["cpuset.cpus"])
+			return fmt.Sprintf("%d files are equal; process %d of %s runs on CPUs %s, want %s", compared, pid, c.Name, cpus,
+				want["cpuset.cpus"])
 		}
 	}
 	return ""

@@ -150,7 +150,8 @@ func (n *node) cpusOf(pid int) string {
 
 func (n *node) allocate(pod, container string) *allocationv1.AllocateResponse {
 	n.t.Helper()
-	answer, err := n.client.Allocation().Allocate(n.t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod + "-uid"}, ContainerName: container})
+	answer, err := n.client.Allocation().Allocate(n.t.Context(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod + "-uid"}, ContainerName: container})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -200,7 +201,8 @@ func testPods(n *node) {
 			if c.State.Running != nil {
 				n.checkInside(name, c.Name, n.pid(name, c.Name))
 			}
-			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetResources().GetCpusetCpus().GetList()); name != "exclusive" && cpus.Overlaps(own) {
+			if cpus := parseCPUs(t, n.allocate(name, c.Name).GetResources().GetCpusetCpus().GetList()); name != "exclusive" &&
+				cpus.Overlaps(own) {
 				t.Errorf("%s of %s has CPUs %s, the exclusive container %s", c.Name, name, cpus, own)
 			}
 		}
@@ -302,7 +304,8 @@ func (n *node) checkLimits(pod, name string, l *typesv1.LinuxResources, facts ma
 		want["cpu.weight"] = "1"
 	}
 	if l.GetCpuQuotaMicroseconds() > 0 {
-		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaMicroseconds()), number(int64(l.GetCpuPeriodMicroseconds()))
+		want["cpu.cfs_quota_us"], want["cpu.cfs_period_us"] = number(l.GetCpuQuotaMicroseconds()),
+			number(int64(l.GetCpuPeriodMicroseconds()))
 		want["cpu.max"] = number(l.GetCpuQuotaMicroseconds()) + " " + number(int64(l.GetCpuPeriodMicroseconds()))
 	}
 	if l.GetMemoryLimitBytes() > 0 {
@@ -416,7 +419,8 @@ func TestRestarts(t *testing.T) {
 `)
 	p := n.until("once", "was restarted", func(p agent.PodStatus) bool { return allRun(p) && p.Restarts() > 0 })
 	main := p.ContainerStatuses[0]
-	if main.RestartCount != 1 || main.LastState == nil || main.LastState.Terminated.ExitCode != 1 || main.LastState.Terminated.Reason != "Error" {
+	if main.RestartCount != 1 || main.LastState == nil || main.LastState.Terminated.ExitCode != 1 ||
+		main.LastState.Terminated.Reason != "Error" {
 		t.Errorf("restarted: %+v", main)
 	}
 	over := func(phase string) func(agent.PodStatus) bool {
@@ -427,7 +431,8 @@ func TestRestarts(t *testing.T) {
 	if got := n.until("failed", "fails", over("Failed")).ContainerStatuses[0].State.Terminated; got.ExitCode != 3 || got.Reason != "Error" {
 		t.Errorf("failed: %+v", got)
 	}
-	if got := n.until("done", "is done", over("Succeeded")).ContainerStatuses[0].State.Terminated; got.ExitCode != 0 || got.Reason != "Completed" {
+	if got := n.until("done", "is done", over("Succeeded")).ContainerStatuses[0].State.Terminated; got.ExitCode != 0 ||
+		got.Reason != "Completed" {
 		t.Errorf("done: %+v", got)
 	}
 	// What is over gives its place back, and is not begun again by a next berthlet.
@@ -520,7 +525,8 @@ func TestRejected(t *testing.T) {
   - {name: main, image: nowhere}
 `)
 	failed := func(p agent.PodStatus) bool { return p.Phase == "Failed" }
-	if p := n.until("greedy", "fails", failed); p.Reason != "OutOfcpu" && p.Reason != "UnexpectedAdmissionError" || !strings.HasPrefix(p.Message, "Pod was rejected: ") {
+	if p := n.until("greedy", "fails", failed); p.Reason != "OutOfcpu" && p.Reason != "UnexpectedAdmissionError" ||
+		!strings.HasPrefix(p.Message, "Pod was rejected: ") {
 		t.Errorf("greedy: %s %s", p.Reason, p.Message)
 	}
 	if p := n.until("secret", "fails", failed); p.Reason != "Unsupported" || !strings.Contains(p.Message, "spec.volumes[0]") {
@@ -624,7 +630,8 @@ func TestExec(t *testing.T) {
 		name, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
 		got[name] = value
 	}
-	for _, name := range []string{"affinity", "cpus", "mems", "namespace.pid", "namespace.net", "capabilities", "seccomp", "cgroup.memory.limit_in_bytes", "cgroup.memory.max"} {
+	for _, name := range []string{"affinity", "cpus", "mems", "namespace.pid", "namespace.net", "capabilities", "seccomp",
+		"cgroup.memory.limit_in_bytes", "cgroup.memory.max"} {
 		if code != 0 || got[name] != own[name] {
 			t.Errorf("exit code %d, %s is %q, the container's program has %q", code, name, got[name], own[name])
 		}

@@ -127,7 +127,8 @@ func (c *stressNode) Start(ctx context.Context, u stress.Unit) error {
 func (c *stressNode) Held(ctx context.Context, u stress.Unit) (container string, cpus cpuset.Set, err error) {
 	waited := nodetest.Await(ctx, func() bool {
 		var a *allocationv1.AllocateResponse
-		a, err = c.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: u.Name + "-uid"}, ContainerName: "main"})
+		a, err = c.client.Allocation().Allocate(ctx,
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: u.Name + "-uid"}, ContainerName: "main"})
 		if err != nil {
 			return false
 		}

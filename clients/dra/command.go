@@ -56,10 +56,13 @@ func command(out, errs io.Writer) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&o.endpoint, "endpoint", "", "berthd's socket (default $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (required)")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the address of the API server and a user; not needed in a pod with a service account")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"file with the address of the API server and a user; not needed in a pod with a service account")
 	f.StringVar(&o.cdi, "cdi-directory", "/var/run/cdi", "directory of CDI files, which the container runtime reads")
-	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name), "directory of the driver's socket")
-	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir, "the kubelet's directory of plugins, where the driver registers")
+	f.StringVar(&o.plugins, "plugin-directory", filepath.Join(kubeletplugin.KubeletPluginsDir, driver.Name),
+		"directory of the driver's socket")
+	f.StringVar(&o.registry, "registry-directory", kubeletplugin.KubeletRegistryDir,
+		"the kubelet's directory of plugins, where the driver registers")
 	f.StringVar(&o.cpu, "cpuinfo", "/proc/cpuinfo", "file with the model of the CPU, which is published; an empty path switches it off")
 	o.health = health.AddFlags(cmd, 9470)
 	trust.Mark(f, trust.Socket, "endpoint")
@@ -147,7 +150,8 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if err := trust.MkdirAll(o.plugins, 0o750); err != nil {
 		return fmt.Errorf("--plugin-directory: %w", err)
 	}
-	helper, err := kubeletplugin.Start(ctx, count, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName), kubeletplugin.KubeClient(api),
+	helper, err := kubeletplugin.Start(ctx, count, kubeletplugin.DriverName(driver.Name), kubeletplugin.NodeName(o.nodeName),
+		kubeletplugin.KubeClient(api),
 		kubeletplugin.PluginDataDirectoryPath(o.plugins), kubeletplugin.RegistrarDirectoryPath(o.registry),
 		kubeletplugin.Serialize(false)) // the driver lets calls wait only as long as their contexts
 	if err != nil {

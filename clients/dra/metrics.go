@@ -44,15 +44,18 @@ func newCounted(d *driver.Driver) *counted {
 	}
 	c.registry.MustRegister(c.prepares, c.duration,
 		flag("berth_dra_ready", "1 if the devices of the node are published.", func() bool { return d.Ready() == nil }),
-		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.", d.CountedTwice),
+		flag("berth_dra_counted_twice", "1 if nothing is published, because the scheduler gives to pods what claims can have.",
+			d.CountedTwice),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "berth_dra_unrestored_claims", Help: "Prepared claims that berthd has lost and does not admit again. No claim gets anything of their NUMA nodes.",
+			Name: "berth_dra_unrestored_claims",
+			Help: "Prepared claims that berthd has lost and does not admit again. No claim gets anything of their NUMA nodes.",
 		}, func() float64 { return float64(d.Unrestored()) }))
 	return c
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (c *counted) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (c *counted) PrepareResourceClaims(ctx context.Context,
+	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	began := time.Now()
 	results, err := c.Driver.PrepareResourceClaims(ctx, claims)
 	c.duration.Observe(time.Since(began).Seconds())

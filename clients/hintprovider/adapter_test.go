@@ -156,7 +156,8 @@ func TestRefusal(t *testing.T) {
 	t.Parallel()
 	_, err := adapt(new(tapes)).Plan(t.Context(), view(t), hint.Request{Pod: wanting("p", 4)}, hint.Hint{Any: true})
 	fe := new(errdefs.Error)
-	if reason, _ := errdefs.ReasonOf(err); !errors.As(err, &fe) || fe.Class != errdefs.Refused || reason != "OutOfTapes" || fe.Resource != resource {
+	if reason, _ := errdefs.ReasonOf(err); !errors.As(err, &fe) || fe.Class != errdefs.Refused || reason != "OutOfTapes" ||
+		fe.Resource != resource {
 		t.Errorf("%v", err)
 	}
 }
@@ -248,7 +249,8 @@ func TestOptionalMethods(t *testing.T) {
 	tape := new(tapes)
 	a := adapt(tape).(adapter)
 	a.Abort(t.Context(), "adm")
-	if err := a.Committed(t.Context(), v); err != nil || !slices.Equal(tape.committed, []string{"earlier"}) || !slices.Equal(tape.aborted, []string{"adm"}) {
+	if err := a.Committed(t.Context(), v); err != nil || !slices.Equal(tape.committed, []string{"earlier"}) ||
+		!slices.Equal(tape.aborted, []string{"adm"}) {
 		t.Errorf("%+v, %v", tape, err)
 	}
 	bare := adapt(struct{ Provider }{tape}).(adapter)

@@ -69,7 +69,8 @@ func TestWatchPause(t *testing.T) {
 		err      error
 		want     time.Duration
 	}{
-		{0, endedWatch{io.EOF}, watchAgain}, {1, io.EOF, watchAgain}, {2, refused(0), 2 * watchAgain}, {3, io.EOF, 4 * watchAgain}, {1000, io.EOF, watchMost},
+		{0, endedWatch{io.EOF}, watchAgain}, {1, io.EOF, watchAgain}, {2, refused(0), 2 * watchAgain}, {3, io.EOF, 4 * watchAgain},
+		{1000, io.EOF, watchMost},
 		{1, refused(time.Minute), time.Minute}, {1, refused(time.Second), watchAgain}, {1000, refused(time.Minute), watchMost},
 	} {
 		if got := watchPause(row.refusals, row.err); got != row.want {
@@ -81,12 +82,14 @@ func TestWatchPause(t *testing.T) {
 // TestRetryAfter: the API server says how long it wants no request.
 func TestRetryAfter(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]time.Duration{"": 0, "3": 3 * time.Second, "-1": 0, "soon": 0, "99999999": maxRetryAfter, "99999999999999999999": 0} {
+	for text, want := range map[string]time.Duration{"": 0, "3": 3 * time.Second, "-1": 0, "soon": 0, "99999999": maxRetryAfter,
+		"99999999999999999999": 0} {
 		server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", text)
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))
-		a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "a/b", log: slog.New(slog.DiscardHandler), now: time.Now}
+		a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "a/b", log: slog.New(slog.DiscardHandler),
+			now: time.Now}
 		err := a.watchOnce(t.Context())
 		if got, least := watchPause(1, err), max(want, watchAgain); got != least {
 			t.Errorf("Retry-After %q: %v, the next watch is after %s, want %s", text, err, got, least)

@@ -83,7 +83,8 @@ func newAPIServer(accounts, node, set string, log *slog.Logger) (*apiServer, err
 	} else if err != nil {
 		return nil, fmt.Errorf("--service-account: %w", err)
 	}
-	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now, taken: make(chan struct{}, 1), shown: make(chan struct{}, 1), deletionTimeout: lostTimeout}, nil
+	return &apiServer{base: "https://" + net.JoinHostPort(host, port), accounts: accounts, node: node, set: set, log: log, now: time.Now,
+		taken: make(chan struct{}, 1), shown: make(chan struct{}, 1), deletionTimeout: lostTimeout}, nil
 }
 
 // counted returns what the scheduler counts as allocatable; empty if that is unknown.
@@ -284,7 +285,8 @@ func (a *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	req.Header.Set("Content-Type", "application/json")
 	if method == http.MethodPatch {
 		req.Header.Set("Content-Type", "application/apply-patch+yaml") // JSON is YAML, too
-		req.Header["Idempotency-Key"] = nil                            // not sent: package http repeats it if the connection was closed meanwhile
+		// not sent: package http repeats it if the connection was closed meanwhile
+		req.Header["Idempotency-Key"] = nil
 	}
 	answer, err := client.Do(req)
 	if err != nil || answer.StatusCode < 300 {
@@ -297,7 +299,8 @@ func (a *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	}
 	var s metav1.Status
 	_ = json.Unmarshal(text, &s) // without a message, the code says enough
-	return nil, &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode, cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode, s, retryAfter(answer.Header)}
+	return nil, &statusError{errdefs.Unavailablef("the API server answers %d: %.300s", answer.StatusCode,
+		cmp.Or(s.Message, http.StatusText(answer.StatusCode))), answer.StatusCode, s, retryAfter(answer.Header)}
 }
 
 // idleTimeout is how long a connection to the API server is kept without a request. A handshake for each write of each node is much work
@@ -320,7 +323,8 @@ func (a *apiServer) clientFor(authority []byte) (*http.Client, error) {
 	}
 	a.authority = authority
 	a.client = &http.Client{
-		Transport:     &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, IdleConnTimeout: idleTimeout},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			IdleConnTimeout: idleTimeout},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return a.client, nil

@@ -50,7 +50,8 @@ func TestAPIServer(t *testing.T) {
 	dir := account(t, server)
 	var log strings.Builder
 	now := time.Unix(1000, 0)
-	a := &apiServer{base: server.URL, accounts: dir, node: "n1", log: slog.New(slog.NewTextHandler(&log, nil)), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
+	a := &apiServer{base: server.URL, accounts: dir, node: "n1", log: slog.New(slog.NewTextHandler(&log, nil)),
+		now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
 	for _, want := range []bool{true, false} {
 		if changed, err := a.read(t.Context()); err != nil || changed != want {
 			t.Fatalf("the first reading changes the amounts, the second does not: %v, %v", changed, err)
@@ -72,7 +73,8 @@ func TestAPIServer(t *testing.T) {
 	if len(events) != 2 || strings.Count(log.String(), "level=WARN") != 1 {
 		t.Errorf("%d events, expected 2, and the log has\n%s", len(events), log.String())
 	}
-	if e := events[0]; e.InvolvedObject.UID != "node-uid" || e.InvolvedObject.Name != "n1" || e.Message != "berth: more cpu; more memory" || e.Type != "Warning" || e.Name == events[1].Name {
+	if e := events[0]; e.InvolvedObject.UID != "node-uid" || e.InvolvedObject.Name != "n1" ||
+		e.Message != "berth: more cpu; more memory" || e.Type != "Warning" || e.Name == events[1].Name {
 		t.Errorf("the event is %+v", e)
 	}
 	for range 2 {
@@ -147,25 +149,35 @@ func TestRemoved(t *testing.T) {
 		removed       bool
 		failure       string
 	}{
-		"an upgrade":                         {answers{}, answers{}, false, ""},
-		"it is deleted in the foreground":    {answers{}, answers{set: `{"metadata": {` + deleting + `}}`}, true, ""},
-		"its namespace is deleted":           {answers{}, answers{space: `{"metadata": {` + deleting + `}}`}, true, ""},
-		"it is gone":                         {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-node", "daemonsets")}, true, ""},
-		"its namespace is gone":              {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-system", "namespaces")}, true, ""},
-		"another object is gone":             {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "other", "daemonsets")}, false, "answers 404"},
-		"a proxy does not find the path":     {answers{}, answers{code: 404, text: "404 page not found"}, false, "answers 404"},
-		"the rights went first":              {answers{}, answers{code: 403, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
-		"the account went first":             {answers{}, answers{code: 401, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
-		"the account goes in the foreground": {answers{}, answers{code: 401, event: `{"type": "MODIFIED", "object": {"metadata": {"name": "berth-node", ` + deleting + `}}}`}, true, ""},
-		"its pod was deleted by force":       {answers{}, answers{code: 401}, false, "answers 401"},
-		"it is there again":                  {answers{}, answers{code: 401, event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}{"type": "ADDED", "object": {"metadata": {"name": "berth-node"}}}`}, false, "answers 401"},
-		"the watch has failed":               {answers{}, answers{code: 401, event: `{"type": "ERROR", "object": {"kind": "Status", "code": 410}}`}, false, "answers 401"},
-		"the rights were never there":        {answers{code: 403}, answers{code: 403}, false, "answers 403"},
-		"the API server does not know":       {answers{}, answers{code: 503}, false, "answers 503"},
-		"the node is chosen":                 {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "a"}}}`}, false, ""},
-		"the node is not chosen any more":    {answers{}, answers{set: selected, node: `{"metadata": {"name": "n1", "labels": {"role": "b"}}}`}, true, ""},
-		"the node's labels are not known":    {answers{}, answers{set: selected, node: `{"metadata": {"name": "other"}}`}, false, ""},
-		"the API server answers in no JSON":  {answers{}, answers{text: "x"}, false, "invalid character"},
+		"an upgrade":                      {answers{}, answers{}, false, ""},
+		"it is deleted in the foreground": {answers{}, answers{set: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"its namespace is deleted":        {answers{}, answers{space: `{"metadata": {` + deleting + `}}`}, true, ""},
+		"it is gone": {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-node", "daemonsets")}, true,
+			""},
+		"its namespace is gone": {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "berth-system", "namespaces")}, true,
+			""},
+		"another object is gone": {answers{}, answers{code: 404, text: fmt.Sprintf(gone, "other", "daemonsets")}, false,
+			"answers 404"},
+		"a proxy does not find the path": {answers{}, answers{code: 404, text: "404 page not found"}, false, "answers 404"},
+		"the rights went first": {answers{}, answers{code: 403,
+			event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
+		"the account went first": {answers{}, answers{code: 401,
+			event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}`}, true, ""},
+		"the account goes in the foreground": {answers{}, answers{code: 401,
+			event: `{"type": "MODIFIED", "object": {"metadata": {"name": "berth-node", ` + deleting + `}}}`}, true, ""},
+		"its pod was deleted by force": {answers{}, answers{code: 401}, false, "answers 401"},
+		"it is there again": {answers{}, answers{code: 401,
+			event: `{"type": "DELETED", "object": {"metadata": {"name": "berth-node"}}}{"type": "ADDED", "object": {"metadata": {"name": "berth-node"}}}`}, false, "answers 401"},
+		"the watch has failed": {answers{}, answers{code: 401,
+			event: `{"type": "ERROR", "object": {"kind": "Status", "code": 410}}`}, false, "answers 401"},
+		"the rights were never there":  {answers{code: 403}, answers{code: 403}, false, "answers 403"},
+		"the API server does not know": {answers{}, answers{code: 503}, false, "answers 503"},
+		"the node is chosen": {answers{}, answers{set: selected,
+			node: `{"metadata": {"name": "n1", "labels": {"role": "a"}}}`}, false, ""},
+		"the node is not chosen any more": {answers{}, answers{set: selected,
+			node: `{"metadata": {"name": "n1", "labels": {"role": "b"}}}`}, true, ""},
+		"the node's labels are not known":   {answers{}, answers{set: selected, node: `{"metadata": {"name": "other"}}`}, false, ""},
+		"the API server answers in no JSON": {answers{}, answers{text: "x"}, false, "invalid character"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,7 +205,8 @@ func TestRemoved(t *testing.T) {
 				_, _ = io.WriteString(w, cmp.Or(now.text, text, "{}"))
 			}))
 			t.Cleanup(server.Close)
-			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node", log: slog.New(slog.DiscardHandler), shown: make(chan struct{}, 1), deletionTimeout: time.Millisecond}
+			a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth-node",
+				log: slog.New(slog.DiscardHandler), shown: make(chan struct{}, 1), deletionTimeout: time.Millisecond}
 			_, _ = a.chosen(t.Context())
 			watched := make(chan error, 1)
 			go func() { watched <- a.watchOnce(t.Context()) }()
@@ -274,7 +287,8 @@ func TestEventIsSentAgain(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	now := time.Unix(1000, 0)
-	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
+	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler),
+		now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
 	a.take([]string{"more cpu"})
 	a.say(t.Context())
 	code = 201
@@ -299,7 +313,8 @@ func TestOwnerIsChecked(t *testing.T) {
 		_, _ = io.WriteString(w, `{}`)
 	}))
 	t.Cleanup(server.Close)
-	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth", log: slog.New(slog.DiscardHandler), now: time.Now}
+	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", set: "berth-system/berth",
+		log: slog.New(slog.DiscardHandler), now: time.Now}
 	top := &topology{server: a}
 	_, err := top.Get(t.Context())
 	answer = `{"metadata": {"name": "berth-system", "uid": "u"}}`

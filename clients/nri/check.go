@@ -39,7 +39,8 @@ the kubelet's own CPU and memory managers must be off. The exit code is 1 if ber
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
-	f.StringVar(&o.podResources, "pod-resources", defaultPodResources, "the kubelet's PodResources API; an empty path skips the check of the kubelet")
+	f.StringVar(&o.podResources, "pod-resources", defaultPodResources,
+		"the kubelet's PodResources API; an empty path skips the check of the kubelet")
 	report.AddFlag(f, &reports)
 	trust.Mark(f, trust.Socket, "nri-socket", "pod-resources")
 	return cmd
@@ -91,7 +92,8 @@ func runtimeOf(ctx context.Context, socket string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	v := &visitor{make(chan string, 1)}
-	plugin, err := stub.New(v, stub.WithSocketPath(socket), stub.WithPluginName("berth-check"), stub.WithPluginIdx("90"), stub.WithLogger(logger{slog.New(slog.DiscardHandler), &outage{}}))
+	plugin, err := stub.New(v, stub.WithSocketPath(socket), stub.WithPluginName("berth-check"), stub.WithPluginIdx("90"),
+		stub.WithLogger(logger{slog.New(slog.DiscardHandler), &outage{}}))
 	if err != nil {
 		return "", err
 	}

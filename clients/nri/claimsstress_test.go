@@ -27,7 +27,8 @@ func TestStressClaims(t *testing.T) {
 	stress.Configured(t)
 	k, cdi := withClaims(t)
 	// Otherwise containerd starts containers before berth-nri is connected again.
-	if err := errors.Join(k.End("berth-nri", os.Interrupt), k.Containerd.Configure(requirePlugin), k.Containerd.Kill(), k.Containerd.Start(t.Context())); err != nil {
+	if err := errors.Join(k.End("berth-nri", os.Interrupt), k.Containerd.Configure(requirePlugin), k.Containerd.Kill(),
+		k.Containerd.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	k.startPlugin()
@@ -111,7 +112,10 @@ func (k *kubernetes) killForClaims(program, cdi string) {
 		if err := k.Containerd.Start(k.t.Context()); err != nil {
 			k.t.Fatal(err)
 		}
-		k.Eventually("berth-nri is connected again", func() bool { return strings.Count(k.Log("berth-nri").String(), synchronized) > before })
+		k.Eventually("berth-nri is connected again", func() bool {
+			return strings.Count(k.Log("berth-nri").String(),
+				synchronized) > before
+		})
 		return
 	}
 	_ = k.End(program, os.Kill)

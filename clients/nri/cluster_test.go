@@ -42,7 +42,8 @@ func newKubernetes(t testing.TB, kubelet map[string]any, gates ...string) *kuber
 	for name, value := range kubelet {
 		config[name] = value
 	}
-	k := &kubernetes{t: t, built: built, Cluster: cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: config, FeatureGates: gates})}
+	k := &kubernetes{t: t, built: built, Cluster: cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"),
+		Kubelet: config, FeatureGates: gates})}
 	k.socket = k.Path("berthd", "berth.sock")
 	k.startBerthd()
 	k.startPlugin()
@@ -61,7 +62,8 @@ func (k *kubernetes) startBerthd() {
 	if policy == nil {
 		policy = []string{"--cpu-manager-policy", "static", "--topology-manager-policy", "best-effort"}
 	}
-	k.Start("berthd", exec.Command(filepath.Join(k.built, "berthd"), append([]string{"--beside", "kubelet", "--kubelet-config", k.Path("kubelet.json"),
+	k.Start("berthd", exec.Command(filepath.Join(k.built, "berthd"), append([]string{"--beside", "kubelet", "--kubelet-config",
+		k.Path("kubelet.json"),
 		"--root-dir", k.Path("berthd")}, policy...)...))
 }
 
@@ -69,7 +71,8 @@ func (k *kubernetes) startPlugin() {
 	k.t.Helper()
 	const synchronized = "synchronized with the runtime"
 	before := strings.Count(k.Log("berth-nri").String(), synchronized)
-	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node, "--log-level", "debug"}, k.flags...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", k.socket, "--nri-socket", k.Containerd.NRI, "--node-name", cluster.Node,
+		"--log-level", "debug"}, k.flags...)...)
 	cmd.Env = append(append(os.Environ(), asPlugin+"=1"), k.env...)
 	k.Start("berth-nri", cmd)
 	k.Eventually("berth-nri is connected", func() bool { return strings.Count(k.Log("berth-nri").String(), synchronized) > before })
@@ -155,10 +158,12 @@ func TestClusterDevice(t *testing.T) {
 	k.apply("trainer", fmt.Sprintf(`{"limits": {"cpu": "%d", "memory": "64Mi", "example.com/gpu": "1"}}`, own))
 	var event string
 	k.Eventually("the pod has an event", func() bool {
-		event, _ = k.Kubectl("get", "events", "--field-selector", "involvedObject.name=trainer,reason=FailedCreatePodSandBox", "-o", "jsonpath={.items[0].message}")
+		event, _ = k.Kubectl("get", "events", "--field-selector", "involvedObject.name=trainer,reason=FailedCreatePodSandBox", "-o",
+			"jsonpath={.items[0].message}")
 		return event != ""
 	})
-	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own), "example.com/gpu gpu0 is on NUMA node 0", "it would fit without pod default/blocker"} {
+	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own),
+		"example.com/gpu gpu0 is on NUMA node 0", "it would fit without pod default/blocker"} {
 		if !strings.Contains(event, want) {
 			t.Errorf("the event lacks %q:\n%s", want, event)
 		}
@@ -227,7 +232,8 @@ func TestClusterClaim(t *testing.T) {
 	}
 	k.flags = []string{"--cdi-directories", cdi}
 	k.startPlugin()
-	k.Start("gpudriver", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
+	k.Start("gpudriver", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig",
+		k.Path("admin.kubeconfig"), "-cdi", cdi, "-data", "/var/lib/kubelet/plugins/gpu.example.com"))
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": "device.driver == 'gpu.example.com'"}}]}}`)
 	k.Apply(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "gpu"}, "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}}`)
 	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claimer"}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}], "containers": [
@@ -260,7 +266,8 @@ const requirePlugin = `[plugins.'io.containerd.nri.v1.nri'.default_validator]
 // annotation, and the pods start when berth-nri is there.
 func TestClusterRequiredPlugin(t *testing.T) {
 	k := newKubernetes(t, nil)
-	if err := errors.Join(k.End("berth-nri", os.Interrupt), k.Containerd.Configure(requirePlugin), k.Containerd.Kill(), k.Containerd.Start(t.Context())); err != nil {
+	if err := errors.Join(k.End("berth-nri", os.Interrupt), k.Containerd.Configure(requirePlugin), k.Containerd.Kill(),
+		k.Containerd.Start(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	k.apply("web", `{"limits": {"cpu": "1", "memory": "64Mi"}}`)
@@ -271,8 +278,12 @@ func TestClusterRequiredPlugin(t *testing.T) {
 	k.runsOn("without berth-nri", all, tolerant)
 	k.Eventually("an event of the container that is refused names the plugin", func() bool {
 		var events corev1.EventList
-		err := k.Call(t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dweb,reason%3DFailed", "", &events)
-		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return strings.Contains(e.Message, `required plugin "berth" not present`) })
+		err := k.Call(t.Context(), http.MethodGet,
+			"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dweb,reason%3DFailed", "", &events)
+		return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return strings.Contains(e.Message,
+				`required plugin "berth" not present`)
+		})
 	})
 	k.startPlugin()
 	k.runsOn("with berth-nri", "1", k.pid("web"))

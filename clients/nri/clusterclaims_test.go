@@ -25,7 +25,8 @@ import (
 
 // dra is the command line of berth-dra.
 func (k *kubernetes) dra(cdi string) *exec.Cmd {
-	return exec.Command(filepath.Join(k.built, "berth-dra"), "--endpoint", k.socket, "--node-name", cluster.Node, "--kubeconfig", k.Path("admin.kubeconfig"), "--cdi-directory", cdi)
+	return exec.Command(filepath.Join(k.built, "berth-dra"), "--endpoint", k.socket, "--node-name", cluster.Node, "--kubeconfig",
+		k.Path("admin.kubeconfig"), "--cdi-directory", cdi)
 }
 
 // startDRA starts berth-dra, and waits until its devices are published.
@@ -61,7 +62,8 @@ func (k *kubernetes) create(collection, object string) {
 // startSecondDriver starts a driver whose devices are near to NUMA nodes, and waits until they are published.
 func (k *kubernetes) startSecondDriver(cdi string, devices ...string) {
 	k.t.Helper()
-	k.Start("second", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"), "-cdi", cdi,
+	k.Start("second", exec.Command(filepath.Join(k.built, "gpudriver"), "-node", cluster.Node, "-kubeconfig", k.Path("admin.kubeconfig"),
+		"-cdi", cdi,
 		"-data", "/var/lib/kubelet/plugins/gpu.example.com", "-devices", strings.Join(devices, ",")))
 	k.Eventually("the second driver's devices are published", func() bool { return k.hasDevice("gpu-0") })
 }
@@ -69,8 +71,10 @@ func (k *kubernetes) startSecondDriver(cdi string, devices ...string) {
 // classes makes the DeviceClasses of both drivers.
 func (k *kubernetes) classes() {
 	k.t.Helper()
-	for name, driver := range map[string]string{"cpu-memory.berthd.github.io": "dra.berthd.github.io", "gpu.example.com": "gpu.example.com"} {
-		k.create(resourcePath+"/deviceclasses", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": %q}, "spec": {"selectors": [{"cel": {"expression": "device.driver == '%s'"}}]}}`, name, driver))
+	for name, driver := range map[string]string{"cpu-memory.berthd.github.io": "dra.berthd.github.io",
+		"gpu.example.com": "gpu.example.com"} {
+		k.create(resourcePath+"/deviceclasses",
+			fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": %q}, "spec": {"selectors": [{"cel": {"expression": "device.driver == '%s'"}}]}}`, name, driver))
 	}
 }
 
@@ -220,7 +224,8 @@ func TestClusterClaimBesideDevice(t *testing.T) {
 	k, cdi := withClaims(t)
 	k.startSecondDriver(cdi, "gpu-0@1", "gpu-1@0", "gpu-2@1")
 	for _, name := range []string{"first", "second"} {
-		k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": %s}`, name, besideGPU(1)))
+		k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": %s}`, name,
+			besideGPU(1)))
 		k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %[1]q}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "place", "resourceClaimName": %[1]q}], "containers": [
 			{"name": "main", "image": %[2]q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"], "resources": {"claims": [{"name": "place"}]}}]}}`, name, containerd.ProbeImage))
 		if name == "first" {
@@ -242,7 +247,8 @@ func TestClusterClaimBesideDevice(t *testing.T) {
 func (k *kubernetes) checkBesideDevice(pod string) {
 	k.t.Helper()
 	for name, want := range map[string]string{
-		"affinity": strconv.Itoa(runtime.NumCPU() - 1), "env.GPU": "gpu-1", "env.GPU_NUMA_NODE": "0", "env.BERTH_NUMA_NODES": "0", "env.BERTH_CPUS": strconv.Itoa(runtime.NumCPU() - 1),
+		"affinity": strconv.Itoa(runtime.NumCPU() - 1), "env.GPU": "gpu-1", "env.GPU_NUMA_NODE": "0", "env.BERTH_NUMA_NODES": "0",
+		"env.BERTH_CPUS": strconv.Itoa(runtime.NumCPU() - 1),
 	} {
 		if got := k.said(pod, name); got != want {
 			k.t.Errorf("pod %s: %s is %q, want %q", pod, name, got, want)

@@ -60,8 +60,8 @@ func offline(cpu int, claim string) string {
 	return fmt.Sprintf("Unhealthy: CPUs %d of claim default/%s are offline, or not for claims any more", cpu, claim)
 }
 
-// TestClusterClaimHealth: the kubelet writes the health of the devices of a claim into the status of its pods. The CPU of the claim is offline
-// by what berthd reads, berthd ends, berth-dra ends, and all come back.
+// TestClusterClaimHealth: the kubelet writes the health of the devices of a claim into the status of its pods. The CPU of
+// the claim is offline by what berthd reads, berthd ends, berth-dra ends, and all come back.
 func TestClusterClaimHealth(t *testing.T) {
 	k, cdi := withClaims(t)
 	last := runtime.NumCPU() - 1

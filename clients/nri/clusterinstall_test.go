@@ -37,7 +37,8 @@ func (i *installer) comeAndGo(when string, count int) []time.Duration {
 	}
 	i.noneRefused(when)
 	slices.Sort(took)
-	i.t.Logf("%s: %d pods, started within %s at the median, %s at most", when, count, took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond))
+	i.t.Logf("%s: %d pods, started within %s at the median, %s at most", when, count, took[len(took)/2].Round(time.Millisecond),
+		took[len(took)-1].Round(time.Millisecond))
 	return took
 }
 
@@ -106,7 +107,8 @@ func (i *installer) condition(reason, text string) {
 		for _, c := range n.Status.Conditions {
 			if c.Type == conditionType {
 				have = fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
-				return c.Reason == reason && (c.Status == corev1.ConditionTrue) == (reason == reasonReady) && strings.Contains(c.Message, text)
+				return c.Reason == reason && (c.Status == corev1.ConditionTrue) == (reason == reasonReady) &&
+					strings.Contains(c.Message, text)
 			}
 		}
 		return false
@@ -121,10 +123,12 @@ func (i *installer) configure(configuration string) {
 		path := i.Path("overlay", "kustomization.yaml")
 		text, err := os.ReadFile(path)
 		if err == nil {
-			err = os.WriteFile(path, append(text, "configMapGenerator:\n- {name: berthd, namespace: berth-system, behavior: replace, files: [berthd.yaml]}\n"...), 0o644)
+			err = os.WriteFile(path,
+				append(text, "configMapGenerator:\n- {name: berthd, namespace: berth-system, behavior: replace, files: [berthd.yaml]}\n"...), 0o644)
 		}
 		if err == nil {
-			err = os.WriteFile(i.Path("overlay", "berthd.yaml"), []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nbeside: kubelet\n"+configuration), 0o644)
+			err = os.WriteFile(i.Path("overlay", "berthd.yaml"),
+				[]byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nbeside: kubelet\n"+configuration), 0o644)
 		}
 		if err != nil {
 			i.t.Fatal(err)
@@ -133,7 +137,8 @@ func (i *installer) configure(configuration string) {
 	i.must("apply", "-k", i.Path("overlay"))
 }
 
-const wrongConfiguration, rightConfiguration = "cpu: {policy: statik}\n", "http: 127.0.0.1:10470\nkubeletMetrics: false\ncpu: {policy: static}\ntopology: {policy: best-effort}\n"
+const wrongConfiguration, rightConfiguration = "cpu: {policy: statik}\n",
+	"http: 127.0.0.1:10470\nkubeletMetrics: false\ncpu: {policy: static}\ntopology: {policy: best-effort}\n"
 
 // TestClusterInstall installs berth on a node whose kubelet reserves no CPU, which is kubeadm's default, while pods come and go. A
 // configuration that berthd does not start with refuses no pod there, and is said in the condition of the node, in an event, and in
@@ -160,7 +165,8 @@ func TestClusterInstall(t *testing.T) {
 	i.condition(reasonNeverReady, "cpu.policy: expected one of none, static")
 	i.hasEvent("Node", cluster.Node, "BerthNeverReady", "cpu.policy: expected one of none, static")
 	i.Eventually("the status of the DaemonSet's pod says it", func() bool {
-		text, err := i.Kubectl("-n", "berth-system", "get", "pods", "-o", `jsonpath={.items[*].status.initContainerStatuses[0].state.terminated.message}`)
+		text, err := i.Kubectl("-n", "berth-system", "get", "pods", "-o",
+			`jsonpath={.items[*].status.initContainerStatuses[0].state.terminated.message}`)
 		return err == nil && strings.HasPrefix(text, "failed: ") && strings.Contains(text, "cpu.policy")
 	})
 	i.comeAndGo("while berthd has never been ready", 30)
@@ -207,7 +213,8 @@ func TestClusterInstall(t *testing.T) {
 	i.must("delete", "-k", c.Path("overlay"), "--wait=true", "--timeout=120s")
 	i.runsOn("after the removal", all, trainer)
 	i.Eventually("the node has lost the condition, or the line of the page removes it", func() bool {
-		_, err := i.Kubectl("patch", "node", cluster.Node, "--subresource=status", "-p", `{"status":{"conditions":[{"type":"BerthReady","$patch":"delete"}]}}`)
+		_, err := i.Kubectl("patch", "node", cluster.Node, "--subresource=status", "-p",
+			`{"status":{"conditions":[{"type":"BerthReady","$patch":"delete"}]}}`)
 		text, getErr := i.Kubectl("get", "node", cluster.Node, "-o", "jsonpath={.status.conditions[*].type}")
 		return err == nil && getErr == nil && !strings.Contains(text, conditionType) && strings.Contains(text, "Ready")
 	})
@@ -218,12 +225,15 @@ func (i *installer) writesOwnConditionOnly() {
 	i.t.Helper()
 	ctx, cancel := context.WithTimeout(i.t.Context(), i.Timeout)
 	defer cancel()
-	if err := i.Call(ctx, http.MethodPost, "/api/v1/nodes", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}}`, nil); err != nil {
+	if err := i.Call(ctx, http.MethodPost, "/api/v1/nodes", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "another"}}`,
+		nil); err != nil {
 		i.t.Fatal(err)
 	}
 	defer i.must("delete", "node", "another")
-	pod := strings.TrimSpace(i.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o", "jsonpath={.items[0].metadata.name}"))
-	bound := strings.TrimSpace(i.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod", "--bound-object-name="+pod))
+	pod := strings.TrimSpace(i.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o",
+		"jsonpath={.items[0].metadata.name}"))
+	bound := strings.TrimSpace(i.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod",
+		"--bound-object-name="+pod))
 	unbound := strings.TrimSpace(i.must("-n", "berth-system", "create", "token", "berth"))
 	const ours = `{"status": {"conditions": [{"type": "BerthReady", "status": "True", "reason": "Try"}]}}`
 	for _, c := range []struct{ token, node, body, want string }{
@@ -248,7 +258,8 @@ func (i *installer) writesOwnConditionOnly() {
 // patchStatus tries a change of a node's status with a token. The answer is empty if it is allowed.
 func (i *installer) patchStatus(ctx context.Context, token, node, body string) string {
 	i.t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, cluster.APIServer+"/api/v1/nodes/"+node+"/status?dryRun=All", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, cluster.APIServer+"/api/v1/nodes/"+node+"/status?dryRun=All",
+		strings.NewReader(body))
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -177,7 +177,8 @@ func (m *clusterMachine) placeOnNodes() {
 	var event string
 	m.Eventually("the pod that does not fit has an event", func() bool {
 		var events corev1.EventList
-		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=reason%3DFailedCreatePodSandBox", "", &events)
+		err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=reason%3DFailedCreatePodSandBox",
+			"", &events)
 		if err != nil {
 			return false
 		}

@@ -39,7 +39,8 @@ func TestClusterPacked(t *testing.T) {
 	cluster.Need(t)
 	disk := os.Getenv(vmDisk)
 	if disk == "" {
-		t.Skipf("needs a machine of its own with several NUMA nodes: %s, which names its disk, is empty; hack/cluster/test.sh boots one", vmDisk)
+		t.Skipf("needs a machine of its own with several NUMA nodes: %s, which names its disk, is empty; hack/cluster/test.sh boots one",
+			vmDisk)
 	}
 	n := packed
 	if text := os.Getenv(packedVariable); text != "" {
@@ -48,7 +49,8 @@ func TestClusterPacked(t *testing.T) {
 			t.Fatalf("%s=%q: expected a number of pods", packedVariable, text)
 		}
 	}
-	m := newClusterMachine(t, cluster.Options{Slow: true, Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller", "resourceclaim-controller"}}, disk,
+	m := newClusterMachine(t, cluster.Options{Slow: true, Controllers: []string{"serviceaccount-controller", "node-lifecycle-controller",
+		"resourceclaim-controller"}}, disk,
 		map[string]any{"systemReserved": map[string]string{"memory": "1Gi"}})
 	for node, cpus := range m.nodes {
 		for i := range gpusPerNode {
@@ -93,7 +95,8 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	m.startSecondDriver(cdi, m.gpus...)
 	m.classes()
 	for cpus := 1; cpus <= m.largest(); cpus++ {
-		m.create(claimsPath+"/resourceclaimtemplates", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "place-%d"}, "spec": {"spec": %s}}`, cpus, besideGPU(cpus)))
+		m.create(claimsPath+"/resourceclaimtemplates",
+			fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate", "metadata": {"name": "place-%d"}, "spec": {"spec": %s}}`, cpus, besideGPU(cpus)))
 	}
 	p := &packing{
 		clusterMachine: m, kind: "claim", byNode: true,
@@ -121,11 +124,13 @@ dra: {cpus: "`+m.forPods().String()+`", memory: [`+strings.Join(claims, ", ")+`]
 	}
 }
 
-// noneRefused checks that the kubelet has reported no refusal of a pod. A call that took longer than its timeout is none, because the machine is emulated.
+// noneRefused checks that the kubelet has reported no refusal of a pod. A call that took longer than its timeout is none,
+// because the machine is emulated.
 func (m *clusterMachine) noneRefused() {
 	m.t.Helper()
 	var events corev1.EventList
-	if err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=type%3DWarning", "", &events); err != nil {
+	if err := m.Call(m.t.Context(), http.MethodGet, "/api/v1/namespaces/default/events?fieldSelector=type%3DWarning", "",
+		&events); err != nil {
 		m.t.Fatal(err)
 	}
 	refused, late := 0, 0
@@ -224,7 +229,8 @@ func (p *packing) run(n int) {
 	p.ends = map[string]int{}
 	for step := 1; step == 1 || len(p.pods) < n || len(p.in(gone)) < n; step++ {
 		for range min(packedStep, n-len(p.pods)) {
-			pod := &packedPod{name: fmt.Sprintf("%s-%d", p.kind, len(p.pods)), cpus: 1 + random.IntN(p.largest()), steps: 1 + random.IntN(packedSteps), state: waits}
+			pod := &packedPod{name: fmt.Sprintf("%s-%d", p.kind, len(p.pods)), cpus: 1 + random.IntN(p.largest()),
+				steps: 1 + random.IntN(packedSteps), state: waits}
 			p.pods = append(p.pods, pod)
 			p.create(podsPath, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q, "labels": {"kind": %q}}, "spec": {%s, "terminationGracePeriodSeconds": 1, "restartPolicy": "Never", "dnsPolicy": "Default", "enableServiceLinks": false, "automountServiceAccountToken": false,
 				"containers": [{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"], "resources": %s}]}}`,
@@ -237,7 +243,8 @@ func (p *packing) run(n int) {
 				p.delete(pod)
 			}
 		}
-		p.t.Logf("%s, step %d, %v: %d pods run, %d wait; %v", p.kind, step, time.Since(began).Round(time.Second), len(p.in(runs))+len(p.in(deleted)), len(p.in(waits)), p.ends)
+		p.t.Logf("%s, step %d, %v: %d pods run, %d wait; %v", p.kind, step, time.Since(began).Round(time.Second),
+			len(p.in(runs))+len(p.in(deleted)), len(p.in(waits)), p.ends)
 	}
 	p.t.Logf("%d pods (%s) in %v: %v, %d not aligned", n, p.kind, time.Since(began).Round(time.Second), p.ends, p.unaligned)
 }
@@ -348,13 +355,15 @@ func (p *packing) started(pod *packedPod, seen map[string]string) {
 		p.unaligned++
 		p.t.Logf("pod %s has the CPUs %v beside device %s, expected %d of %v", pod.name, pod.on, pod.gpu, pod.cpus, p.nodes[node])
 	}
-	if p.byNode && (seen["BERTH_CPUS"] != seen["affinity"] || seen["BERTH_NUMA_NODES"] != strconv.Itoa(node) || seen["GPU_NUMA_NODE"] != strconv.Itoa(node)) {
+	if p.byNode && (seen["BERTH_CPUS"] != seen["affinity"] || seen["BERTH_NUMA_NODES"] != strconv.Itoa(node) ||
+		seen["GPU_NUMA_NODE"] != strconv.Itoa(node)) {
 		p.t.Errorf("pod %s has the CPUs %s, and its claim %s of NUMA node %s beside device %s of node %s", pod.name, seen["affinity"],
 			seen["BERTH_CPUS"], seen["BERTH_NUMA_NODES"], pod.gpu, seen["GPU_NUMA_NODE"])
 	}
 	for _, other := range p.in(runs) {
 		if other != pod && (other.on.Overlaps(pod.on) || other.gpu == pod.gpu) {
-			p.t.Errorf("pod %s has the CPUs %v and device %s, and pod %s has %v and %s", pod.name, pod.on, pod.gpu, other.name, other.on, other.gpu)
+			p.t.Errorf("pod %s has the CPUs %v and device %s, and pod %s has %v and %s", pod.name, pod.on, pod.gpu, other.name, other.on,
+				other.gpu)
 		}
 	}
 }

@@ -96,7 +96,8 @@ func TestClusterOnePool(t *testing.T) {
 	cluster.Need(t)
 	makeHugePages(t, 8)
 	last := runtime.NumCPU() - 1
-	k := newKubernetes(t, map[string]any{"reservedSystemCPUs": "0-" + strconv.Itoa(last-1), "systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
+	k := newKubernetes(t, map[string]any{"reservedSystemCPUs": "0-" + strconv.Itoa(last-1),
+		"systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
 	cdi := k.givesClaims("{from: allocatable}")
 	k.capacities("1 16Mi")
 
@@ -118,7 +119,8 @@ func TestClusterOnePool(t *testing.T) {
 		t.Errorf("the container with the claim runs on %s, want %d", got, last)
 	}
 	k.checkHugePages("first")
-	text, err := k.Kubectl("get", "pod", "first", "-o", "jsonpath={.status.nodeAllocatableResourceClaimStatuses[0].mapping[?(@.name=='hugepages-2Mi')].quantity}")
+	text, err := k.Kubectl("get", "pod", "first", "-o",
+		"jsonpath={.status.nodeAllocatableResourceClaimStatuses[0].mapping[?(@.name=='hugepages-2Mi')].quantity}")
 	if err != nil || text != "8Mi" {
 		t.Errorf("the scheduler has counted %q of hugepages-2Mi: %v", text, err)
 	}

@@ -20,13 +20,15 @@ func kubeletsPart(pod *podresourcesv1.PodResources) *podresourcesv1.PodResources
 	for _, c := range pod.GetContainers() {
 		own := &podresourcesv1.ContainerResources{Name: c.GetName(), Devices: c.GetDevices()}
 		slices.SortFunc(own.Devices, func(a, b *podresourcesv1.ContainerDevices) int {
-			return cmp.Compare(fmt.Sprint(a.GetResourceName(), a.GetTopology(), a.GetDeviceIds()), fmt.Sprint(b.GetResourceName(), b.GetTopology(), b.GetDeviceIds()))
+			return cmp.Compare(fmt.Sprint(a.GetResourceName(), a.GetTopology(), a.GetDeviceIds()),
+				fmt.Sprint(b.GetResourceName(), b.GetTopology(), b.GetDeviceIds()))
 		})
 		for _, claim := range c.GetDynamicResources() {
 			one := &podresourcesv1.DynamicResource{ClaimName: claim.GetClaimName(), ClaimNamespace: claim.GetClaimNamespace()}
 			before := map[string][]*podresourcesv1.CDIDevice{}
 			for _, d := range claim.GetClaimResources() {
-				device := &podresourcesv1.ClaimResource{DriverName: d.GetDriverName(), PoolName: d.GetPoolName(), DeviceName: d.GetDeviceName(), ShareId: d.ShareId}
+				device := &podresourcesv1.ClaimResource{DriverName: d.GetDriverName(), PoolName: d.GetPoolName(),
+					DeviceName: d.GetDeviceName(), ShareId: d.ShareId}
 				for _, name := range ownNames(before[d.GetDriverName()], d.GetCdiDevices()) {
 					device.CdiDevices = append(device.CdiDevices, &podresourcesv1.CDIDevice{Name: name})
 				}
@@ -39,7 +41,10 @@ func kubeletsPart(pod *podresourcesv1.PodResources) *podresourcesv1.PodResources
 			})
 			own.DynamicResources = append(own.DynamicResources, one)
 		}
-		slices.SortFunc(own.DynamicResources, func(a, b *podresourcesv1.DynamicResource) int { return cmp.Compare(a.GetClaimName(), b.GetClaimName()) })
+		slices.SortFunc(own.DynamicResources, func(a, b *podresourcesv1.DynamicResource) int {
+			return cmp.Compare(a.GetClaimName(),
+				b.GetClaimName())
+		})
 		out.Containers = append(out.Containers, own)
 	}
 	return out
@@ -57,7 +62,8 @@ func (k *kubernetes) readersAgree(pod string) {
 		defer func() { _ = conn.Close() }()
 		ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
 		defer cancel()
-		got, err := podresourcesv1.NewPodResourcesListerClient(conn).Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodNamespace: "default", PodName: pod})
+		got, err := podresourcesv1.NewPodResourcesListerClient(conn).Get(ctx,
+			&podresourcesv1.GetPodResourcesRequest{PodNamespace: "default", PodName: pod})
 		if err != nil {
 			k.t.Logf("%s: %v", socket, err)
 		}
@@ -70,7 +76,8 @@ func (k *kubernetes) readersAgree(pod string) {
 		}
 	}()
 	k.Eventually("berthd lists the devices and claims of "+pod+" as the kubelet does", func() bool {
-		kubelet, berthd = kubeletsPart(read(k.Path("var", "lib", "kubelet", "pod-resources", "kubelet.sock"))), read(k.Path("berthd", "pod-resources", "kubelet.sock"))
+		kubelet, berthd = kubeletsPart(read(k.Path("var", "lib", "kubelet", "pod-resources", "kubelet.sock"))),
+			read(k.Path("berthd", "pod-resources", "kubelet.sock"))
 		without, some := proto.CloneOf(berthd), false
 		for _, c := range without.GetContainers() {
 			c.CpuIds, c.Memory = nil, nil

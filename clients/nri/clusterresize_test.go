@@ -37,7 +37,8 @@ func amountIn(requests, limits map[string]string) (a amount, err error) {
 		to   *int64
 		text string
 		unit int64
-	}{{&a.cpu, requests["cpu"], 0}, {&a.cpuLimit, limits["cpu"], 0}, {&a.memory, requests["memory"], 1 << 20}, {&a.memoryLimit, limits["memory"], 1 << 20}} {
+	}{{&a.cpu, requests["cpu"], 0}, {&a.cpuLimit, limits["cpu"], 0}, {&a.memory, requests["memory"], 1 << 20},
+		{&a.memoryLimit, limits["memory"], 1 << 20}} {
 		q, err := resource.ParseQuantity(f.text)
 		if err != nil {
 			return a, fmt.Errorf("%q: %w", f.text, err)
@@ -60,8 +61,8 @@ func texts(list corev1.ResourceList) map[string]string {
 // names are the containers in their order.
 var names = []string{"init", "side", "main", "restarted", "other"}
 
-// resizing is a pod with a claim. The containers main, restarted, side and init use the claim, and other does not. The container restarted is
-// restarted by a change.
+// resizing is a pod with a claim. The containers main, restarted, side and init use the claim, and other does not. The
+// container restarted is restarted by a change.
 type resizing struct {
 	*kubernetes
 	berthd *berth.Client
@@ -94,7 +95,8 @@ func (k *kubernetes) startResizing(pod string, onePool bool, has map[string]amou
 		if name != "other" {
 			resources["claims"] = []map[string]string{{"name": "place"}}
 		}
-		c := map[string]any{"name": name, "image": containerd.ProbeImage, "imagePullPolicy": "Never", "command": []string{"/probe", "show", ",", "wait"}, "resources": resources}
+		c := map[string]any{"name": name, "image": containerd.ProbeImage, "imagePullPolicy": "Never",
+			"command": []string{"/probe", "show", ",", "wait"}, "resources": resources}
 		switch name {
 		case "init":
 			c["command"] = []string{"/probe", "show"}
@@ -103,16 +105,19 @@ func (k *kubernetes) startResizing(pod string, onePool bool, has map[string]amou
 			c["restartPolicy"] = "Always"
 			init = append(init, c)
 		case "restarted":
-			c["resizePolicy"] = []map[string]string{{"resourceName": "cpu", "restartPolicy": "RestartContainer"}, {"resourceName": "memory", "restartPolicy": "RestartContainer"}}
+			c["resizePolicy"] = []map[string]string{{"resourceName": "cpu", "restartPolicy": "RestartContainer"},
+				{"resourceName": "memory", "restartPolicy": "RestartContainer"}}
 			containers = append(containers, c)
 		default:
 			containers = append(containers, c)
 		}
 	}
-	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": pod}, "spec": map[string]any{
-		"terminationGracePeriodSeconds": 1, "dnsPolicy": "Default", "enableServiceLinks": false, "automountServiceAccountToken": false,
-		"resourceClaims": []map[string]string{{"name": "place", "resourceClaimName": pod}}, "initContainers": init, "containers": containers,
-	}})
+	text, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": pod},
+		"spec": map[string]any{
+			"terminationGracePeriodSeconds": 1, "dnsPolicy": "Default", "enableServiceLinks": false, "automountServiceAccountToken": false,
+			"resourceClaims": []map[string]string{{"name": "place", "resourceClaimName": pod}}, "initContainers": init,
+			"containers": containers,
+		}})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -238,7 +243,8 @@ func (r *resizing) differs() string {
 	if list := pending(p); len(list) > 0 {
 		return strings.Join(list, "; ")
 	}
-	known, err := r.berthd.Allocation().Get(r.t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: string(p.UID)}})
+	known, err := r.berthd.Allocation().Get(r.t.Context(),
+		&allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: string(p.UID)}})
 	if err != nil {
 		return err.Error()
 	}
@@ -293,7 +299,8 @@ func (r *resizing) inKernel(pid int) string {
 		shares = read("cpu", "cpu.shares", "cpu.weight")
 	}
 	return fmt.Sprintf("CPUs %s, memory nodes %s, shares %s, quota %s, %s bytes; the pod has the quota %s",
-		allowed(pid), read("cpuset", "cpuset.mems", "cpuset.mems"), shares, quotaOf(r.t, pid), read("memory", "memory.limit_in_bytes", "memory.max"), podQuotaOf(r.t, pid))
+		allowed(pid), read("cpuset", "cpuset.mems", "cpuset.mems"), shares, quotaOf(r.t, pid),
+		read("memory", "memory.limit_in_bytes", "memory.max"), podQuotaOf(r.t, pid))
 }
 
 // wanted describes what the kernel should have for a container.
@@ -310,7 +317,8 @@ func (r *resizing) wanted(name string) string {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		shares = "as requested"
 	}
-	return fmt.Sprintf("CPUs %s, memory nodes 0, shares %s, quota %s, %d bytes; the pod has the quota -1", cpus, shares, quota, a.memoryLimit<<20)
+	return fmt.Sprintf("CPUs %s, memory nodes 0, shares %s, quota %s, %d bytes; the pod has the quota -1", cpus, shares, quota,
+		a.memoryLimit<<20)
 }
 
 // range0 is the list of the CPUs from 0.
@@ -355,9 +363,9 @@ func (r *resizing) ends(cdi string) {
 	r.nothingLeft(cdi)
 }
 
-// TestClusterResize: a pod with a claim is resized in place. The containers with the claim stay on its CPUs, and no amount is counted twice,
-// with CPUs that are divided between claims and pods, and with one pool. With one pool this machine has no CPU beside that of the claim, so
-// containers only have limits of CPUs.
+// TestClusterResize: a pod with a claim is resized in place. The containers with the claim stay on its CPUs, and no
+// amount is counted twice, with CPUs that are divided between claims and pods, and with one pool. With one pool this
+// machine has no CPU beside that of the claim, so containers only have limits of CPUs.
 func TestClusterResize(t *testing.T) {
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs two CPUs, one for the system and one for claims; here are %d", runtime.NumCPU())
@@ -369,18 +377,23 @@ func TestClusterResize(t *testing.T) {
 			var cdi string
 			cpu := int64(1)
 			if onePool {
-				k = newKubernetes(t, map[string]any{"reservedSystemCPUs": range0(runtime.NumCPU() - 2), "systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
+				k = newKubernetes(t, map[string]any{"reservedSystemCPUs": range0(runtime.NumCPU() - 2),
+					"systemReserved": map[string]string{"memory": "256Mi"}}, "DRANodeAllocatableResources")
 				cdi, cpu = k.givesClaims("{from: allocatable}"), 0
 			} else {
 				system := fmt.Sprintf("%dm", runtime.NumCPU()*1000-500)
-				k = newKubernetes(t, map[string]any{"reservedSystemCPUs": "", "systemReserved": map[string]string{"cpu": system, "memory": "256Mi"}})
+				k = newKubernetes(t, map[string]any{"reservedSystemCPUs": "",
+					"systemReserved": map[string]string{"cpu": system, "memory": "256Mi"}})
 				cdi = k.givesClaims(`{cpus: "` + last + `", memory: [{numaNode: 0, limits: {memory: 128Mi}}]}`)
 			}
 			r := k.startResizing("first", onePool, map[string]amount{
-				"init": {50 * cpu, 100, 16, 24}, "side": {30 * cpu, 60, 16, 24}, "main": {100 * cpu, 200, 32, 48}, "restarted": {40 * cpu, 80, 16, 24}, "other": {60 * cpu, 120, 16, 24},
+				"init": {50 * cpu, 100, 16, 24}, "side": {30 * cpu, 60, 16, 24}, "main": {100 * cpu, 200, 32, 48},
+				"restarted": {40 * cpu, 80, 16, 24}, "other": {60 * cpu, 120, 16, 24},
 			})
-			r.resize("with more", map[string]amount{"side": {35 * cpu, 70, 20, 30}, "main": {150 * cpu, 300, 40, 64}, "restarted": {50 * cpu, 90, 20, 32}, "other": {70 * cpu, 140, 24, 40}})
-			r.resize("with less", map[string]amount{"side": {30 * cpu, 50, 16, 24}, "main": {110 * cpu, 210, 32, 56}, "other": {60 * cpu, 110, 20, 32}})
+			r.resize("with more", map[string]amount{"side": {35 * cpu, 70, 20, 30}, "main": {150 * cpu, 300, 40, 64},
+				"restarted": {50 * cpu, 90, 20, 32}, "other": {70 * cpu, 140, 24, 40}})
+			r.resize("with less", map[string]amount{"side": {30 * cpu, 50, 16, 24}, "main": {110 * cpu, 210, 32, 56},
+				"other": {60 * cpu, 110, 20, 32}})
 			r.resize("with less in one container, which is restarted", map[string]amount{"restarted": {40 * cpu, 70, 16, 24}})
 			// The kubelet counts the claim with one pool. What the node never has is refused by the API server, which does not count it.
 			if more := map[string]amount{"main": {600, 700, 32, 56}}; onePool {

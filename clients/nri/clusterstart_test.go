@@ -102,7 +102,8 @@ func (k *kubernetes) startLatency(name, resources string) time.Duration {
 	}
 	// The next pod starts on a quiet node.
 	k.Eventually("the pod's cgroup has gone", func() bool {
-		return !slices.ContainsFunc(nodetest.Cgroups(k.Cgroup+"/kubepods"), func(dir string) bool { return strings.HasPrefix(filepath.Base(dir), "pod") })
+		return !slices.ContainsFunc(nodetest.Cgroups(k.Cgroup+"/kubepods"),
+			func(dir string) bool { return strings.HasPrefix(filepath.Base(dir), "pod") })
 	})
 	return took
 }

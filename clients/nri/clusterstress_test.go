@@ -168,7 +168,8 @@ func (n *stressCluster) Held(ctx context.Context, u stress.Unit) (id string, cpu
 			return err
 		}
 		_, id, _ = strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-		a, err := n.berth.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.Metadata.UID}, ContainerName: "main"})
+		a, err := n.berth.Allocation().Allocate(ctx,
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.Metadata.UID}, ContainerName: "main"})
 		if err == nil {
 			cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList())
 		}

@@ -42,7 +42,8 @@ func (k *kubernetes) use(p userPod) {
 	k.t.Helper()
 	containers := func(requests map[string]string, command ...string) (out []map[string]any) {
 		for name, request := range requests {
-			c := map[string]any{"name": name, "image": containerd.ProbeImage, "imagePullPolicy": "Never", "command": append([]string{"/probe", "show"}, command...)}
+			c := map[string]any{"name": name, "image": containerd.ProbeImage, "imagePullPolicy": "Never",
+				"command": append([]string{"/probe", "show"}, command...)}
 			switch request {
 			case noClaim:
 			case wholeClaim:
@@ -71,7 +72,9 @@ func (k *kubernetes) use(p userPod) {
 // claim creates a claim with requests as JSON, and returns its uid.
 func (k *kubernetes) claim(name, devices string) (uid string) {
 	k.t.Helper()
-	k.create(claimsPath+"/resourceclaims", fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": {"devices": %s}}`, name, devices))
+	k.create(claimsPath+"/resourceclaims",
+		fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": {"devices": %s}}`,
+			name, devices))
 	var claim resourceapi.ResourceClaim
 	if err := k.Call(k.t.Context(), http.MethodGet, claimsPath+"/resourceclaims/"+name, "", &claim); err != nil {
 		k.t.Fatal(err)
@@ -117,7 +120,8 @@ func TestClusterClaimUses(t *testing.T) {
 		{"name": "large", "deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": "64", "memory": "32Mi"}}},
 		{"name": "small", "deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": "1", "memory": "32Mi"}}}]}]}`)
 	device := "dra.berthd.github.io/claim=" + uid + ":place"
-	k.use(userPod{name: "first", claim: "shared", init: map[string]string{"init": wholeClaim}, containers: map[string]string{"main": "place", "other": noClaim}})
+	k.use(userPod{name: "first", claim: "shared", init: map[string]string{"init": wholeClaim},
+		containers: map[string]string{"main": "place", "other": noClaim}})
 	k.use(userPod{name: "second", claim: "shared", containers: map[string]string{"main": wholeClaim, "other": noClaim},
 		annotations: map[string]string{"cdi.k8s.io/place": device, "cdi.k8s.io/other": device}})
 	for _, of := range []string{"first/init", "first/main", "second/main", "first/other", "second/other"} {
@@ -211,7 +215,8 @@ func (k *kubernetes) ends(name string) {
 	}
 	k.Eventually("pod "+name+" is gone", func() bool {
 		var pods corev1.PodList
-		return k.Call(k.t.Context(), http.MethodGet, podsPath+"?fieldSelector=metadata.name%3D"+name, "", &pods) == nil && len(pods.Items) == 0
+		return k.Call(k.t.Context(), http.MethodGet, podsPath+"?fieldSelector=metadata.name%3D"+name, "", &pods) == nil &&
+			len(pods.Items) == 0
 	})
 }
 
@@ -224,7 +229,8 @@ func (m *clusterMachine) usesSeveralNodes() {
 	uses := map[string]string{"left": "left", "right": "right", "pair": "pair", "all": wholeClaim, "other": noClaim}
 	m.use(userPod{name: "several", claim: "several", init: map[string]string{"init": "right"}, containers: uses})
 	on := map[string]cpuset.Set{}
-	variables := map[string][]string{"left": {"LEFT"}, "right": {"RIGHT"}, "init": {"RIGHT"}, "pair": {"PAIR_0", "PAIR_1"}, "all": {"LEFT", "RIGHT", "PAIR_0", "PAIR_1"}}
+	variables := map[string][]string{"left": {"LEFT"}, "right": {"RIGHT"}, "init": {"RIGHT"}, "pair": {"PAIR_0", "PAIR_1"},
+		"all": {"LEFT", "RIGHT", "PAIR_0", "PAIR_1"}}
 	var every cpuset.Set
 	for _, name := range []string{"init", "left", "right", "pair", "all", "other"} {
 		var env map[string]string
@@ -234,15 +240,18 @@ func (m *clusterMachine) usesSeveralNodes() {
 		for _, v := range variables[name] {
 			part, err := cpuset.Parse(env["BERTH_"+v+"_CPUS"])
 			node, nodeErr := strconv.Atoi(env["BERTH_"+v+"_NUMA_NODE"])
-			if err != nil || nodeErr != nil || node < 0 || node >= len(m.nodes) || part.Len() != 1 || !part.IsSubsetOf(m.nodes[node]) || part.Overlaps(want) {
-				m.t.Errorf("container %s: request %s has the CPUs %q of NUMA node %q", name, v, env["BERTH_"+v+"_CPUS"], env["BERTH_"+v+"_NUMA_NODE"])
+			if err != nil || nodeErr != nil || node < 0 || node >= len(m.nodes) || part.Len() != 1 || !part.IsSubsetOf(m.nodes[node]) ||
+				part.Overlaps(want) {
+				m.t.Errorf("container %s: request %s has the CPUs %q of NUMA node %q", name, v, env["BERTH_"+v+"_CPUS"],
+					env["BERTH_"+v+"_NUMA_NODE"])
 				continue
 			}
 			want, nodes = want.Union(part), nodes.Union(cpuset.Of(node))
 		}
 		bound, err := cpuset.Parse(env["mems"])
 		if name != "other" && (on[name] != want || env["BERTH_CPUS"] != want.String() || err != nil || bound != nodes) {
-			m.t.Errorf("container %s runs on %s with memory of NUMA nodes %s, want %s and %s; its variable says %q", name, on[name], env["mems"], want, nodes, env["BERTH_CPUS"])
+			m.t.Errorf("container %s runs on %s with memory of NUMA nodes %s, want %s and %s; its variable says %q", name, on[name],
+				env["mems"], want, nodes, env["BERTH_CPUS"])
 		}
 		if name == "pair" && nodes.Len() != 2 {
 			m.t.Errorf("the devices of a request with a count are of NUMA nodes %s, want two", nodes)

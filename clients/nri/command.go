@@ -89,26 +89,42 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.socket, "nri-socket", api.DefaultSocketPath, "the runtime's socket for plugins")
 	f.StringVar(&o.name, "name", "berth", "the plugin's name at the runtime")
 	f.StringVar(&o.index, "index", "90", "two digits; the runtime calls its plugins in this order")
-	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock", "the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
-	f.StringVar(&o.kubelet, "kubelet", "", "in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server (default port "+kubeletPort+"), which has the specifications of pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33")
-	f.StringVar(&o.kubeletCA, "kubelet-ca", "", "file with the certificate authority of that server, in addition to that of the cluster; the kubelet writes the one of its own certificate into pki/kubelet.crt of its directory")
-	f.StringVar(&o.podResources, "pod-resources", defaultPodResources, "the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
-	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories, "the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
+	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock",
+		"the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
+	f.StringVar(&o.kubelet, "kubelet", "",
+		"in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server (default port "+kubeletPort+"), which has the specifications of pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33")
+	f.StringVar(&o.kubeletCA, "kubelet-ca", "",
+		"file with the certificate authority of that server, in addition to that of the cluster; the kubelet writes the one of its own certificate into pki/kubelet.crt of its directory")
+	f.StringVar(&o.podResources, "pod-resources", defaultPodResources,
+		"the kubelet's PodResources API, which has the devices of every pod: CPUs and memory are aligned with them; an empty path switches it off")
+	f.StringSliceVar(&o.cdiDirectories, "cdi-directories", cdi.DefaultDirectories,
+		"the directories of CDI files, as in the runtime's configuration: they have the device nodes of devices of dynamic resource allocation")
 	f.StringVar(&o.dev, "dev", "/dev", "the directory with the machine's device nodes, whose numbers are read for CDI files that have none")
 	f.StringVar(&o.nodeName, "node-name", "", "the node's name at the API server (default: the machine's host name)")
-	f.StringVar(&o.manifests, "manifests", "", "directory of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
+	f.StringVar(&o.manifests, "manifests", "",
+		"directory of manifests of pods that are to be placed as a whole, such as the kubelet's static pods")
 	f.StringVar(&o.annotation, "annotation", "", "annotation that holds a pod's spec as JSON; use it only if only a webhook can write it")
-	f.StringVar(&o.failure, "on-failure", refuse, refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
-	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil, "namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
-	f.StringVar(&o.berthdState, "berthd-state", "", "berthd's state directory: until berthd has been ready once with this directory, containers start as with --on-failure "+pass+"; empty: --on-failure holds from the beginning")
-	f.StringSliceVar(&o.checkReports, "check-reports", nil, "files with what checks before the start have found (berthd config validate --report, berth-nri check): it is in the condition "+conditionType+" of the node while berthd is not ready")
-	f.StringVar(&o.unsolicited, "unsolicited-updates", string(policy.UnsolicitedAuto), "whether running containers are updated without an event of the runtime, which runtimes before NRI 0.12.1 may not survive: auto (by the runtime's version), always (a patched runtime) or never (updates wait for an event that can carry them)")
-	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount", "in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
-	f.BoolVar(&o.publish, "publish", false, "in a pod, keep the node's NodeResourceTopology object equal to berthd's answer, so that the scheduler sees the free resources of each NUMA node")
-	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread, "longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
-	f.StringVar(&o.release, "release-at-end", releaseNever, releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
+	f.StringVar(&o.failure, "on-failure", refuse,
+		refuse+": a container that berthd cannot place does not start; "+pass+": it starts on the shared CPUs")
+	f.StringSliceVar(&o.passNamespaces, "pass-namespaces", nil,
+		"namespaces whose containers always start; include berthd's own namespace if berthd runs in a pod")
+	f.StringVar(&o.berthdState, "berthd-state", "",
+		"berthd's state directory: until berthd has been ready once with this directory, containers start as with --on-failure "+pass+"; empty: --on-failure holds from the beginning")
+	f.StringSliceVar(&o.checkReports, "check-reports", nil,
+		"files with what checks before the start have found (berthd config validate --report, berth-nri check): it is in the condition "+conditionType+" of the node while berthd is not ready")
+	f.StringVar(&o.unsolicited, "unsolicited-updates", string(policy.UnsolicitedAuto),
+		"whether running containers are updated without an event of the runtime, which runtimes before NRI 0.12.1 may not survive: auto (by the runtime's version), always (a patched runtime) or never (updates wait for an event that can carry them)")
+	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount",
+		"in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
+	f.BoolVar(&o.publish, "publish", false,
+		"in a pod, keep the node's NodeResourceTopology object equal to berthd's answer, so that the scheduler sees the free resources of each NUMA node")
+	f.DurationVar(&o.publishSpread, "publish-spread", publish.DefaultSpread,
+		"longest delay of a write of that object that other nodes may make at the same time: the first one, or after another configuration; pods' changes are written after at most a second")
+	f.StringVar(&o.release, "release-at-end", releaseNever,
+		releaseNever+": the containers stay on their CPUs when berth-nri ends; "+releaseAlways+": they go back to all CPUs; "+releaseRemoved+": they do so if --daemon-set was removed, or does not choose this node any more")
 	f.StringVar(&o.daemonSet, "daemon-set", "", "NAMESPACE/NAME of the DaemonSet that berth-nri belongs to")
-	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup", "the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
+	f.StringVar(&o.cgroups, "cgroups", "/sys/fs/cgroup",
+		"the directory where cgroups are mounted: the cgroup of a pod with exclusive CPUs gets no CPU quota, and the memory of containers is seen to move; with an empty path pods keep their quotas, and the memory of running containers does not move")
 	o.health = health.AddFlags(cmd, 9469)
 	o.metrics.add(f)
 	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
@@ -191,7 +207,8 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	tasks.Go(func() { p.Follow(ctx, runtime) })
 	if server != nil {
 		count.serveNode(o.publish)
-		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime, source) }, wrote: count.condition.SetToCurrentTime}
+		node := &condition{server: server, look: func() nodeState { return o.state(p, runtime, source) },
+			wrote: count.condition.SetToCurrentTime}
 		for _, task := range []func(context.Context){func(ctx context.Context) { server.watch(ctx, p.Recount) }, told.run, node.run} {
 			tasks.Go(func() { task(ctx) })
 		}
@@ -247,10 +264,12 @@ func (o *options) apiServer(log *slog.Logger) (*apiServer, error) {
 		return nil, err
 	}
 	if server == nil && o.release == releaseRemoved {
-		return nil, errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)", releaseRemoved, o.serviceAccount)
+		return nil, errdefs.Preconditionf("--release-at-end %s needs a service account, and there is none in %q (--service-account)",
+			releaseRemoved, o.serviceAccount)
 	}
 	if server == nil && o.publish {
-		return nil, errdefs.Preconditionf("--publish needs a service account, and there is none in %q (--service-account)", o.serviceAccount)
+		return nil, errdefs.Preconditionf("--publish needs a service account, and there is none in %q (--service-account)",
+			o.serviceAccount)
 	}
 	return server, nil
 }
@@ -283,8 +302,10 @@ func (o *options) check() error {
 	if o.failure != refuse && o.failure != pass {
 		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}
-	if u := policy.Unsolicited(o.unsolicited); u != policy.UnsolicitedAuto && u != policy.UnsolicitedAlways && u != policy.UnsolicitedNever {
-		return errdefs.Invalidf("--unsolicited-updates %q: expected %s, %s or %s", o.unsolicited, policy.UnsolicitedAuto, policy.UnsolicitedAlways, policy.UnsolicitedNever)
+	if u := policy.Unsolicited(o.unsolicited); u != policy.UnsolicitedAuto && u != policy.UnsolicitedAlways &&
+		u != policy.UnsolicitedNever {
+		return errdefs.Invalidf("--unsolicited-updates %q: expected %s, %s or %s", o.unsolicited, policy.UnsolicitedAuto,
+			policy.UnsolicitedAlways, policy.UnsolicitedNever)
 	}
 	if err := api.CheckPluginIndex(o.index); err != nil {
 		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)
@@ -368,32 +389,6 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
-		}
-	}
-}
-
-// connected runs a connection to the runtime. A plugin's answer to what happens if it is late is part of its registration. So the connection
-// ends, and again is true, when berthd becomes ready for the first time on this node while the runtime was told to continue. A plugin that
-// the runtime has started cannot connect again.
-func (o *options) connected(ctx context.Context, run func(context.Context) error, away *outage, started bool) (again bool, err error) {
-	if o.refuses(away) || o.failure != refuse || started {
-		return false, run(ctx)
-	}
-	ctx, end := context.WithCancel(ctx)
-	defer end()
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	tick := time.NewTicker(lookInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-ended:
-			return false, err
-		case <-tick.C:
-			if again = o.refuses(away); again {
-				end()
-				return true, <-ended
-			}
 		}
 	}
 }

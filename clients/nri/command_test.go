@@ -75,7 +75,8 @@ func TestBesideRuntime(t *testing.T) {
 	cmd.SetArgs([]string{"--endpoint", filepath.Join(dir, "b"), "--nri-socket", filepath.Join(dir, "n")})
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(), "--runtime-endpoint unix:///run/containerd/containerd.sock") {
+	if err := cmd.ExecuteContext(ctx); err == nil || !strings.Contains(err.Error(),
+		"--runtime-endpoint unix:///run/containerd/containerd.sock") {
 		t.Errorf("%v, %s", err, &out)
 	}
 }
@@ -146,13 +147,14 @@ func TestOutage(t *testing.T) {
 		t.Error("berth-nri is ready without berthd")
 	}
 	l.Errorf(t.Context(), "failed to %s", "update")
-	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connected to the runtime again") || !strings.Contains(got, "failed to update") {
+	if got := text.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "connected to the runtime again") ||
+		!strings.Contains(got, "failed to update") {
 		t.Errorf("after the outage the log has %s", got)
 	}
 }
 
-// TestRegistersAgain: berth-nri connects to the runtime again when berthd becomes ready for the first time, if what the runtime does after a
-// late answer is other then.
+// TestRegistersAgain: berth-nri connects to the runtime again when berthd becomes ready for the first time, if what the
+// runtime does after a late answer is other then.
 func TestRegistersAgain(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -177,7 +179,8 @@ func TestRegistersAgain(t *testing.T) {
 				time.AfterFunc(time.Minute, func() { ready.Store(true) })
 				began := time.Now()
 				again, err := o.connected(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, away, row.started)
-				if took := time.Since(began); again != row.again || again && took > 2*time.Minute || !again && (took != time.Hour || err == nil) {
+				if took := time.Since(began); again != row.again || again && took > 2*time.Minute || !again &&
+					(took != time.Hour || err == nil) {
 					t.Errorf("again %v after %s: %v", again, took, err)
 				}
 			})
@@ -185,7 +188,8 @@ func TestRegistersAgain(t *testing.T) {
 	}
 	closed := errors.New("closed")
 	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Established: func() bool { return false }})
-	if again, err := (&options{failure: refuse}).connected(t.Context(), func(context.Context) error { return closed }, &outage{Policy: p}, false); again || !errors.Is(err, closed) {
+	if again, err := (&options{failure: refuse}).connected(t.Context(), func(context.Context) error { return closed }, &outage{Policy: p},
+		false); again || !errors.Is(err, closed) {
 		t.Errorf("the runtime has ended the connection: %v, %v", again, err)
 	}
 }

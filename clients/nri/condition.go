@@ -57,13 +57,16 @@ func (o *options) state(p *policy.Policy, runtime *connection, source *sources) 
 	case standby != nil:
 		return nodeState{reasonKubeletStatic, standby.Error() + "; pods start as without berth, and none is moved"}
 	case runtime.ready() != nil:
-		return nodeState{reasonNoRuntime, fmt.Sprintf("berth-nri has no connection to the runtime (%s): pods start without a place", o.socket)}
+		return nodeState{reasonNoRuntime, fmt.Sprintf("berth-nri has no connection to the runtime (%s): pods start without a place",
+			o.socket)}
 	case p.Stalled() != nil:
-		return nodeState{reasonRuntimeStalled, fmt.Sprintf("containers are not moved, and those that need exclusive CPUs of others do not start: %v", p.Stalled())}
+		return nodeState{reasonRuntimeStalled,
+			fmt.Sprintf("containers are not moved, and those that need exclusive CPUs of others do not start: %v", p.Stalled())}
 	case notReady == nil:
 		return source.ready()
 	case !p.EverReady():
-		return nodeState{reasonNeverReady, fmt.Sprintf("berthd has never been ready on this node, so pods start without a place: %v%s", notReady, o.reported())}
+		return nodeState{reasonNeverReady, fmt.Sprintf("berthd has never been ready on this node, so pods start without a place: %v%s",
+			notReady, o.reported())}
 	}
 	pods := "no container starts, except in " + strings.Join(o.passNamespaces, ", ")
 	if o.failure == pass {
@@ -82,7 +85,8 @@ func (o *options) reported() (text string) {
 		if err != nil {
 			continue // no check has run
 		}
-		if line := strings.TrimSpace(string(found[:min(len(found), report.MaxLine)])); line != "" && !strings.HasPrefix(line, report.Passed) {
+		if line := strings.TrimSpace(string(found[:min(len(found), report.MaxLine)])); line != "" &&
+			!strings.HasPrefix(line, report.Passed) {
 			text += "; " + line
 		}
 	}
@@ -196,7 +200,8 @@ func (c *condition) write(ctx context.Context, s nodeState, changed, now time.Ti
 func (c *condition) apply(ctx context.Context, conditions ...corev1.NodeCondition) error {
 	body := nodeStatus{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	body.Metadata.Name, body.Status.Conditions = c.server.node, conditions
-	return c.server.call(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(c.server.node)+"/status?fieldManager="+fieldManager+"&force=true", body, nil)
+	return c.server.call(ctx, http.MethodPatch,
+		"/api/v1/nodes/"+url.PathEscape(c.server.node)+"/status?fieldManager="+fieldManager+"&force=true", body, nil)
 }
 
 // remove removes the condition from a node that berth leaves.

@@ -62,7 +62,8 @@ func newNodeServer(t *testing.T) (*nodeServer, *apiServer, *time.Time) {
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)
 	now := time.Unix(100_000, 0)
-	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler), now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
+	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler),
+		now: func() time.Time { return now }, taken: make(chan struct{}, 1)}
 	if _, err := a.read(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func TestCondition(t *testing.T) {
 		t.Errorf("a start that has just begun is a condition: %+v", have)
 	}
 	have := after(conditionSettle)
-	if have == nil || have.Type != "BerthReady" || have.Status != corev1.ConditionFalse || have.Reason != reasonNeverReady || have.Message != "berthd has never been ready: no reservation [0m and more" {
+	if have == nil || have.Type != "BerthReady" || have.Status != corev1.ConditionFalse || have.Reason != reasonNeverReady ||
+		have.Message != "berthd has never been ready: no reservation [0m and more" {
 		t.Fatalf("the condition is %+v", have)
 	}
 	changed := have.LastTransitionTime
@@ -108,7 +110,8 @@ func TestCondition(t *testing.T) {
 	if have = after(conditionSettle); have.Status != corev1.ConditionTrue || s.writes != 3 {
 		t.Errorf("a restart is a change of the condition: %+v", have)
 	}
-	if len(s.events) != 2 || s.events[0].Reason != "BerthNeverReady" || s.events[0].Type != "Warning" || s.events[1].Reason != "BerthReady" || s.events[1].Type != "Normal" ||
+	if len(s.events) != 2 || s.events[0].Reason != "BerthNeverReady" || s.events[0].Type != "Warning" ||
+		s.events[1].Reason != "BerthReady" || s.events[1].Type != "Normal" ||
 		s.events[0].Namespace != "default" || s.events[0].InvolvedObject.UID != "node-uid" {
 		t.Errorf("the events are %+v", s.events)
 	}
@@ -139,7 +142,8 @@ func TestCondition(t *testing.T) {
 func TestState(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"good": "passed: all\n", "bad": "failed: cpu.policy: expected one of none, static\n", "empty": ""} {
+	for name, text := range map[string]string{"good": "passed: all\n", "bad": "failed: cpu.policy: expected one of none, static\n",
+		"empty": ""} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +155,8 @@ func TestState(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	established := false
 	p := policy.New(policy.Config{Client: client, Log: slog.New(slog.DiscardHandler), Established: func() bool { return established }})
-	o := &options{socket: "/run/nri.sock", failure: refuse, passNamespaces: []string{"kube-system"}, checkReports: []string{dir + "/none", dir + "/good", dir + "/bad", dir + "/empty"}}
+	o := &options{socket: "/run/nri.sock", failure: refuse, passNamespaces: []string{"kube-system"},
+		checkReports: []string{dir + "/none", dir + "/good", dir + "/bad", dir + "/empty"}}
 	runtime := &connection{}
 	expect := func(reason, text string) {
 		t.Helper()
@@ -177,7 +182,8 @@ func TestPodEvents(t *testing.T) {
 	s, a, _ := newNodeServer(t)
 	p := newPodEvents(a)
 	for range maxPodEvents + 1 {
-		p.tell(policy.PodEvent{Namespace: "team", Name: "web", UID: "u", Reason: policy.ReasonNotPlaced, Message: "container main is on the shared CPUs", Warning: true})
+		p.tell(policy.PodEvent{Namespace: "team", Name: "web", UID: "u", Reason: policy.ReasonNotPlaced,
+			Message: "container main is on the shared CPUs", Warning: true})
 	}
 	if len(p.waiting) != maxPodEvents {
 		t.Errorf("%d events wait", len(p.waiting))
@@ -187,7 +193,8 @@ func TestPodEvents(t *testing.T) {
 	if err := a.send(t.Context(), event{about, e.Reason, e.Message, e.Warning}, a.now()); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.events[0]; got.Namespace != "team" || got.InvolvedObject != about || got.Message != "berth: container main is on the shared CPUs" || got.Type != "Warning" {
+	if got := s.events[0]; got.Namespace != "team" || got.InvolvedObject != about ||
+		got.Message != "berth: container main is on the shared CPUs" || got.Type != "Warning" {
 		t.Errorf("the event is %+v", got)
 	}
 }
@@ -201,7 +208,8 @@ func TestSourceIsNamed(t *testing.T) {
 	c := &condition{server: a, look: func() nodeState { return state }, since: *now}
 	var changed time.Time
 	for i, next := range []nodeState{
-		{reasonKubeletServer, "specifications come from https://10.0.0.1:10250/pods"}, {reasonByContainer, "container by container: 403"}, {reasonReady, "placed"},
+		{reasonKubeletServer, "specifications come from https://10.0.0.1:10250/pods"}, {reasonByContainer, "container by container: 403"},
+		{reasonReady, "placed"},
 	} {
 		state, *now = next, now.Add(conditionLook)
 		for range 3 {
@@ -211,7 +219,8 @@ func TestSourceIsNamed(t *testing.T) {
 		if have.Status != corev1.ConditionTrue || have.Reason != next.reason || have.Message != next.message || s.writes != i+1 {
 			t.Errorf("%d writes, and the condition is %+v, want %+v", s.writes, have, next)
 		}
-		if len(s.events) != i+1 || s.events[i].Reason != "Berth"+next.reason || s.events[i].Type != corev1.EventTypeNormal || s.events[i].Message != "berth: "+next.message {
+		if len(s.events) != i+1 || s.events[i].Reason != "Berth"+next.reason || s.events[i].Type != corev1.EventTypeNormal ||
+			s.events[i].Message != "berth: "+next.message {
 			t.Errorf("the events are %+v", s.events)
 		}
 		if i == 0 {

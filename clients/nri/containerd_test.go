@@ -166,7 +166,8 @@ func testResize(n *node, web *pod, w int, trainer *pod, tr int, milli int64) {
 		t.Errorf("berthd counts the resized container as %v", l)
 	}
 	shares := n.value(tr, "cpu", "cpu.shares", "cpu.weight")
-	if err := trainer.resize(milli+1000, 128*mib); err == nil || !strings.Contains(err.Error(), `Infeasible: container "main" has CPUs on NUMA nodes`) {
+	if err := trainer.resize(milli+1000, 128*mib); err == nil || !strings.Contains(err.Error(),
+		`Infeasible: container "main" has CPUs on NUMA nodes`) {
 		t.Errorf("more CPUs than there are: %v", err)
 	}
 	if got := n.value(tr, "cpu", "cpu.shares", "cpu.weight"); got != shares {
@@ -200,7 +201,8 @@ func mems(t *testing.T, pid int) string {
 // place is what berthd answers for a pod's container.
 func (n *node) place(p *pod) *typesv1.LinuxResources {
 	n.t.Helper()
-	a, err := n.berth.Allocation().Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.name + "-uid.main"}, ContainerName: "main"})
+	a, err := n.berth.Allocation().Allocate(n.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: p.name + "-uid.main"}, ContainerName: "main"})
 	if err != nil {
 		n.t.Fatal(err)
 	}

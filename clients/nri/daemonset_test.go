@@ -107,7 +107,8 @@ func TestClusterDaemonSet(t *testing.T) {
 	if older == "" {
 		k.Eventually("the pod has no quota", func() bool { return podQuotaOf(t, trainer) == "-1" })
 	}
-	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "pods"); !strings.Contains(text, "trainer") {
+	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get",
+		"pods"); !strings.Contains(text, "trainer") {
 		t.Errorf("berthctl in the pod lists\n%s", text)
 	}
 	if text, err := k.berthctl("describe", "node"); err != nil || strings.Contains(text, "Scheduler:") {
@@ -128,7 +129,8 @@ func TestClusterDaemonSet(t *testing.T) {
 		k.writeOverlay(resources, tag)
 		k.must("apply", "-k", c.Path("overlay"))
 		k.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=180s")
-		if images := k.must("-n", "berth-system", "get", "pods", "-o", "jsonpath={.items[*].spec.containers[*].image}"); images != "localhost/berth/berthd:"+tag+" localhost/berth/berth-nri:"+tag {
+		if images := k.must("-n", "berth-system", "get", "pods", "-o",
+			"jsonpath={.items[*].spec.containers[*].image}"); images != "localhost/berth/berthd:"+tag+" localhost/berth/berth-nri:"+tag {
 			t.Errorf("the upgrade to %s has the images %s", tag, images)
 		}
 	}
@@ -230,7 +232,8 @@ func (k *kubernetes) writeOverlay(resources, tag string) {
 		base = strings.Replace(base, initContainers, "", 1)
 	}
 	more = strings.ReplaceAll(more, "SOCKET", filepath.Base(k.Containerd.NRI))
-	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(base)
+	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI",
+		filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(base)
 	if err := os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		k.t.Fatal(err)
 	}

@@ -31,8 +31,8 @@ const claimsPatch = `- target: {kind: DaemonSet, name: berth}
             resources: {requests: {cpu: "0"}}
 `
 
-// TestClusterDaemonSetClaims installs the overlays dra and dra-allocatable as docs/dra.md says: a claim works, the API server takes the examples, and
-// the service account writes the slices of its own node and driver only.
+// TestClusterDaemonSetClaims installs the overlays dra and dra-allocatable as docs/dra.md says: a claim works, the API
+// server takes the examples, and the service account writes the slices of its own node and driver only.
 func TestClusterDaemonSetClaims(t *testing.T) {
 	cluster.Need(t) // before something is built for it
 	if runtime.NumCPU() < 2 {
@@ -51,9 +51,10 @@ func TestClusterDaemonSetClaims(t *testing.T) {
 		{"dra-allocatable", "0-" + strconv.Itoa(runtime.NumCPU()-2), "{from: allocatable}", []string{"DRANodeAllocatableResources"}},
 	} {
 		t.Run(row.overlay, func(t *testing.T) {
-			c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), FeatureGates: row.gates, Kubelet: map[string]any{
-				"reservedSystemCPUs": row.reserved, "systemReserved": map[string]string{"memory": "256Mi"},
-			}})
+			c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), FeatureGates: row.gates,
+				Kubelet: map[string]any{
+					"reservedSystemCPUs": row.reserved, "systemReserved": map[string]string{"memory": "256Mi"},
+				}})
 			k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
 			k.prepareNode()
 			k.loadDRA()
@@ -73,7 +74,8 @@ func (k *kubernetes) installsClaims(cdi, last string) {
 	if got := k.affinityOf("first", "main"); got != last {
 		k.t.Errorf("the container with the claim runs on %s, want %s", got, last)
 	}
-	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get", "claims"); !strings.Contains(text, "default/first/main") {
+	if text := k.must("-n", "berth-system", "exec", "daemonset/berth", "-c", "berthd", "--", "berthctl", "get",
+		"claims"); !strings.Contains(text, "default/first/main") {
 		k.t.Errorf("berthctl in the pod lists\n%s", text)
 	}
 	k.must("apply", "--dry-run=server", "-f", c.Path("kubernetes", "examples", "dra"))
@@ -131,8 +133,10 @@ dra: ` + dra + "\n"
 // writesOwnSlicesOnly tries to write slices with the account of berth's pod.
 func (k *kubernetes) writesOwnSlicesOnly() {
 	k.t.Helper()
-	pod := strings.TrimSpace(k.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o", "jsonpath={.items[0].metadata.name}"))
-	token := strings.TrimSpace(k.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod", "--bound-object-name="+pod))
+	pod := strings.TrimSpace(k.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o",
+		"jsonpath={.items[0].metadata.name}"))
+	token := strings.TrimSpace(k.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod",
+		"--bound-object-name="+pod))
 	for _, c := range []struct{ node, driver, want string }{
 		{node: cluster.Node, driver: "dra.berthd.github.io"},
 		{node: "another", driver: "dra.berthd.github.io", want: "of its own node only"},

@@ -53,7 +53,8 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 	if o.release == releaseRemoved {
 		removed, err := server.removed(ctx)
 		if err != nil {
-			log.Warn("it is unknown whether the DaemonSet was removed; the containers stay on their CPUs", "daemon_set", o.daemonSet, "error", err)
+			log.Warn("it is unknown whether the DaemonSet was removed; the containers stay on their CPUs", "daemon_set", o.daemonSet,
+				"error", err)
 		}
 		if !removed {
 			return
@@ -61,13 +62,15 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 	}
 	if o.publish {
 		if err := server.deleteTopology(ctx); err != nil {
-			log.Info("the NodeResourceTopology object is left to the garbage collector, which removes it with the namespace", "node", o.nodeName, "error", err)
+			log.Info("the NodeResourceTopology object is left to the garbage collector, which removes it with the namespace", "node",
+				o.nodeName, "error", err)
 		}
 	}
 	if server == nil {
 		log.Debug("there is no service account, so the node has no condition")
 	} else if err := (&condition{server: server}).remove(ctx); err != nil {
-		log.Info("the node keeps the condition "+conditionType+"; docs/kubernetes.md says how to remove it", "node", o.nodeName, "error", err)
+		log.Info("the node keeps the condition "+conditionType+"; docs/kubernetes.md says how to remove it", "node", o.nodeName, "error",
+			err)
 	}
 	if err := p.Standby(); err != nil {
 		log.Info("the containers stay on the CPUs that the kubelet has assigned", "reason", err)

@@ -26,7 +26,8 @@ func TestEventOfLongNames(t *testing.T) {
 			names = append(names, eventName(object, time.Unix(0, 1<<(4*i))))
 		}
 		for i, name := range names {
-			if bad := validation.IsDNS1123Subdomain(name); len(bad) > 0 || slices.Contains(names[:i], name) || !strings.HasPrefix(name, object[:2]) {
+			if bad := validation.IsDNS1123Subdomain(name); len(bad) > 0 || slices.Contains(names[:i], name) ||
+				!strings.HasPrefix(name, object[:2]) {
 				t.Errorf("event %q of %q: %v", name, object, bad)
 			}
 		}

@@ -90,7 +90,8 @@ func (p *podEvents) tell(e policy.PodEvent) {
 	select {
 	case p.waiting <- e:
 	default:
-		p.server.log.Warn("an event about a pod is dropped: too many wait", "pod", e.Namespace+"/"+e.Name, "reason", e.Reason, "message", e.Message)
+		p.server.log.Warn("an event about a pod is dropped: too many wait", "pod", e.Namespace+"/"+e.Name, "reason", e.Reason, "message",
+			e.Message)
 	}
 }
 

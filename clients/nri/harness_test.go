@@ -45,7 +45,9 @@ const asPlugin = "NRI_TEST_AS_PLUGIN"
 const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
-var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl", "root/probe": "hack/probe", "berth-nri": "clients/nri", "berth-dra": "clients/dra", "plugin": "hack/plugin", "gpudriver": "hack/gpudriver"})
+var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl",
+	"root/probe": "hack/probe", "berth-nri": "clients/nri", "berth-dra": "clients/dra", "plugin": "hack/plugin",
+	"gpudriver": "hack/gpudriver"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.
@@ -125,7 +127,8 @@ func (n *node) startBerthd() {
 	n.berthd = nodetest.Start(n.t, exec.Command(filepath.Join(n.built, "berthd"),
 		"--root-dir", n.path("berthd-root"), "--beside", "kubelet",
 		"--cpu-manager-policy", "static", "--reserved-cpus", "0", "--topology-manager-policy", cmp.Or(n.topology, "best-effort"),
-		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory", "0:memory=128Mi"), n.log("berthd"))
+		"--memory-manager-policy", "Static", "--system-reserved", "memory=128Mi", "--eviction-hard", "", "--reserved-memory",
+		"0:memory=128Mi"), n.log("berthd"))
 	if err := n.berth.WaitReady(n.ctx()); err != nil {
 		n.t.Fatal(err)
 	}
@@ -134,7 +137,8 @@ func (n *node) startBerthd() {
 func (n *node) startPlugin(more ...string) {
 	n.t.Helper()
 	before := n.connections()
-	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI, "--pod-resources", "", "--log-level", "debug"}, more...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", n.path("berthd-root", "berth.sock"), "--nri-socket", n.containerd.NRI,
+		"--pod-resources", "", "--log-level", "debug"}, more...)...)
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
 	n.plugin = nodetest.Start(n.t, cmd, n.log("berth-nri"))
 	n.connected(before)
@@ -245,7 +249,8 @@ func sized(milli, memory int64) *criv1.LinuxContainerResources {
 
 // resize changes what the pod's container has.
 func (p *pod) resize(milli, memory int64) error {
-	_, err := p.runtime.UpdateContainerResources(p.ctx(), &criv1.UpdateContainerResourcesRequest{ContainerId: p.container, Linux: sized(milli, memory)})
+	_, err := p.runtime.UpdateContainerResources(p.ctx(), &criv1.UpdateContainerResourcesRequest{ContainerId: p.container,
+		Linux: sized(milli, memory)})
 	return err
 }
 
@@ -259,7 +264,8 @@ func (p *pod) create(milli, memory int64, changes ...func(*criv1.ContainerConfig
 	for _, change := range changes {
 		change(config)
 	}
-	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config, Config: config})
+	answer, err := p.runtime.CreateContainer(p.ctx(), &criv1.CreateContainerRequest{PodSandboxId: p.sandbox, SandboxConfig: p.config,
+		Config: config})
 	return answer.GetContainerId(), err
 }
 

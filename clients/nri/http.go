@@ -35,13 +35,15 @@ func newCounters(ready func() error) *counters {
 			Name: "berth_nri_refusals_total", Help: "Pods, and containers that are placed by themselves, that berthd rejected, by reason.",
 		}, []string{"reason"}),
 		repeated: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "berth_nri_repeated_refusals_total", Help: "Tries of rejected pods that were refused without a call of berthd, because nothing had become free.",
+			Name: "berth_nri_repeated_refusals_total",
+			Help: "Tries of rejected pods that were refused without a call of berthd, because nothing had become free.",
 		}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "berth_nri_topology_writes_total", Help: "Writes of the node's NodeResourceTopology object, by result: ok or failed.",
 		}, []string{"result"}),
 		condition: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "berth_nri_node_condition_timestamp_seconds", Help: "Time of the last write of the node's condition BerthReady, in seconds since 1970.",
+			Name: "berth_nri_node_condition_timestamp_seconds",
+			Help: "Time of the last write of the node's condition BerthReady, in seconds since 1970.",
 		}),
 	}
 	// Series that appear with the first event have no increase at it.

@@ -29,7 +29,8 @@ func TestHTTP(t *testing.T) {
 		c.refused(fmt.Sprintf("Reason%d", n), false)
 	}
 	_, text := get("/metrics")
-	for _, want := range []string{`berth_nri_refusals_total{reason="OutOfcpu"} 2`, `berth_nri_refusals_total{reason="Other"} 6`, "berth_nri_repeated_refusals_total 1", "berth_nri_ready 1"} {
+	for _, want := range []string{`berth_nri_refusals_total{reason="OutOfcpu"} 2`, `berth_nri_refusals_total{reason="Other"} 6`,
+		"berth_nri_repeated_refusals_total 1", "berth_nri_ready 1"} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("the metrics lack %s:\n%s", want, text)
 		}

@@ -151,8 +151,9 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod
-// runs with the allocated amounts until a resize in place is carried out. The limits in the status are those of the cgroup: they differ from
-// the allocated ones for exclusive CPUs and for claims. So a container that has what it requests keeps its limits.
+// runs with the allocated amounts until a resize in place is carried out. The limits in the status are those of the
+// cgroup: they differ from the allocated ones for exclusive CPUs and for claims. So a container that has what it requests
+// keeps its limits.
 func takeAllocated(pod *corev1.Pod) {
 	pending := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
@@ -167,7 +168,8 @@ func takeAllocated(pod *corev1.Pod) {
 		for i := range list.containers {
 			c := &list.containers[i]
 			for _, s := range list.statuses {
-				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil || !pending && sameAmounts(c.Resources.Requests, s.AllocatedResources) {
+				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil || !pending &&
+					sameAmounts(c.Resources.Requests, s.AllocatedResources) {
 					continue
 				}
 				c.Resources.Requests = s.AllocatedResources

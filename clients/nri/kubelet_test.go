@@ -67,7 +67,8 @@ func (s *podsServer) ListPods(context.Context, *podsv1alpha1.ListPodsRequest) (*
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ left, want time.Duration }{
-		{0, podsTimeout}, {1200 * time.Millisecond, podsTimeout}, {100 * time.Millisecond, 100 * time.Millisecond}, {12 * time.Second, 2400 * time.Millisecond},
+		{0, podsTimeout}, {1200 * time.Millisecond, podsTimeout}, {100 * time.Millisecond, 100 * time.Millisecond},
+		{12 * time.Second, 2400 * time.Millisecond},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := t.Context(), func() {}
@@ -144,7 +145,8 @@ func TestKubeletSource(t *testing.T) {
 	for _, code := range []codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unimplemented} {
 		kubelet.err = status.Error(code, "no")
 		absent := code == codes.Unimplemented
-		if pod, err := k.Pod(t.Context(), "u"); pod != nil || (err != nil) != absent || absent != (errdefs.ClassOf(err) == errdefs.Unsupported) {
+		if pod, err := k.Pod(t.Context(), "u"); pod != nil || (err != nil) != absent ||
+			absent != (errdefs.ClassOf(err) == errdefs.Unsupported) {
 			t.Errorf("%s: %v, %v; want no pod, and an error only without the API", code, pod, err)
 		}
 		if uids, err := k.Active(t.Context()); err == nil || (errdefs.ClassOf(err) == errdefs.Unsupported) != absent {
@@ -174,16 +176,23 @@ func TestTakeAllocated(t *testing.T) {
 		conditions                          []corev1.PodCondition
 		want, wantLimits                    corev1.ResourceList
 	}{
-		"carried out":                    {list("2", "1Gi"), list("2", "1Gi"), list("2", "1Gi"), list("1", "3Gi"), nil, list("2", "1Gi"), list("2", "1Gi")},
-		"to be allocated":                {list("2", "1Gi"), list("2", "1Gi"), list("1", "1Gi"), list("1", "1Gi"), nil, list("1", "1Gi"), list("1", "1Gi")},
-		"another limit, to be allocated": {list("2", "1Gi"), list("4", "1Gi"), list("2", "1Gi"), list("3", "1Gi"), waits, list("2", "1Gi"), list("3", "1Gi")},
+		"carried out": {list("2", "1Gi"), list("2", "1Gi"), list("2", "1Gi"), list("1", "3Gi"), nil, list("2", "1Gi"),
+			list("2", "1Gi")},
+		"to be allocated": {list("2", "1Gi"), list("2", "1Gi"), list("1", "1Gi"), list("1", "1Gi"), nil, list("1", "1Gi"),
+			list("1", "1Gi")},
+		"another limit, to be allocated": {list("2", "1Gi"), list("4", "1Gi"), list("2", "1Gi"), list("3", "1Gi"), waits,
+			list("2", "1Gi"), list("3", "1Gi")},
 	} {
 		for _, init := range []bool{false, true} {
-			containers := []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: row.requests, Limits: row.limits}}}
-			statuses := []corev1.ContainerStatus{{Name: "main", AllocatedResources: row.allocated, Resources: &corev1.ResourceRequirements{Limits: row.status}}}
-			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: containers}, Status: corev1.PodStatus{Conditions: row.conditions, ContainerStatuses: statuses}}
+			containers := []corev1.Container{{Name: "main", Resources: corev1.ResourceRequirements{Requests: row.requests,
+				Limits: row.limits}}}
+			statuses := []corev1.ContainerStatus{{Name: "main", AllocatedResources: row.allocated,
+				Resources: &corev1.ResourceRequirements{Limits: row.status}}}
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: containers},
+				Status: corev1.PodStatus{Conditions: row.conditions, ContainerStatuses: statuses}}
 			if init {
-				pod = &corev1.Pod{Spec: corev1.PodSpec{InitContainers: containers}, Status: corev1.PodStatus{Conditions: row.conditions, InitContainerStatuses: statuses}}
+				pod = &corev1.Pod{Spec: corev1.PodSpec{InitContainers: containers},
+					Status: corev1.PodStatus{Conditions: row.conditions, InitContainerStatuses: statuses}}
 			}
 			takeAllocated(pod)
 			if got := containers[0].Resources; !sameAmounts(got.Requests, row.want) || !sameAmounts(got.Limits, row.wantLimits) {

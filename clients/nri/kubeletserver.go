@@ -30,8 +30,8 @@ const (
 	kubeletPort = "10250"
 	// maxServed bounds the list of a kubelet's web server in bytes.
 	maxServed = 32 << 20
-	// servedTimeout is the time for one list. Callers wait for it as long as for other calls of the kubelet: a list that comes later answers
-	// their next try.
+	// servedTimeout is the time for one list. Callers wait for it as long as for other calls of the kubelet: a list that
+	// comes later answers their next try.
 	servedTimeout = 10 * time.Second
 	// servedAge is how old a list may be that answers the first question about a pod.
 	servedAge = time.Minute
@@ -41,9 +41,9 @@ const (
 )
 
 // kubeletServer reads pods from the web server of the kubelet: https://NODE:10250/pods, with the right nodes/pods. It is the source of
-// specifications for a kubelet without the Pods API. The list has no resource version of its own, static pods have none, and the amounts that
-// the kubelet has allocated may change before that of their pod does. So a list answers one question about each pod, and another question
-// about the same pod reads it again.
+// specifications for a kubelet without the Pods API. The list has no resource version of its own, static pods have none,
+// and the amounts that the kubelet has allocated may change before that of their pod does. So a list answers one question
+// about each pod, and another question about the same pod reads it again.
 type kubeletServer struct {
 	url, node string
 	accounts  string // the directory with the token and the certificate authority of the cluster
@@ -167,7 +167,8 @@ func (k *kubeletServer) failed() error {
 }
 
 // list stores one list.
-func (k *kubeletServer) list(ctx context.Context, done chan struct{}, get func(context.Context) (map[string]*typesv1.Pod, []string, error)) {
+func (k *kubeletServer) list(ctx context.Context, done chan struct{}, get func(context.Context) (map[string]*typesv1.Pod, []string,
+	error)) {
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
 	pods, active, err := get(ctx)
@@ -200,7 +201,8 @@ func (k *kubeletServer) get(ctx context.Context) (map[string]*typesv1.Pod, []str
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxMessage/2)) // without a text, the code says enough
-		return nil, nil, errdefs.Unavailablef("get %s: the kubelet answers %s: %s", k.url, answer.Status, plain(strings.TrimSpace(string(text))))
+		return nil, nil, errdefs.Unavailablef("get %s: the kubelet answers %s: %s", k.url, answer.Status,
+			plain(strings.TrimSpace(string(text))))
 	}
 	pods, active, err := k.decode(&counting{r: answer.Body, most: k.most, left: k.most})
 	if err != nil {

@@ -97,7 +97,8 @@ func issue(t *testing.T, name string) (tls.Certificate, []byte) {
 	}
 	authority := &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	root, signer := sign(authority, authority, nil)
-	leaf, key := sign(&x509.Certificate{DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority, signer)
+	leaf, key := sign(&x509.Certificate{DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, authority,
+		signer)
 	return tls.Certificate{Certificate: [][]byte{leaf}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root})
 }
 
@@ -239,23 +240,26 @@ func TestKubeletServerFails(t *testing.T) {
 				t.Error(err)
 			}
 		}, "expected certificates in PEM"},
-		"no file of --kubelet-ca": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) { k.authority = k.accounts + "/none" }, "does not exist"},
+		"no file of --kubelet-ca": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) { k.authority = k.accounts + "/none" },
+			"does not exist"},
 		"another node's certificate": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) {
 			k.node = "n2"
 		}, "certificate is valid for n1, not n2"},
-		"another node's pods": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.pods = []corev1.Pod{elsewhere} }, `of node "n2", expected those of "n1"`},
+		"another node's pods": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.pods = []corev1.Pod{elsewhere} },
+			`of node "n2", expected those of "n1"`},
 		"too large": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) {
 			w.text = list("[" + strings.Repeat(" ", largeList) + "]")
 		}, "larger than"},
 		"a text without an end": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) {
 			w.text = `{"kind": "` + strings.Repeat("a", largeList+1)
 		}, "larger than"},
-		"no JSON":                {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = "<html>" }, "invalid character"},
-		"half an answer":         {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("[{}]")[:50] }, "EOF"},
-		"a list of another kind": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = `{"kind": "NodeList", "items": []}` }, "kind"},
-		"no list":                {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = `{"kind": "PodList"}` }, "no items"},
-		"no pods in the list":    {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("[1]") }, "cannot unmarshal"},
-		"an object for a list":   {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("{}") }, "expected a list"},
+		"no JSON":        {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = "<html>" }, "invalid character"},
+		"half an answer": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("[{}]")[:50] }, "EOF"},
+		"a list of another kind": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = `{"kind": "NodeList", "items": []}` },
+			"kind"},
+		"no list":              {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = `{"kind": "PodList"}` }, "no items"},
+		"no pods in the list":  {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("[1]") }, "cannot unmarshal"},
+		"an object for a list": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.text = list("{}") }, "expected a list"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -387,8 +391,9 @@ func TestSources(t *testing.T) {
 func TestKubeletAddress(t *testing.T) {
 	t.Parallel()
 	for address, want := range map[string]string{
-		"10.0.0.1": "https://10.0.0.1:10250/pods", "fd00::1": "https://[fd00::1]:10250/pods", "10.0.0.1:10251": "https://10.0.0.1:10251/pods",
-		"[fd00::1]:1": "https://[fd00::1]:1/pods", "node": "https://node:10250/pods",
+		"10.0.0.1": "https://10.0.0.1:10250/pods", "fd00::1": "https://[fd00::1]:10250/pods",
+		"10.0.0.1:10251": "https://10.0.0.1:10251/pods",
+		"[fd00::1]:1":    "https://[fd00::1]:1/pods", "node": "https://node:10250/pods",
 		"": "", ":1": "", "node:": "", "https://node": "", "a@b": "", "node:http": "", "node/x": "",
 	} {
 		k, err := newKubeletServer(address, "n1", "", "")

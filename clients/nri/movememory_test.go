@@ -21,8 +21,8 @@ import (
 )
 
 // TestContainerdSlicesMoveMemory: in a real containerd, a container with memory of one NUMA node moves to the other one with its
-// memory, by a kubelet's resize and by a defragmentation, also with memory that is pinned at first. Meanwhile berthd and berth-nri are killed, one after the other and
-// both.
+// memory, by a kubelet's resize and by a defragmentation, also with memory that is pinned at first. Meanwhile berthd and
+// berth-nri are killed, one after the other and both.
 func TestContainerdSlicesMoveMemory(t *testing.T) {
 	t.Parallel()
 	tree, err := servertest.OpenSlices()
@@ -36,7 +36,8 @@ func TestContainerdSlicesMoveMemory(t *testing.T) {
 	_ = n.berthd.End(os.Kill)
 	n.topology = "single-numa-node"
 	n.startBerthd()
-	p := n.pod("trainer", "", map[string]string{"nri.berthd.github.io/max-move-disruption": "move-memory", workload.MovableAnnotation: "anywhere"})
+	p := n.pod("trainer", "", map[string]string{"nri.berthd.github.io/max-move-disruption": "move-memory",
+		workload.MovableAnnotation: "anywhere"})
 	const used, pinned = 24, 6 // MiB: an emulated machine moves few pages in a second
 	pid := p.run(1000, 128*mib, func(c *criv1.ContainerConfig) {
 		c.Command = []string{"/probe", "hold", strconv.Itoa(used - pinned), ",", "pin", strconv.Itoa(pinned), ",", "wait"}
@@ -119,7 +120,8 @@ func (n *node) arrived(p *pod, pid int, node string, cpus cpuset.Set, before map
 // moves returns whether berthd moves a pod that was admitted container by container.
 func (n *node) moves(p *pod) bool {
 	n.t.Helper()
-	got, err := n.berth.Allocation().Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: p.name + "-uid.main"}})
+	got, err := n.berth.Allocation().Get(n.ctx(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: p.name +
+		"-uid.main"}})
 	if err != nil {
 		n.t.Fatal(err)
 	}

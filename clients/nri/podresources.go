@@ -138,7 +138,8 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 				own := ownNames(before[d.GetDriverName()], d.GetCdiDevices())
 				before[d.GetDriverName()] = d.GetCdiDevices()
 				by := &typesv1.ExternalClaim{
-					Name: claim.GetClaimName(), Driver: d.GetDriverName(), Pool: d.GetPoolName(), Device: d.GetDeviceName(), ShareId: d.GetShareId(), CdiDevices: own,
+					Name: claim.GetClaimName(), Driver: d.GetDriverName(), Pool: d.GetPoolName(), Device: d.GetDeviceName(),
+					ShareId: d.GetShareId(), CdiDevices: own,
 				}
 				if parts := partsOfClaim(d.GetDriverName(), own); len(parts) > 0 {
 					for _, part := range parts {
@@ -158,7 +159,8 @@ func (r *podResources) addDynamic(ctx context.Context, pod *podresourcesv1.PodRe
 		return nil
 	}
 	if len(devices) > maxDynamic || len(names) > maxDynamic {
-		return errdefs.Invalidf("the kubelet reports %d devices of claims with %d CDI names for pod %s/%s, expected at most %d", len(devices), len(names), pod.GetNamespace(), pod.GetName(), maxDynamic)
+		return errdefs.Invalidf("the kubelet reports %d devices of claims with %d CDI names for pod %s/%s, expected at most %d",
+			len(devices), len(names), pod.GetNamespace(), pod.GetName(), maxDynamic)
 	}
 	nodes, err := r.cdi.Nodes(ctx, names)
 	r.report(pod, err)
@@ -225,7 +227,8 @@ func (r *podResources) report(pod *podresourcesv1.PodResources, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if text != "" && text != r.reported {
-		r.log.Warn("the NUMA nodes of some devices of claims are unknown; pods are not aligned with these devices", "pod", pod.GetNamespace()+"/"+pod.GetName(), "error", text)
+		r.log.Warn("the NUMA nodes of some devices of claims are unknown; pods are not aligned with these devices", "pod",
+			pod.GetNamespace()+"/"+pod.GetName(), "error", text)
 	}
 	r.reported = text
 }
@@ -268,7 +271,8 @@ var errNoPod = errdefs.NotFoundf("the kubelet does not list the pod")
 func nodesOf(d *podresourcesv1.ContainerDevices) (mask numa.Mask, err error) {
 	for _, n := range d.GetTopology().GetNodes() {
 		if n.GetID() < 0 || n.GetID() >= numa.MaxNodes {
-			return 0, errdefs.Invalidf("the kubelet reports a device of %s on NUMA node %d, expected 0 to %d", d.GetResourceName(), n.GetID(), numa.MaxNodes-1)
+			return 0, errdefs.Invalidf("the kubelet reports a device of %s on NUMA node %d, expected 0 to %d", d.GetResourceName(),
+				n.GetID(), numa.MaxNodes-1)
 		}
 		mask = mask.With(int(n.GetID()))
 	}

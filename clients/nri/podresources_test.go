@@ -31,7 +31,8 @@ type resourcesServer struct {
 	get, list error
 }
 
-func (s *resourcesServer) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
+func (s *resourcesServer) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse,
+	error) {
 	for _, p := range s.pods {
 		if p.GetName() == req.GetPodName() && p.GetNamespace() == req.GetPodNamespace() && s.get == nil {
 			return &podresourcesv1.GetPodResourcesResponse{PodResources: p}, nil
@@ -72,15 +73,19 @@ func TestKubeletDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
-	if got, err := r.Devices(t.Context(), "default", "web"); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "--pod-resources") {
+	if got, err := r.Devices(t.Context(), "default", "web"); errdefs.ClassOf(err) != errdefs.NotFound ||
+		!strings.Contains(err.Error(), "--pod-resources") {
 		t.Errorf("without a kubelet, or before it has its socket: %v, %v", got, err)
 	}
 	kubelet := &resourcesServer{pods: []*podresourcesv1.PodResources{
-		{Name: "web", Namespace: "other", Containers: []*podresourcesv1.ContainerResources{{Name: "main", Devices: []*podresourcesv1.ContainerDevices{deviceOn("other", 0)}}}},
-		{Name: "web", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main", Devices: []*podresourcesv1.ContainerDevices{
-			deviceOn("a", 1), deviceOn("a", 0), deviceOn("b"), // an old kubelet has a device once for each node
-		}}}},
-		{Name: "bad", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main", Devices: []*podresourcesv1.ContainerDevices{deviceOn("c", 64)}}}},
+		{Name: "web", Namespace: "other", Containers: []*podresourcesv1.ContainerResources{{Name: "main",
+			Devices: []*podresourcesv1.ContainerDevices{deviceOn("other", 0)}}}},
+		{Name: "web", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main",
+			Devices: []*podresourcesv1.ContainerDevices{
+				deviceOn("a", 1), deviceOn("a", 0), deviceOn("b"), // an old kubelet has a device once for each node
+			}}}},
+		{Name: "bad", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main",
+			Devices: []*podresourcesv1.ContainerDevices{deviceOn("c", 64)}}}},
 	}}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -100,7 +105,8 @@ func TestKubeletDevices(t *testing.T) {
 		kubelet.get = get
 		got, err := r.Devices(t.Context(), "default", "web")
 		if text := fmt.Sprint(got["main"], err); err != nil || len(got) != 1 || len(got["main"]) != 2 ||
-			fmt.Sprint(got["main"][0].GetNumaNodes().GetIds()) != "[0 1]" || got["main"][1].GetId() != "b" || got["main"][1].GetNumaNodes() != nil {
+			fmt.Sprint(got["main"][0].GetNumaNodes().GetIds()) != "[0 1]" || got["main"][1].GetId() != "b" ||
+			got["main"][1].GetNumaNodes() != nil {
 			t.Errorf("%s: %s", name, text)
 		}
 	}
@@ -140,16 +146,20 @@ func TestDynamicDevices(t *testing.T) {
 		}
 	}
 	var log strings.Builder
-	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"},
+		log: slog.New(slog.NewTextHandler(&log, nil))}
 	claimed := func(device, name string) *podresourcesv1.ClaimResource {
-		return &podresourcesv1.ClaimResource{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: device, CdiDevices: []*podresourcesv1.CDIDevice{{Name: name}}}
+		return &podresourcesv1.ClaimResource{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: device,
+			CdiDevices: []*podresourcesv1.CDIDevice{{Name: name}}}
 	}
 	share := claimed("gpu-1", "gpu.example.com/claim=c1")
 	share.ShareId = new("s")
-	pod := &podresourcesv1.PodResources{Name: "web", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{
-		{ClaimName: "a", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-0", "gpu.example.com/claim=c1"), share}},
-		{ClaimName: "b", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-2", "gpu.example.com/claim=gone"), {DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-3"}}},
-	}}}}
+	pod := &podresourcesv1.PodResources{Name: "web", Namespace: "default",
+		Containers: []*podresourcesv1.ContainerResources{{Name: "main", DynamicResources: []*podresourcesv1.DynamicResource{
+			{ClaimName: "a", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-0", "gpu.example.com/claim=c1"), share}},
+			{ClaimName: "b", ClaimResources: []*podresourcesv1.ClaimResource{claimed("gpu-2", "gpu.example.com/claim=gone"),
+				{DriverName: "gpu.example.com", PoolName: "n1", DeviceName: "gpu-3"}}},
+		}}}}
 	for range 2 {
 		out := newPodDevices()
 		if err := r.addDynamic(t.Context(), pod, out); err != nil {
@@ -198,7 +208,8 @@ func listed(fixed bool, devices ...draDevice) *podresourcesv1.DynamicResource {
 		for _, name := range d.cdi {
 			names[d.driver] = append(names[d.driver], &podresourcesv1.CDIDevice{Name: name})
 		}
-		out.ClaimResources = append(out.ClaimResources, &podresourcesv1.ClaimResource{DriverName: d.driver, PoolName: "n1", DeviceName: d.name, CdiDevices: names[d.driver]})
+		out.ClaimResources = append(out.ClaimResources, &podresourcesv1.ClaimResource{DriverName: d.driver, PoolName: "n1",
+			DeviceName: d.name, CdiDevices: names[d.driver]})
 	}
 	return out
 }
@@ -218,12 +229,15 @@ func TestSeveralDevicesOfAClaim(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"}, log: slog.New(slog.DiscardHandler)}
+	r := &podResources{cdi: &cdi.Reader{Directories: []string{dir + "/cdi"}, Dev: dir, Sys: dir + "/sys"},
+		log: slog.New(slog.DiscardHandler)}
 	const gpu, own = "gpu.example.com", "dra.berthd.github.io"
 	all := []draDevice{
-		{own, "numa-0", []string{own + "/claim=u:left"}}, {own, "numa-1", []string{own + "/claim=u:right"}}, {own, "numa-64", []string{own + "/claim=u:far"}},
+		{own, "numa-0", []string{own + "/claim=u:left"}}, {own, "numa-1", []string{own + "/claim=u:right"}},
+		{own, "numa-64", []string{own + "/claim=u:far"}},
 		{own, "numa-2", []string{gpu + "/claim=u:left"}},
-		{gpu, "gpu-0", []string{gpu + "/claim=c0"}}, {gpu, "gpu-1", []string{gpu + "/claim=c1"}}, {gpu, "gpu-2", []string{gpu + "/claim=c0", gpu + "/claim=c1"}},
+		{gpu, "gpu-0", []string{gpu + "/claim=c0"}}, {gpu, "gpu-1", []string{gpu + "/claim=c1"}},
+		{gpu, "gpu-2", []string{gpu + "/claim=c0", gpu + "/claim=c1"}},
 		{"nic.example.com", "nic-0", []string{own + "/claim=u:left"}},
 	}
 	for _, fixed := range []bool{false, true} {
@@ -237,7 +251,8 @@ func TestSeveralDevicesOfAClaim(t *testing.T) {
 		got := ""
 		for _, d := range out.lists["main"] {
 			got += fmt.Sprintf("%s %s %s\n", d.GetResource(), d.GetId(), convert.Nodes(d.GetNumaNodes()))
-			if claim := d.GetClaim(); claim.GetName() != "a" || len(claim.GetCdiDevices()) == 0 || strings.HasSuffix(d.GetId(), claim.GetDevice()) == (d.GetResource() == protocol.ClaimResource) {
+			if claim := d.GetClaim(); claim.GetName() != "a" || len(claim.GetCdiDevices()) == 0 ||
+				strings.HasSuffix(d.GetId(), claim.GetDevice()) == (d.GetResource() == protocol.ClaimResource) {
 				t.Errorf("fixed %t: %v", fixed, d)
 			}
 		}

@@ -36,7 +36,8 @@ func (r registration) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.C
 	}
 	answered := make(chan struct{})
 	last := &lastPlugin{updates: updates, answered: answered}
-	plugin, err := stub.New(last, stub.WithConnection(conn), stub.WithPluginName(r.name), stub.WithPluginIdx(r.index), stub.WithLogger(r.log))
+	plugin, err := stub.New(last, stub.WithConnection(conn), stub.WithPluginName(r.name), stub.WithPluginIdx(r.index),
+		stub.WithLogger(r.log))
 	if err == nil {
 		err = plugin.Start(ctx)
 	}
@@ -76,3 +77,29 @@ func (l *lastPlugin) Synchronize(context.Context, []*api.PodSandbox, []*api.Cont
 
 // RemovePodSandbox does nothing. A plugin must have an event.
 func (l *lastPlugin) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
+
+// connected runs a connection to the runtime. A plugin's answer to what happens if it is late is part of its
+// registration. So the connection ends, and again is true, when berthd becomes ready for the first time on this node
+// while the runtime was told to continue. A plugin that the runtime has started cannot connect again.
+func (o *options) connected(ctx context.Context, run func(context.Context) error, away *outage, started bool) (again bool, err error) {
+	if o.refuses(away) || o.failure != refuse || started {
+		return false, run(ctx)
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	tick := time.NewTicker(lookInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return false, err
+		case <-tick.C:
+			if again = o.refuses(away); again {
+				end()
+				return true, <-ended
+			}
+		}
+	}
+}

@@ -86,7 +86,8 @@ func (a *apiServer) chosen(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("get namespace %s: %w", namespace, err)
 	}
 	var set appsv1.DaemonSet
-	if err := a.call(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets/"+url.PathEscape(name), nil, &set); err != nil {
+	if err := a.call(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(namespace)+"/daemonsets/"+url.PathEscape(name), nil,
+		&set); err != nil {
 		return false, fmt.Errorf("get DaemonSet %s: %w", a.set, err)
 	}
 	a.mu.Lock()

@@ -24,10 +24,13 @@ type metrics struct {
 }
 
 func (m *metrics) add(f *pflag.FlagSet) {
-	f.StringVar(&m.address, "metrics-address", "", "in a pod, HOST:PORT for /metrics over HTTPS; callers need a token of the cluster, and the right to get the path; empty for none")
-	f.StringVar(&m.certificate, "metrics-certificate", "", "file with the certificate of --metrics-address; it is read again for each connection")
+	f.StringVar(&m.address, "metrics-address", "",
+		"in a pod, HOST:PORT for /metrics over HTTPS; callers need a token of the cluster, and the right to get the path; empty for none")
+	f.StringVar(&m.certificate, "metrics-certificate", "",
+		"file with the certificate of --metrics-address; it is read again for each connection")
 	f.StringVar(&m.key, "metrics-key", "", "file with the key of that certificate")
-	f.StringToStringVar(&m.sockets, "metrics-sockets", nil, "NAME=SOCKET of other programs: their /metrics are /metrics/NAME at --metrics-address")
+	f.StringToStringVar(&m.sockets, "metrics-sockets", nil,
+		"NAME=SOCKET of other programs: their /metrics are /metrics/NAME at --metrics-address")
 	trust.Mark(f, trust.File, "metrics-certificate", "metrics-key")
 }
 
@@ -61,14 +64,16 @@ func (m *metrics) serve(server *apiServer, own http.Handler) (stop func(), err e
 		return nil, errdefs.Preconditionf("--metrics-address needs a service account (--service-account)")
 	}
 	return monitor.Serve(monitor.Config{
-		Address: m.address, Certificate: m.certificate, Key: m.key, Review: server.review, Own: own, Others: m.sockets, Log: server.log, Now: time.Now,
+		Address: m.address, Certificate: m.certificate, Key: m.key, Review: server.review, Own: own, Others: m.sockets, Log: server.log,
+		Now: time.Now,
 	})
 }
 
 // review reports whether the owner of a token may get a path.
 func (a *apiServer) review(ctx context.Context, token, path string) (bool, error) {
 	who := authenticationv1.TokenReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Spec: authenticationv1.TokenReviewSpec{Token: token},
+		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+		Spec:     authenticationv1.TokenReviewSpec{Token: token},
 	}
 	var owner authenticationv1.TokenReview
 	if err := a.call(ctx, http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", &who, &owner); err != nil {

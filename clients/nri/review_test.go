@@ -40,8 +40,10 @@ func TestReview(t *testing.T) {
 			var review authorizationv1.SubjectAccessReview
 			err := json.NewDecoder(r.Body).Decode(&review)
 			s := review.Spec
-			if err != nil || s.User != owner.User.Username || len(s.Groups) != len(owner.User.Groups) || s.Extra["scope"][0] != "all" || s.UID != owner.User.UID ||
-				s.NonResourceAttributes == nil || *s.NonResourceAttributes != (authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}) || s.ResourceAttributes != nil {
+			if err != nil || s.User != owner.User.Username || len(s.Groups) != len(owner.User.Groups) || s.Extra["scope"][0] != "all" ||
+				s.UID != owner.User.UID ||
+				s.NonResourceAttributes == nil || *s.NonResourceAttributes != (authorizationv1.NonResourceAttributes{Path: "/metrics",
+				Verb: "get"}) || s.ResourceAttributes != nil {
 				t.Errorf("%v: %+v", err, s)
 			}
 			_ = json.NewEncoder(w).Encode(authorizationv1.SubjectAccessReview{Status: verdict})
@@ -51,7 +53,8 @@ func TestReview(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	a := &apiServer{base: server.URL, accounts: account(t, server), node: "n1", log: slog.New(slog.DiscardHandler), now: time.Now}
-	user := authenticationv1.UserInfo{Username: "prometheus", UID: "u", Groups: []string{"a", "b"}, Extra: map[string]authenticationv1.ExtraValue{"scope": {"all"}}}
+	user := authenticationv1.UserInfo{Username: "prometheus", UID: "u", Groups: []string{"a", "b"},
+		Extra: map[string]authenticationv1.ExtraValue{"scope": {"all"}}}
 	for name, row := range map[string]struct {
 		authenticated, allowed, denied bool
 		user                           authenticationv1.UserInfo

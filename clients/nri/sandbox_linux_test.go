@@ -34,7 +34,8 @@ func TestInCgroup(t *testing.T) {
 		"/kubepods/burstable/podx": true, "kubepods-podx.slice": true, "/kubepods": true, "/other/podx": true,
 		"/kubepods/pod": false, "podx/": true, "/kubepods/podxx": false, "": false, "/": false, "cpuset:": false,
 	} {
-		for name, text := range map[string]string{"v1": v1, "v2": fmt.Sprintf("0::%s\n", "/kubepods/burstable/podx/kubepods-podx.slice/c")} {
+		for name, text := range map[string]string{"v1": v1, "v2": fmt.Sprintf("0::%s\n",
+			"/kubepods/burstable/podx/kubepods-podx.slice/c")} {
 			if got := inCgroup(text, cgroup); got != want {
 				t.Errorf("%s: in %q: %t", name, cgroup, got)
 			}
@@ -50,7 +51,8 @@ func TestIsSandbox(t *testing.T) {
 	for text, want := range map[string]bool{
 		"0::/../cri-containerd-" + id + ".scope\n": true, "0::/../" + id + "\n": true, "0::/../crio-" + id + ".scope\n": true,
 		"12:cpuset:/\n1:name=systemd:/kubepods/podx/" + id + "\n": true, "0::/../../podx/" + id + "\n": true,
-		"0::/\n": false, "": false, "0::/../cri-containerd-" + id + "0.scope\n": false, "0::/../0" + id + "\n": false, "0::/" + id + "/nested\n": false,
+		"0::/\n": false, "": false, "0::/../cri-containerd-" + id + "0.scope\n": false, "0::/../0" + id + "\n": false,
+		"0::/" + id + "/nested\n": false,
 	} {
 		if got := isSandbox(text, id); got != want {
 			t.Errorf("%q: %t", text, got)

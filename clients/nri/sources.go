@@ -83,11 +83,14 @@ func (s *sources) ready() nodeState {
 	case absent == nil:
 		return nodeState{reasonReady, placed}
 	case s.server == nil:
-		return nodeState{reasonByContainer, fmt.Sprintf("%s container by container, if they have no manifest or annotation: %v (--kubelet is not set)", placed, absent)}
+		return nodeState{reasonByContainer,
+			fmt.Sprintf("%s container by container, if they have no manifest or annotation: %v (--kubelet is not set)", placed, absent)}
 	case s.server.absent() != nil:
-		return nodeState{reasonByContainer, fmt.Sprintf("%s container by container, if they have no manifest or annotation: the kubelet has no Pods API, and its web server does not serve its pods: %v", placed, s.server.absent())}
+		return nodeState{reasonByContainer,
+			fmt.Sprintf("%s container by container, if they have no manifest or annotation: the kubelet has no Pods API, and its web server does not serve its pods: %v", placed, s.server.absent())}
 	}
-	return nodeState{reasonKubeletServer, fmt.Sprintf("%s; their specifications come from %s, because the kubelet has no Pods API", placed, s.server.url)}
+	return nodeState{reasonKubeletServer, fmt.Sprintf("%s; their specifications come from %s, because the kubelet has no Pods API",
+		placed, s.server.url)}
 }
 
 // sources returns the ways in which the kubelet gives its pods, and a function that closes them.

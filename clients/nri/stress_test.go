@@ -178,7 +178,9 @@ func (n *stressNode) Held(ctx context.Context, u stress.Unit) (string, cpuset.Se
 	var cpus cpuset.Set
 	m := n.unit(u)
 	err := retry(ctx, func() error {
-		a, err := n.berth.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: m.pod.name + "-uid." + u.Name}, ContainerName: u.Name})
+		a, err := n.berth.Allocation().Allocate(ctx,
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: m.pod.name + "-uid." + u.Name},
+				ContainerName: u.Name})
 		if err == nil {
 			cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList())
 		}
@@ -190,7 +192,8 @@ func (n *stressNode) Held(ctx context.Context, u stress.Unit) (string, cpuset.Se
 // Resize implements stress.Node.
 func (n *stressNode) Resize(ctx context.Context, u stress.Unit, milli int64) error {
 	// It may be refused, and the runtime may be away.
-	_, _ = n.runtime.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: n.unit(u).id, Linux: sized(milli, 0)})
+	_, _ = n.runtime.UpdateContainerResources(ctx, &criv1.UpdateContainerResourcesRequest{ContainerId: n.unit(u).id,
+		Linux: sized(milli, 0)})
 	return ctx.Err()
 }
 

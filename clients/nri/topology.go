@@ -86,7 +86,8 @@ func (t *topology) follow(ctx context.Context) {
 // published are the events after which the object may be another one.
 var published = []allocationv1.EventType{
 	allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_REMOVED, allocationv1.EventType_EVENT_TYPE_CHANGED,
-	allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE, allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH,
+	allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE,
+	allocationv1.EventType_EVENT_TYPE_DEVICE_HEALTH,
 	allocationv1.EventType_EVENT_TYPE_POLICY, allocationv1.EventType_EVENT_TYPE_MACHINE,
 }
 
@@ -147,7 +148,8 @@ func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 			return nil, fmt.Errorf("get namespace %s: %w", namespace, err)
 		}
 		if space.Name != namespace || space.UID == "" {
-			return nil, errdefs.Internalf("the API server answers with namespace %.80q and uid %.80q, expected %q and its uid", space.Name, space.UID, namespace)
+			return nil, errdefs.Internalf("the API server answers with namespace %.80q and uid %.80q, expected %q and its uid",
+				space.Name, space.UID, namespace)
 		}
 		t.owner = &publish.Reference{APIVersion: "v1", Kind: "Namespace", Name: space.Name, UID: string(space.UID)}
 	}
@@ -168,7 +170,8 @@ func (t *topology) Get(ctx context.Context) (*publish.Object, error) {
 
 // Apply implements publish.Store. Fields that others have written are taken over.
 func (t *topology) Apply(ctx context.Context, o *publish.Object) error {
-	err := t.server.call(ctx, http.MethodPatch, t.server.topologyPath()+"?fieldManager="+fieldManager+"&force=true&fieldValidation=Strict", o, nil)
+	err := t.server.call(ctx, http.MethodPatch,
+		t.server.topologyPath()+"?fieldManager="+fieldManager+"&force=true&fieldValidation=Strict", o, nil)
 	var refused *statusError
 	if errors.As(err, &refused) && refused.code == http.StatusNotFound {
 		return fmt.Errorf("%w: install the CustomResourceDefinition (deploy/kubernetes/crd)", err)

@@ -16,13 +16,15 @@ func (k *kubernetes) publish() {
 	const deploy = "../../deploy/kubernetes"
 	k.must("apply", "-k", deploy+"/crd")
 	k.must("wait", "--for=condition=Established", "--timeout=60s", "crd/noderesourcetopologies.topology.node.k8s.io")
-	k.must("apply", "-f", deploy+"/base/namespace.yaml", "-f", deploy+"/base/rbac.yaml", "-f", deploy+"/overlays/node-resource-topology/rbac.yaml")
+	k.must("apply", "-f", deploy+"/base/namespace.yaml", "-f", deploy+"/base/rbac.yaml", "-f",
+		deploy+"/overlays/node-resource-topology/rbac.yaml")
 	account := k.Path("account")
 	authority, err := os.ReadFile(k.Path("certificates", "apiserver.crt"))
 	if err == nil {
 		err = os.Mkdir(account, 0o700)
 	}
-	for name, text := range map[string]string{"token": k.must("-n", "berth-system", "create", "token", "berth", "--duration=2h"), "ca.crt": string(authority)} {
+	for name, text := range map[string]string{"token": k.must("-n", "berth-system", "create", "token", "berth", "--duration=2h"),
+		"ca.crt": string(authority)} {
 		if err == nil {
 			err = os.WriteFile(filepath.Join(account, name), []byte(text), 0o600)
 		}
@@ -70,7 +72,8 @@ func (k *kubernetes) checkTopology() {
 		attributes[a.Name] = a.Value
 	}
 	// The digest of default/trainer, the only pod with exclusive resources.
-	if attributes["topologyManagerPolicy"] != "best-effort" || attributes["nodeTopologyPodsFingerprintMethod"] != "with-exclusive-resources" ||
+	if attributes["topologyManagerPolicy"] != "best-effort" ||
+		attributes["nodeTopologyPodsFingerprintMethod"] != "with-exclusive-resources" ||
 		attributes["nodeTopologyPodsFingerprint"] != "pfp0v0018e4fd649bc246fb0" {
 		k.t.Errorf("the attributes are %v", attributes)
 	}
@@ -82,14 +85,17 @@ func (k *kubernetes) checkTopology() {
 // writesOwnTopologyOnly: the token of berth's pod is good for the object of its own node only.
 func (k *kubernetes) writesOwnTopologyOnly() {
 	k.t.Helper()
-	pod := strings.TrimSpace(k.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o", "jsonpath={.items[0].metadata.name}"))
-	token := strings.TrimSpace(k.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod", "--bound-object-name="+pod))
+	pod := strings.TrimSpace(k.must("-n", "berth-system", "get", "pods", "-l", "app.kubernetes.io/name=berth", "-o",
+		"jsonpath={.items[0].metadata.name}"))
+	token := strings.TrimSpace(k.must("-n", "berth-system", "create", "token", "berth", "--bound-object-kind=Pod",
+		"--bound-object-name="+pod))
 	for _, c := range []struct {
 		node string
 		want string
 	}{{cluster.Node, ""}, {"another", "of its own node only"}} {
 		path := k.Path("object.json")
-		text := fmt.Sprintf(`{"apiVersion": %q, "kind": %q, "metadata": {"name": %q}, "zones": []}`, publish.APIVersion, publish.Kind, c.node)
+		text := fmt.Sprintf(`{"apiVersion": %q, "kind": %q, "metadata": {"name": %q}, "zones": []}`, publish.APIVersion, publish.Kind,
+			c.node)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			k.t.Fatal(err)
 		}

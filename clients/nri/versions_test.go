@@ -137,7 +137,8 @@ func (n *versionNode) start(name, version string, flags []string) {
 	}
 	n.runtime = nodetest.Start(n.t, made, n.log("runtime"))
 	cmd := exec.Command(os.Args[0], append([]string{"--endpoint", n.path("berthd/berth.sock"), "--nri-socket", n.path("nri.sock"),
-		"--pod-resources", "", "--pods-api", "", "--cgroups", "", "--service-account", "", "--release-at-end", "always", "--log-level", "debug"}, flags...)...)
+		"--pod-resources", "", "--pods-api", "", "--cgroups", "", "--service-account", "", "--release-at-end", "always", "--log-level",
+		"debug"}, flags...)...)
 	cmd.Env = append(os.Environ(), asPlugin+"=1")
 	n.plugin = nodetest.Start(n.t, cmd, n.log("berth-nri"))
 }

@@ -52,7 +52,8 @@ func (p *probe) allocateOne(ctx context.Context) (string, error) {
 	}
 	p.first = answer
 	return fmt.Sprintf("device %q: %d variables, %d mounts, %d device nodes, %d annotations, %d CDI names",
-		id, len(answer.GetEnvs()), len(answer.GetMounts()), len(answer.GetDevices()), len(answer.GetAnnotations()), len(answer.GetCdiDevices())), nil
+		id, len(answer.GetEnvs()), len(answer.GetMounts()), len(answer.GetDevices()), len(answer.GetAnnotations()),
+		len(answer.GetCdiDevices())), nil
 }
 
 var (
@@ -80,7 +81,8 @@ func (p *probe) answer(context.Context) (string, error) {
 			return "", fmt.Errorf("device node %q at %q: expected absolute paths", d.GetHostPath(), d.GetContainerPath())
 		}
 		if !permissions.MatchString(d.GetPermissions()) {
-			return "", fmt.Errorf("device node %q: permissions %q: expected letters of r, w and m", d.GetContainerPath(), d.GetPermissions())
+			return "", fmt.Errorf("device node %q: permissions %q: expected letters of r, w and m", d.GetContainerPath(),
+				d.GetPermissions())
 		}
 	}
 	for _, c := range p.first.GetCdiDevices() {

@@ -87,7 +87,8 @@ func TestOnlyWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{}, "a b", nil)
 	r := plugintest.Run(t.Context(), p.Socket(), plugintest.Options{NoAllocate: true, Timeout: timeout})
-	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate all", "allocate unknown", "allocate unhealthy", "prestart", "flood"}
+	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate all",
+		"allocate unknown", "allocate unhealthy", "prestart", "flood"}
 	if got := outcomes(r, plugintest.Skipped); !slices.Equal(got, want) || r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 {
 		t.Errorf("skipped %q, want %q; %+v", got, want, r.Checks)
 	}
@@ -102,7 +103,8 @@ const timeout = 60 * time.Second
 // eventually expects an outcome of a check. Where that is that something does not
 // come, the timeout is short at first, and longer where a busy machine was too slow
 // for what comes before.
-func eventually(t *testing.T, short bool, check string, outcome plugintest.Outcome, text string, report func(timeout time.Duration) plugintest.Report) {
+func eventually(t *testing.T, short bool, check string, outcome plugintest.Outcome, text string,
+	report func(timeout time.Duration) plugintest.Report) {
 	t.Helper()
 	if short {
 		for _, p := range []time.Duration{time.Second, 8 * time.Second} {
@@ -143,25 +145,44 @@ func TestFaults(t *testing.T) {
 		check   string
 		text    string
 	}{
-		"no options":           {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Refuse}, outcome: plugintest.Failed, check: "options", text: "a plugin without options is not registered"},
-		"options hang":         {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Hang}, hangs: true, outcome: plugintest.Failed, check: "options", text: "DeadlineExceeded"},
-		"no list":              {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.Refuse}, outcome: plugintest.Failed, check: "list", text: "the first list"},
-		"empty list":           {devices: "", outcome: plugintest.Warned, check: "list", text: "capacity 0"},
-		"unprintable":          {devices: "a b\x1b[2J", outcome: plugintest.Warned, check: "device ids", text: `"b\x1b[2J" has characters that cannot be printed`},
-		"twice":                {devices: "a b a", outcome: plugintest.Failed, check: "device ids", text: `"a" is in the list twice`},
-		"half a topology":      {devices: "a@0 b", outcome: plugintest.Warned, check: "device topology", text: "1 of 2 devices have no topology"},
-		"topology of nothing":  {devices: "a@", outcome: plugintest.Warned, check: "device topology", text: "without nodes"},
-		"no such node":         {devices: "a@64", outcome: plugintest.Failed, check: "device topology", text: "NUMA node 64"},
-		"prefers nothing":      {cfg: script.Config{Preferred: true}, devices: "a b", on: map[script.Method]script.Manner{script.Preferred: script.Empty}, outcome: plugintest.Failed, check: "preferred allocation", text: "answer has 0"},
-		"prefers what is not":  {cfg: script.Config{Preferred: true}, devices: "a b", on: map[script.Method]script.Manner{script.Preferred: script.Garbage}, outcome: plugintest.Warned, check: "preferred allocation", text: "no-such-device"},
-		"allocates nothing":    {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Empty}, outcome: plugintest.Failed, check: "allocate one", text: "answer has 0"},
-		"hangs at allocate":    {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Hang}, hangs: true, outcome: plugintest.Failed, check: "allocate one", text: "DeadlineExceeded"},
-		"refuses starts":       {cfg: script.Config{PreStart: true}, devices: "a", on: map[script.Method]script.Manner{script.PreStart: script.Refuse}, outcome: plugintest.Failed, check: "prestart", text: "every start"},
-		"drops its devices":    {devices: "a b", on: map[script.Method]script.Manner{script.Allocate: script.Shrink}, outcome: plugintest.Failed, check: "allocate again", text: "allocated before"},
-		"type that is foreign": {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Type = "CSIPlugin" }}, devices: "a", outcome: plugintest.Failed, check: "registration", text: `its type is "CSIPlugin"`},
-		"name that is none":    {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Name = "gpu" }}, devices: "a", outcome: plugintest.Failed, check: "registration", text: `its name "gpu"`},
-		"versions":             {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.SupportedVersions = []string{"v2"} }}, devices: "a", outcome: plugintest.Failed, check: "registration", text: `do not have "v1beta1"`},
-		"endpoint":             {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Endpoint = "x.sock" }}, devices: "a", outcome: plugintest.Failed, check: "registration", text: "absolute"},
+		"no options": {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Refuse},
+			outcome: plugintest.Failed, check: "options", text: "a plugin without options is not registered"},
+		"options hang": {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Hang}, hangs: true,
+			outcome: plugintest.Failed, check: "options", text: "DeadlineExceeded"},
+		"no list": {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.Refuse},
+			outcome: plugintest.Failed, check: "list", text: "the first list"},
+		"empty list": {devices: "", outcome: plugintest.Warned, check: "list", text: "capacity 0"},
+		"unprintable": {devices: "a b\x1b[2J", outcome: plugintest.Warned, check: "device ids",
+			text: `"b\x1b[2J" has characters that cannot be printed`},
+		"twice": {devices: "a b a", outcome: plugintest.Failed, check: "device ids", text: `"a" is in the list twice`},
+		"half a topology": {devices: "a@0 b", outcome: plugintest.Warned, check: "device topology",
+			text: "1 of 2 devices have no topology"},
+		"topology of nothing": {devices: "a@", outcome: plugintest.Warned, check: "device topology", text: "without nodes"},
+		"no such node":        {devices: "a@64", outcome: plugintest.Failed, check: "device topology", text: "NUMA node 64"},
+		"prefers nothing": {cfg: script.Config{Preferred: true}, devices: "a b",
+			on: map[script.Method]script.Manner{script.Preferred: script.Empty}, outcome: plugintest.Failed,
+			check: "preferred allocation", text: "answer has 0"},
+		"prefers what is not": {cfg: script.Config{Preferred: true}, devices: "a b",
+			on: map[script.Method]script.Manner{script.Preferred: script.Garbage}, outcome: plugintest.Warned,
+			check: "preferred allocation", text: "no-such-device"},
+		"allocates nothing": {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Empty},
+			outcome: plugintest.Failed, check: "allocate one", text: "answer has 0"},
+		"hangs at allocate": {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Hang}, hangs: true,
+			outcome: plugintest.Failed, check: "allocate one", text: "DeadlineExceeded"},
+		"refuses starts": {cfg: script.Config{PreStart: true}, devices: "a",
+			on: map[script.Method]script.Manner{script.PreStart: script.Refuse}, outcome: plugintest.Failed, check: "prestart",
+			text: "every start"},
+		"drops its devices": {devices: "a b", on: map[script.Method]script.Manner{script.Allocate: script.Shrink},
+			outcome: plugintest.Failed, check: "allocate again", text: "allocated before"},
+		"type that is foreign": {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Type = "CSIPlugin" }},
+			devices: "a", outcome: plugintest.Failed, check: "registration", text: `its type is "CSIPlugin"`},
+		"name that is none": {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Name = "gpu" }},
+			devices: "a", outcome: plugintest.Failed, check: "registration", text: `its name "gpu"`},
+		"versions": {cfg: script.Config{Watched: true,
+			Info: func(i *registrationapi.PluginInfo) { i.SupportedVersions = []string{"v2"} }}, devices: "a", outcome: plugintest.Failed,
+			check: "registration", text: `do not have "v1beta1"`},
+		"endpoint": {cfg: script.Config{Watched: true, Info: func(i *registrationapi.PluginInfo) { i.Endpoint = "x.sock" }},
+			devices: "a", outcome: plugintest.Failed, check: "registration", text: "absolute"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -302,7 +302,8 @@ func (l *life) introduce(ctx context.Context) error {
 	if err := os.Symlink(l.Socket, path); err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(l.plugins(), "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(l.plugins(), "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
@@ -341,7 +342,8 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
 		last = now
 		return len(now) > 0 && !slices.ContainsFunc(now, func(r *devicev1.Resource) bool {
-			return r.GetPluginState() != typesv1.PluginState_PLUGIN_STATE_CONNECTED || r.GetAwaited() || r.GetRegistration() <= than[r.GetName()]
+			return r.GetPluginState() != typesv1.PluginState_PLUGIN_STATE_CONNECTED || r.GetAwaited() ||
+				r.GetRegistration() <= than[r.GetName()]
 		})
 	})
 	if err == nil {

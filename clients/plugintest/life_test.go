@@ -73,7 +73,8 @@ func TestGoodLife(t *testing.T) {
 			}
 			expect(t, r, "plugin ends", plugintest.Passed, "SIGTERM")
 			expect(t, r, "allocate one", plugintest.Passed, "") // the probe has come too
-			if r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 || r.Resource != "example.com/gpu" || len(r.Checks) != len(stages)+20 {
+			if r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 || r.Resource != "example.com/gpu" ||
+				len(r.Checks) != len(stages)+20 {
 				t.Errorf("%d checks, resource %q: %+v", len(r.Checks), r.Resource, r.Checks)
 			}
 		})
@@ -92,25 +93,44 @@ func TestFalseAnswers(t *testing.T) {
 		check   string
 		text    string
 	}{
-		"refuses its options":        {args: "-on options=refuse", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "no plugin has registered"},
-		"ends its list":              {long: true, args: "-on listandwatch=end", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "is stopped"},
-		"lists garbage":              {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed, check: "plugin registers", text: "is stopped"},
-		"has no devices":             {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive", text: "nothing can be allocated"},
-		"refuses to allocate":        {long: true, args: "-on allocate=refuse", outcome: plugintest.Failed, check: "admission", text: "told to refuse"},
-		"allocates nothing":          {args: "-on allocate=empty", outcome: plugintest.Failed, check: "admission", text: "no containers return"},
-		"allocates garbage":          {long: true, args: "-on allocate=garbage", outcome: plugintest.Failed, check: "admission", text: "failed at Allocate"},
-		"hangs at allocate":          {long: true, args: "-on allocate=hang", short: true, outcome: plugintest.Failed, check: "admission", text: "did not answer Allocate within"},
-		"dies at allocate":           {args: "-on allocate=die", outcome: plugintest.Failed, check: "admission", text: "failed at Allocate"},
-		"takes its devices back":     {args: "-on allocate=shrink", short: true, outcome: plugintest.Failed, check: "allocate again", text: "allocated before"},
-		"refuses its preference":     {long: true, args: "-preferred -on preferred=refuse", outcome: plugintest.Failed, check: "admission", text: "GetPreferredAllocation"},
-		"prefers garbage":            {long: true, args: "-preferred -on preferred=garbage", outcome: plugintest.Warned, check: "preferred allocation", text: "no-such-device"},
-		"refuses starts":             {args: "-prestart -on prestart=refuse", outcome: plugintest.Failed, check: "container starts", text: "start 1: "},
-		"looks at its socket only":   {args: "-signal own", short: true, outcome: plugintest.Warned, check: "kubelet.sock is new", text: "relies on the other sign"},
-		"looks at kubelet.sock only": {long: true, args: "-signal kubelet", short: true, outcome: plugintest.Warned, check: "its socket goes", text: "relies on the other sign"},
-		"crashes at a new server":    {args: "-signal crash", short: true, outcome: plugintest.Failed, check: "berthd restarts", text: "the plugin's command has ended; it wrote: panic: send on closed channel"},
-		"has other devices":          {long: true, args: "-on allocate=shrink", short: true, outcome: plugintest.Warned, check: "its socket goes", text: "=0 instead of example.com/gpu=3"},
-		"has them again":             {args: "-on allocate=shrink", short: true, outcome: plugintest.Passed, check: "plugin comes back", text: "registers again"},
-		"registers once":             {args: "-signal none", long: true, never: true, outcome: plugintest.Failed, check: "berthd restarts", text: "does not register again"},
+		"refuses its options": {args: "-on options=refuse", never: true, outcome: plugintest.Failed, check: "plugin registers",
+			text: "no plugin has registered"},
+		"ends its list": {long: true, args: "-on listandwatch=end", never: true, outcome: plugintest.Failed,
+			check: "plugin registers", text: "is stopped"},
+		"lists garbage": {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed,
+			check: "plugin registers", text: "is stopped"},
+		"has no devices": {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive",
+			text: "nothing can be allocated"},
+		"refuses to allocate": {long: true, args: "-on allocate=refuse", outcome: plugintest.Failed, check: "admission",
+			text: "told to refuse"},
+		"allocates nothing": {args: "-on allocate=empty", outcome: plugintest.Failed, check: "admission",
+			text: "no containers return"},
+		"allocates garbage": {long: true, args: "-on allocate=garbage", outcome: plugintest.Failed, check: "admission",
+			text: "failed at Allocate"},
+		"hangs at allocate": {long: true, args: "-on allocate=hang", short: true, outcome: plugintest.Failed, check: "admission",
+			text: "did not answer Allocate within"},
+		"dies at allocate": {args: "-on allocate=die", outcome: plugintest.Failed, check: "admission",
+			text: "failed at Allocate"},
+		"takes its devices back": {args: "-on allocate=shrink", short: true, outcome: plugintest.Failed, check: "allocate again",
+			text: "allocated before"},
+		"refuses its preference": {long: true, args: "-preferred -on preferred=refuse", outcome: plugintest.Failed,
+			check: "admission", text: "GetPreferredAllocation"},
+		"prefers garbage": {long: true, args: "-preferred -on preferred=garbage", outcome: plugintest.Warned,
+			check: "preferred allocation", text: "no-such-device"},
+		"refuses starts": {args: "-prestart -on prestart=refuse", outcome: plugintest.Failed, check: "container starts",
+			text: "start 1: "},
+		"looks at its socket only": {args: "-signal own", short: true, outcome: plugintest.Warned, check: "kubelet.sock is new",
+			text: "relies on the other sign"},
+		"looks at kubelet.sock only": {long: true, args: "-signal kubelet", short: true, outcome: plugintest.Warned,
+			check: "its socket goes", text: "relies on the other sign"},
+		"crashes at a new server": {args: "-signal crash", short: true, outcome: plugintest.Failed, check: "berthd restarts",
+			text: "the plugin's command has ended; it wrote: panic: send on closed channel"},
+		"has other devices": {long: true, args: "-on allocate=shrink", short: true, outcome: plugintest.Warned,
+			check: "its socket goes", text: "=0 instead of example.com/gpu=3"},
+		"has them again": {args: "-on allocate=shrink", short: true, outcome: plugintest.Passed, check: "plugin comes back",
+			text: "registers again"},
+		"registers once": {args: "-signal none", long: true, never: true, outcome: plugintest.Failed,
+			check: "berthd restarts", text: "does not register again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +209,8 @@ func TestBerthd(t *testing.T) {
 	}
 	// One that is not berthd does not become one.
 	root := t.TempDir()
-	r, err := plugintest.Live(t.Context(), plugintest.Plugin{Berthd: inPath, Root: root, Wait: timeout}, plugintest.Options{Timeout: timeout})
+	r, err := plugintest.Live(t.Context(), plugintest.Plugin{Berthd: inPath, Root: root, Wait: timeout},
+		plugintest.Options{Timeout: timeout})
 	if err != nil {
 		t.Fatal(err)
 	}

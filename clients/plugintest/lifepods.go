@@ -114,7 +114,8 @@ func (l *life) admitOne(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := l.daemon.client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: keeper}, ContainerName: container})
+	got, err := l.daemon.client.Allocation().Allocate(ctx,
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: keeper}, ContainerName: container})
 	if err != nil {
 		return "", err
 	}
@@ -205,7 +206,8 @@ func (l *life) manyPods(ctx context.Context) (string, error) {
 		group.Go(func() {
 			for i := range max(1, l.Flood/sides) {
 				name := fmt.Sprintf("flood-%d-%d", side, i)
-				resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
+				resp, err := l.daemon.client.Admit(ctx,
+					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
 				if err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
 					admitted[side]++
 					err = l.remove(ctx, name)

@@ -67,7 +67,8 @@ func (p *probe) health(context.Context) (string, error) {
 	}
 	for _, d := range p.devices {
 		if h := d.GetHealth(); h != pluginapi.Healthy && h != pluginapi.Unhealthy {
-			return "", warnf("the health of device %q is %q, which counts as unhealthy; expected %s or %s", d.GetID(), h, pluginapi.Healthy, pluginapi.Unhealthy)
+			return "", warnf("the health of device %q is %q, which counts as unhealthy; expected %s or %s", d.GetID(), h,
+				pluginapi.Healthy, pluginapi.Unhealthy)
 		}
 	}
 	return "every device is healthy or unhealthy", nil

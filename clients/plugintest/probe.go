@@ -157,7 +157,8 @@ func (p *probe) getOptions(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("GetDevicePluginOptions: %w; a plugin without options is not registered", err)
 	}
 	p.options = options
-	return fmt.Sprintf("preferred allocation %t, prestart %t", options.GetGetPreferredAllocationAvailable(), options.GetPreStartRequired()), nil
+	return fmt.Sprintf("preferred allocation %t, prestart %t", options.GetGetPreferredAllocationAvailable(),
+		options.GetPreStartRequired()), nil
 }
 
 func (p *probe) list(ctx context.Context) (string, error) {
@@ -178,7 +179,8 @@ func (p *probe) list(ctx context.Context) (string, error) {
 }
 
 // receive waits for a list until ctx ends.
-func receive(ctx context.Context, stream grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse]) (*pluginapi.ListAndWatchResponse, error) {
+func receive(ctx context.Context, stream grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse]) (*pluginapi.ListAndWatchResponse,
+	error) {
 	type received struct {
 		list *pluginapi.ListAndWatchResponse
 		err  error

@@ -87,7 +87,8 @@ func (r *Report) JUnit() ([]byte, error) {
 		Failures int        `xml:"failures,attr"`
 		Skipped  int        `xml:"skipped,attr"`
 		Cases    []testCase `xml:"testcase"`
-	}{Name: strings.TrimSuffix("deviceplugin v1beta1 at "+r.Socket, " at "), Tests: len(r.Checks), Failures: r.Count(Failed), Skipped: r.Count(Skipped)}
+	}{Name: strings.TrimSuffix("deviceplugin v1beta1 at "+r.Socket, " at "), Tests: len(r.Checks), Failures: r.Count(Failed),
+		Skipped: r.Count(Skipped)}
 	for _, c := range r.Checks {
 		row := testCase{Name: c.Name, Class: "deviceplugin", Seconds: c.Seconds}
 		switch c.Outcome {

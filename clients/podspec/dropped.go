@@ -35,7 +35,8 @@ var (
 	}
 	droppedFromContainer = map[string]string{
 		"Ports": forAgent, "LivenessProbe": forAgent, "ReadinessProbe": forAgent, "StartupProbe": forAgent, "Lifecycle": forAgent,
-		"ImagePullPolicy": forAgent, "RestartPolicyRules": forAgent, "TerminationMessagePath": forAgent, "TerminationMessagePolicy": forAgent,
+		"ImagePullPolicy": forAgent, "RestartPolicyRules": forAgent, "TerminationMessagePath": forAgent,
+		"TerminationMessagePolicy": forAgent,
 
 		"Command": forRuntime, "Args": forRuntime, "WorkingDir": forRuntime, "EnvFrom": forRuntime, "Env": forRuntime,
 		"VolumeMounts": forRuntime, "VolumeDevices": forRuntime, "SecurityContext": forRuntime,

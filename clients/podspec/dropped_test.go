@@ -55,7 +55,8 @@ func TestDropped(t *testing.T) {
 	p := &corev1.Pod{Spec: corev1.PodSpec{
 		HostUsers: &no, NodeName: "n1", Volumes: []corev1.Volume{{Name: "v"}},
 		InitContainers: []corev1.Container{{Name: "first", TTY: true}},
-		Containers:     []corev1.Container{{Name: "main", Image: "x"}, {Name: "more", Command: []string{"sleep"}, Env: []corev1.EnvVar{{Name: "A"}}}},
+		Containers: []corev1.Container{{Name: "main", Image: "x"},
+			{Name: "more", Command: []string{"sleep"}, Env: []corev1.EnvVar{{Name: "A"}}}},
 	}}
 	want := "spec.containers[1].command spec.containers[1].env spec.hostUsers spec.initContainers[0].tty spec.volumes"
 	if got := Dropped(p); strings.Join(got, " ") != want {

@@ -75,14 +75,16 @@ func TestManifest(t *testing.T) {
 	for _, l := range m.Launches {
 		policies = append(policies, fmt.Sprintf("%s %v %s", l.Name, l.Init, l.RestartPolicy))
 	}
-	if got, want := policies, []string{"init true OnFailure", "side true Always", "main false Always", "once false Never"}; !reflect.DeepEqual(got, want) {
+	if got, want := policies, []string{"init true OnFailure", "side true Always", "main false Always",
+		"once false Never"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("policies %q", got)
 	}
 	seven, thousand := int64(7), int64(1000)
 	want := podspec.Launch{
 		Name: "main", Image: "m", RestartPolicy: "Always", WorkingDir: "/w",
 		Command: []string{"/m", "web", "$(NAME)", "$(NONE)", "$", "a$(NAME", "webu1"}, Args: []string{"web-$(LATER)"},
-		Env: []podspec.Variable{{"NAME", "web"}, {"UID", "u1"}, {"SPACE", "shop"}, {"LABEL", "web"}, {"NOTE", "note"}, {"TWICE", "web-$(LATER)"}, {"LATER", "x"}},
+		Env: []podspec.Variable{{"NAME", "web"}, {"UID", "u1"}, {"SPACE", "shop"}, {"LABEL", "web"}, {"NOTE", "note"},
+			{"TWICE", "web-$(LATER)"}, {"LATER", "x"}},
 		Mounts: []podspec.VolumeMount{
 			{Volume: "host", Path: "/host", SubPath: "a/b", ReadOnly: true}, {Volume: "scratch", Path: "/scratch", SubPath: "web"},
 		},
@@ -126,16 +128,21 @@ func TestProblems(t *testing.T) {
 	for _, row := range []struct{ spec, problem, note string }{
 		{"volumes: [{name: v, secret: {secretName: s}}], containers: [{name: c}]", `spec.volumes[0] "v"`, ""},
 		{"volumes: [{name: v, emptyDir: {medium: Memory}}], containers: [{name: c}]", `spec.volumes[0] "v"`, ""},
-		{"containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}]", `spec.containers[0].volumeMounts[0]: there is no volume "v"`, ""},
-		{"volumes: [{name: v}], containers: [{name: c, volumeMounts: [{name: v, mountPath: /v, subPath: ../x}]}]", `spec.containers[0].volumeMounts[0]: "../x"`, ""},
+		{"containers: [{name: c, volumeMounts: [{name: v, mountPath: /v}]}]",
+			`spec.containers[0].volumeMounts[0]: there is no volume "v"`, ""},
+		{"volumes: [{name: v}], containers: [{name: c, volumeMounts: [{name: v, mountPath: /v, subPath: ../x}]}]",
+			`spec.containers[0].volumeMounts[0]: "../x"`, ""},
 		{"containers: [{name: c, envFrom: [{secretRef: {name: s}}]}]", "spec.containers[0].envFrom", ""},
 		{"containers: [{name: c, env: [{name: E, valueFrom: {secretKeyRef: {name: s, key: k}}}]}]", `spec.containers[0].env[0] "E"`, ""},
-		{"containers: [{name: c, env: [{name: E, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]}]", `spec.containers[0].env[0] "E"`, ""},
-		{"initContainers: [{name: i, livenessProbe: {exec: {command: [x]}}}], containers: [{name: c}]", "", "spec.initContainers[0].livenessProbe is ignored"},
+		{"containers: [{name: c, env: [{name: E, valueFrom: {fieldRef: {fieldPath: status.podIP}}}]}]", `spec.containers[0].env[0] "E"`,
+			""},
+		{"initContainers: [{name: i, livenessProbe: {exec: {command: [x]}}}], containers: [{name: c}]", "",
+			"spec.initContainers[0].livenessProbe is ignored"},
 		{"containers: [{name: c, tty: true}]", "", "spec.containers[0].tty is ignored"},
 		{"securityContext: {runAsNonroot: true}, containers: [{name: c}]", `unknown field "spec.securityContext.runAsNonroot"`, ""},
 		{"securitycontext: {runAsNonRoot: true}, containers: [{name: c}]", `unknown field "spec.securitycontext"`, ""},
-		{"containers: [{name: c, securityContext: {capabilities: {Drop: [ALL]}}}]", `unknown field "spec.containers[0].securityContext.capabilities.Drop"`, ""},
+		{"containers: [{name: c, securityContext: {capabilities: {Drop: [ALL]}}}]",
+			`unknown field "spec.containers[0].securityContext.capabilities.Drop"`, ""},
 	} {
 		m := manifests(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {"+row.spec+"}")[0]
 		if got := strings.Join(m.Problems, "\n"); !strings.HasPrefix(got, row.problem) || (got == "") != (row.problem == "") {

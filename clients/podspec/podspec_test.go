@@ -117,11 +117,13 @@ func TestDecodeManyDocuments(t *testing.T) {
 	t.Parallel()
 	yamlA := "apiVersion: v1\nkind: Pod\nmetadata: {name: a, uid: ua}\nspec:\n  containers:\n  - name: c\n"
 	for name, text := range map[string]string{
-		"YAML documents":   "# two pods\n---\n" + yamlA + "---\n# nothing\n---\n" + strings.NewReplacer("name: a", "name: b", "ua", "ub").Replace(yamlA) + "---\n",
-		"JSON documents":   a + "\n" + b,
-		"JSON with tabs":   "\n\t" + strings.ReplaceAll(a, ",", ",\n\t") + b,
-		"List":             `{"apiVersion":"v1","kind":"List","items":[` + a + "," + b + `]}`,
-		"PodList":          `{"apiVersion":"v1","kind":"PodList","items":[` + a + "," + strings.Replace(b, `"apiVersion":"v1","kind":"Pod",`, "", 1) + `]}`,
+		"YAML documents": "# two pods\n---\n" + yamlA + "---\n# nothing\n---\n" +
+			strings.NewReplacer("name: a", "name: b", "ua", "ub").Replace(yamlA) + "---\n",
+		"JSON documents": a + "\n" + b,
+		"JSON with tabs": "\n\t" + strings.ReplaceAll(a, ",", ",\n\t") + b,
+		"List":           `{"apiVersion":"v1","kind":"List","items":[` + a + "," + b + `]}`,
+		"PodList": `{"apiVersion":"v1","kind":"PodList","items":[` + a + "," +
+			strings.Replace(b, `"apiVersion":"v1","kind":"Pod",`, "", 1) + `]}`,
 		"list of lists":    `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List","items":[` + a + `]},` + b + `]}`,
 		"YAML around JSON": "---\n" + a + "\n---\n" + b,
 	} {
@@ -155,22 +157,23 @@ func TestDecodeRefuses(t *testing.T) {
 		"kind: Pod\nkind: Pod":              `document 1: not YAML: yaml: unmarshal errors:`,
 		"- 1":                               "document 1: expected an object of kind Pod or List",
 		"metadata: {}":                      "document 1: kind is missing: expected Pod or List",
-		a + `{"apiVersion":"apps/v1","kind":"Deployment"}`:                                           `document 2: kind Deployment of apiVersion "apps/v1": expected Pod or List of apiVersion "v1"`,
-		`{"apiVersion":"v2","kind":"Pod"}`:                                                           `document 1: kind Pod of apiVersion "v2": expected`,
-		`{"apiVersion":"v1","kind":"List","items":[` + a + `,{"apiVersion":"v1","kind":"Service"}]}`: `document 1: items[1]: kind Service of apiVersion "v1"`,
-		`{"apiVersion":"v1","kind":"List","items":[7]}`:                                              "document 1: items[0]: expected an object",
-		`{"apiVersion":"v1","kind":"List","items":7}`:                                                "document 1: items: expected a list",
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n"}}`:                   "document 1: pod n/a: metadata.uid is missing",
-		`{"apiVersion":"v1","kind":"Pod"}`:                                                           "document 1: pod default/(no name): metadata.uid is missing",
-		pod(`"spec":{"containers":{}}`):                                                              "document 1: pod default/a: pod.spec.containers: expected a list, found object",
-		pod(`"spec":{"containers":[{"name":7}]}`):                                                    "expected a text, found number",
-		pod(`"spec":{"hostNetwork":"yes"}`):                                                          "pod.spec.hostNetwork: expected true or false, found string",
-		pod(`"spec":{"priority":"high"}`):                                                            "pod.spec.priority: expected a whole number, found string",
-		pod(`"spec":7`):                                                                              "pod.spec: expected an object, found number",
-		pod(`"spec":{"containers":[{"name":"c"},{"resources":{"limits":{"cpu":"two"}}}]}`):           `pod.spec.containers[1].resources.limits["cpu"]: "two": expected a Kubernetes quantity`,
-		pod(`"spec":{"initContainers":[{"resources":{"requests":{"memory":"1 GB"}}}]}`):              `pod.spec.initContainers[0].resources.requests["memory"]: "1 GB": expected`,
-		pod(`"spec":{"resources":{"requests":{"cpu":true}}}`):                                        `pod.spec.resources.requests["cpu"]: expected a Kubernetes quantity`,
-		pod(`"spec":{"overhead":{"cpu":""}}`):                                                        `pod.spec.overhead["cpu"]: "": expected`,
+		a + `{"apiVersion":"apps/v1","kind":"Deployment"}`: `document 2: kind Deployment of apiVersion "apps/v1": expected Pod or List of apiVersion "v1"`,
+		`{"apiVersion":"v2","kind":"Pod"}`:                 `document 1: kind Pod of apiVersion "v2": expected`,
+		`{"apiVersion":"v1","kind":"List","items":[` + a +
+			`,{"apiVersion":"v1","kind":"Service"}]}`: `document 1: items[1]: kind Service of apiVersion "v1"`,
+		`{"apiVersion":"v1","kind":"List","items":[7]}`:                                    "document 1: items[0]: expected an object",
+		`{"apiVersion":"v1","kind":"List","items":7}`:                                      "document 1: items: expected a list",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"n"}}`:         "document 1: pod n/a: metadata.uid is missing",
+		`{"apiVersion":"v1","kind":"Pod"}`:                                                 "document 1: pod default/(no name): metadata.uid is missing",
+		pod(`"spec":{"containers":{}}`):                                                    "document 1: pod default/a: pod.spec.containers: expected a list, found object",
+		pod(`"spec":{"containers":[{"name":7}]}`):                                          "expected a text, found number",
+		pod(`"spec":{"hostNetwork":"yes"}`):                                                "pod.spec.hostNetwork: expected true or false, found string",
+		pod(`"spec":{"priority":"high"}`):                                                  "pod.spec.priority: expected a whole number, found string",
+		pod(`"spec":7`):                                                                    "pod.spec: expected an object, found number",
+		pod(`"spec":{"containers":[{"name":"c"},{"resources":{"limits":{"cpu":"two"}}}]}`): `pod.spec.containers[1].resources.limits["cpu"]: "two": expected a Kubernetes quantity`,
+		pod(`"spec":{"initContainers":[{"resources":{"requests":{"memory":"1 GB"}}}]}`):    `pod.spec.initContainers[0].resources.requests["memory"]: "1 GB": expected`,
+		pod(`"spec":{"resources":{"requests":{"cpu":true}}}`):                              `pod.spec.resources.requests["cpu"]: expected a Kubernetes quantity`,
+		pod(`"spec":{"overhead":{"cpu":""}}`):                                              `pod.spec.overhead["cpu"]: "": expected`,
 	} {
 		pods, err := podspec.Decode(strings.NewReader(text), podspec.Options{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -184,7 +187,8 @@ func TestIgnoredFields(t *testing.T) {
 	text := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","uid":"u"},"newer":1,` +
 		`"spec":{"Priority":3,"containers":[{"name":"c","resource":{"limits":{"cpu":"1"}}}]}}`
 	var got []string
-	pods, err := podspec.Decode(strings.NewReader(text), podspec.Options{Ignored: func(pod, what string) { got = append(got, pod+": "+what) }})
+	pods, err := podspec.Decode(strings.NewReader(text),
+		podspec.Options{Ignored: func(pod, what string) { got = append(got, pod+": "+what) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +244,8 @@ func TestLoad(t *testing.T) {
 	if pods, err := podspec.Load(t.Context(), "-", strings.NewReader(a), podspec.Options{}); err != nil || len(pods) != 1 {
 		t.Errorf("standard input: %v, %v", pods, err)
 	}
-	if _, err := podspec.Load(t.Context(), "-", strings.NewReader(""), podspec.Options{}); err == nil || err.Error() != "standard input: there is no pod in it" {
+	if _, err := podspec.Load(t.Context(), "-", strings.NewReader(""), podspec.Options{}); err == nil ||
+		err.Error() != "standard input: there is no pod in it" {
 		t.Errorf("empty: %v", err)
 	}
 	if _, err := podspec.Load(t.Context(), path+"x", nil, podspec.Options{}); !errors.Is(err, os.ErrNotExist) {
@@ -261,7 +266,8 @@ func (brokenReader) Read([]byte) (int, error) { return 0, errBroken }
 func TestGeneratedUID(t *testing.T) {
 	t.Parallel()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	if _, err := podspec.FromPod(pod, podspec.Options{}); !errors.Is(err, podspec.ErrNoUID) || !strings.Contains(err.Error(), "default/web") {
+	if _, err := podspec.FromPod(pod, podspec.Options{}); !errors.Is(err, podspec.ErrNoUID) ||
+		!strings.Contains(err.Error(), "default/web") {
 		t.Errorf("without leave: %v", err)
 	}
 	o := podspec.Options{GenerateUID: true}
@@ -330,7 +336,8 @@ func TestStatus(t *testing.T) {
 			corev1.PodStatus{Phase: corev1.PodPending, QOSClass: corev1.PodQOSBurstable},
 		},
 		{
-			&admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "not yet", QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT},
+			&admissionv1.AdmitResponse{Verdict: admissionv1.Verdict_VERDICT_DEFERRED, Message: "not yet",
+				QosClass: typesv1.QOSClass_QOS_CLASS_BEST_EFFORT},
 			corev1.PodStatus{Phase: corev1.PodPending, Message: "not yet", QOSClass: corev1.PodQOSBestEffort},
 		},
 		{nil, corev1.PodStatus{Phase: corev1.PodPending}},
@@ -343,7 +350,8 @@ func TestStatus(t *testing.T) {
 
 // FuzzDecode: a text gives pods with an identity, or an error; and what it gives can be sent.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{whole, a, b, a + b, "---\n" + whole + "---\n" + a, `{"apiVersion":"v1","kind":"List","items":[` + a + `]}`, "&a [*a]"} {
+	for _, seed := range []string{whole, a, b, a + b, "---\n" + whole + "---\n" + a,
+		`{"apiVersion":"v1","kind":"List","items":[` + a + `]}`, "&a [*a]"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -61,7 +61,8 @@ func TestRefusedByField(t *testing.T) {
 		{"securityContext: {supplementalGroupsPolicy: Some},", "", "spec.securityContext.supplementalGroupsPolicy"},
 		{"securityContext: {supplementalGroups: [-1]},", "", "spec.securityContext: group -1"},
 		{"securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]},", "", "spec.securityContext.sysctls[0]"},
-		{"hostNetwork: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]},", "", "spec.securityContext.sysctls[0]"},
+		{"hostNetwork: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]},", "",
+			"spec.securityContext.sysctls[0]"},
 		{"hostIPC: true, securityContext: {sysctls: [{name: kernel.shm_rmid_forced, value: '1'}]},", "", "spec.securityContext.sysctls[0]"},
 		{"hostIPC: true, securityContext: {sysctls: [{name: net.ipv4.tcp_syncookies, value: '1'}]},", "", ""},
 		{"securityContext: {runAsNonRoot: true, runAsUser: 0},", "", "spec.securityContext.runAsNonRoot"},
@@ -69,8 +70,10 @@ func TestRefusedByField(t *testing.T) {
 		{"securityContext: {runAsNonRoot: true},", "securityContext: {runAsUser: 5}", ""},
 		{"securityContext: {seccompProfile: {type: Strict}},", "", "spec.securityContext.seccompProfile.type"},
 		{"securityContext: {seccompProfile: {type: Localhost}},", "", "spec.securityContext.seccompProfile.localhostProfile"},
-		{"securityContext: {seccompProfile: {type: Localhost, localhostProfile: ../x}},", "", "spec.securityContext.seccompProfile.localhostProfile"},
-		{"securityContext: {seccompProfile: {type: RuntimeDefault, localhostProfile: x}},", "", "spec.securityContext.seccompProfile.localhostProfile"},
+		{"securityContext: {seccompProfile: {type: Localhost, localhostProfile: ../x}},", "",
+			"spec.securityContext.seccompProfile.localhostProfile"},
+		{"securityContext: {seccompProfile: {type: RuntimeDefault, localhostProfile: x}},", "",
+			"spec.securityContext.seccompProfile.localhostProfile"},
 		{"", "securityContext: {appArmorProfile: {type: x}}", own + "securityContext.appArmorProfile.type"},
 		{"", "securityContext: {privileged: true, seccompProfile: {type: RuntimeDefault}}", own + "securityContext.seccompProfile"},
 		{"", "securityContext: {privileged: true, seccompProfile: {type: Unconfined}}", ""},
@@ -79,20 +82,24 @@ func TestRefusedByField(t *testing.T) {
 		{"", "securityContext: {windowsOptions: {}}", own + "securityContext.windowsOptions"},
 		{"", "securityContext: {capabilities: {drop: [NET_RWA]}}", own + `securityContext.capabilities.drop[0] "NET_RWA"`},
 		{"", "securityContext: {capabilities: {add: [X]}}", own + "securityContext.capabilities.add[0]"},
-		{"volumes: [{name: v}],", "volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]", own + "volumeMounts[0].mountPropagation"},
-		{"volumes: [{name: v}],", "volumeMounts: [{name: v, mountPath: /v, readOnly: true, recursiveReadOnly: Enabled}]", own + "volumeMounts[0].recursiveReadOnly"},
+		{"volumes: [{name: v}],", "volumeMounts: [{name: v, mountPath: /v, mountPropagation: Bidirectional}]",
+			own + "volumeMounts[0].mountPropagation"},
+		{"volumes: [{name: v}],", "volumeMounts: [{name: v, mountPath: /v, readOnly: true, recursiveReadOnly: Enabled}]",
+			own + "volumeMounts[0].recursiveReadOnly"},
 	} {
 		m := secured(t, row.pod, row.container)
 		if got := strings.Join(m.Problems, "\n"); !strings.HasPrefix(got, row.problem) || (got == "") != (row.problem == "") {
 			t.Errorf("%s %s: problems %q, want %q", row.pod, row.container, got, row.problem)
 		}
 	}
-	former := manifests(t, "apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {container.apparmor.security.beta.kubernetes.io/c: runtime/default}}\nspec: {containers: [{name: c}]}")[0]
+	former := manifests(t,
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a, annotations: {container.apparmor.security.beta.kubernetes.io/c: runtime/default}}\nspec: {containers: [{name: c}]}")[0]
 	if len(former.Problems) != 1 || !strings.Contains(former.Problems[0], "use the field appArmorProfile") {
 		t.Errorf("%q", former.Problems)
 	}
 	m := secured(t, "securityContext: {seccompProfile: {type: RuntimeDefault}},", "securityContext: {privileged: true}")
-	if len(m.Problems) > 0 || len(m.Notes) != 1 || !strings.Contains(m.Notes[0], "spec.securityContext.seccompProfile does not hold for spec.containers[0]") {
+	if len(m.Problems) > 0 || len(m.Notes) != 1 || !strings.Contains(m.Notes[0],
+		"spec.securityContext.seccompProfile does not hold for spec.containers[0]") {
 		t.Errorf("%q, %q", m.Problems, m.Notes)
 	}
 }

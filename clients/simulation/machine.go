@@ -53,7 +53,8 @@ func ParseEvent(text string, find func(fileOrShape string) (*machine.Topology, e
 
 // follow changes the machine of a stage and its pods, as a running berthd does: pods keep what they hold, unless the
 // configuration replaces what they lose, and reserved CPUs stay reserved if the configuration says so.
-func (s *stage) follow(ctx context.Context, view *ledger.View, events []Event) (*stage, *ledger.View, []*admissionv1.SimulatedChange, error) {
+func (s *stage) follow(ctx context.Context, view *ledger.View, events []Event) (*stage, *ledger.View, []*admissionv1.SimulatedChange,
+	error) {
 	var out []*admissionv1.SimulatedChange
 	whole, offline := s.Machine, cpuset.Set{}
 	for _, e := range events {

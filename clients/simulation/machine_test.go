@@ -41,9 +41,11 @@ func TestMachineChangesAfterThePods(t *testing.T) {
 		{then: []string{"resize=a/main:cpu=4"}, changes: []string{"resized; disruption move-cpus; CPUs 1-2 to 1-4"}, room: 3},
 		{
 			then: []string{"offline=1", "resize=default/a/main:cpu=3", "resize=a/main:cpu=3"}, room: 3,
-			changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are offline: it runs on 2", "resized; disruption move-cpus; CPUs 1-2 to 2-4", ""},
+			changes: []string{"CPUs 1 are gone; CPUs 1 of a/main are offline: it runs on 2",
+				"resized; disruption move-cpus; CPUs 1-2 to 2-4", ""},
 		},
-		{then: []string{"resize=a/main:cpu=9"}, changes: []string{`rejected: container "main" has CPUs on NUMA nodes 0, which have 7 allocatable CPUs, and now requests 9; other NUMA nodes cannot serve it: Allocate failed due to not enough cpus available to satisfy request: requested=9, available=7, which is unexpected`}, room: 5},
+		{then: []string{"resize=a/main:cpu=9"},
+			changes: []string{`rejected: container "main" has CPUs on NUMA nodes 0, which have 7 allocatable CPUs, and now requests 9; other NUMA nodes cannot serve it: Allocate failed due to not enough cpus available to satisfy request: requested=9, available=7, which is unexpected`}, room: 5},
 	} {
 		t.Run(strings.Join(row.then, " "), func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +83,8 @@ func TestMachineChangesAfterThePods(t *testing.T) {
 func TestBadEvents(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "offline", "offline=", "online=x", "machine=9x", "reboot=1",
-		"resize=a/main", "resize=a:cpu=1", "resize=/main:cpu=1", "resize=default/a/b/c:cpu=1", "resize=a/main:cpu=", "resize=a/main:cpu=-1", "resize=a/main:disk=1", "resize=a/main:cpu=1,", "resize=a/main:cpu=1,cpu=2"} {
+		"resize=a/main", "resize=a:cpu=1", "resize=/main:cpu=1", "resize=default/a/b/c:cpu=1", "resize=a/main:cpu=",
+		"resize=a/main:cpu=-1", "resize=a/main:disk=1", "resize=a/main:cpu=1,", "resize=a/main:cpu=1,cpu=2"} {
 		if _, err := simulation.ParseEvent(text, shape); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -112,7 +115,8 @@ func TestReplacementsAndResizes(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, second := out.GetChanges()[0], out.GetChanges()[1]
-	if !strings.HasSuffix(first.GetChange(), "CPUs 1 are gone; pod default/a moves") || len(first.GetFindings()) != 0 || len(second.GetFindings()) != 1 {
+	if !strings.HasSuffix(first.GetChange(), "CPUs 1 are gone; pod default/a moves") || len(first.GetFindings()) != 0 ||
+		len(second.GetFindings()) != 1 {
 		t.Errorf("%v", out.GetChanges())
 	}
 	pod, _ := placed.View.Pod("a")
@@ -120,7 +124,8 @@ func TestReplacementsAndResizes(t *testing.T) {
 		t.Errorf("it has CPUs %s", got)
 	}
 	o.Then = []simulation.Event{event("resize=none/main:cpu=1")}
-	if _, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 2, 0)}, o); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), "pod default/none is not admitted") {
+	if _, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 2, 0)}, o); errdefs.ClassOf(err) != errdefs.Invalid ||
+		!strings.Contains(err.Error(), "pod default/none is not admitted") {
 		t.Error(err)
 	}
 }

@@ -89,8 +89,9 @@ func (s Scene) Replay(ctx context.Context, rec *Record, o ReplayOptions) (*admis
 			BeginRevision: line.begin.Revision(), BeginPods: uint32(line.begin.NumPods()), BeginReason: line.why,
 			SameMachine: rec.isOn(s.Machine),
 		},
-		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today), stages: map[stageKey]*stage{},
-		bases: basesOf(&line),
+		skipped: map[string]int{skipOlder: line.older}, known: map[string]bool{}, today: maps.Clone(rec.Today),
+		stages: map[stageKey]*stage{},
+		bases:  basesOf(&line),
 	}
 	if r.out.GetSameMachine() {
 		r.scene.Machine = line.begin.Machine() // which changes while the replay continues
@@ -175,7 +176,8 @@ func (r *replay) begin(ctx context.Context, recorded *ledger.View) error {
 	if err := r.force(recorded.Override()); err != nil {
 		return err
 	}
-	if rules := r.stage.managerSet.Rules; rules.ConfigDigest == r.digest(recorded.Rules().ConfigDigest) && !slices.Equal(rules.Memory, recorded.Rules().Memory) {
+	if rules := r.stage.managerSet.Rules; rules.ConfigDigest == r.digest(recorded.Rules().ConfigDigest) &&
+		!slices.Equal(rules.Memory, recorded.Rules().Memory) {
 		r.asRecorded, r.follows = false, false // only a fingerprint is known, which leaves out the memory
 	}
 	if !r.out.GetSameMachine() {
@@ -210,7 +212,8 @@ func (r *replay) admitAgain(ctx context.Context, recorded *ledger.View) error {
 			v = admission.Verdict{Message: err.Error()}
 		}
 		r.out.RefusedAtBegin = append(r.out.RefusedAtBegin, &admissionv1.SimulatedPod{
-			Uid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name, Verdict: decisions.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_NONE),
+			Uid: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
+			Verdict: decisions.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_NONE),
 		})
 	}
 	return nil
@@ -355,7 +358,8 @@ func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, re
 		return t.Repeat(ctx, admission.Request{Pod: *req.Pod, Owner: req.Owner, AdmissionID: e.AdmissionID})
 	}
 	out, err := t.Resize(ctx, admission.ResizeRequest{
-		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: admission.Disruption(req.MaxDisruption), MaxMove: admission.Disruption(req.MaxMove),
+		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: admission.Disruption(req.MaxDisruption),
+		MaxMove: admission.Disruption(req.MaxMove),
 	})
 	return out.Verdict, err
 }
@@ -439,7 +443,8 @@ func (r *replay) external(pod *workload.Pod, after *ledger.Pod) bool {
 func (r *replay) devicesKnown(e *recorded, pod *workload.Pod, after *ledger.Pod) bool {
 	for _, c := range pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
-			if !name.IsExtended() || n == 0 || c.HasExternal(string(name)) || len(r.scene.Devices[string(name)]) > 0 || r.elsewhere(string(name)) {
+			if !name.IsExtended() || n == 0 || c.HasExternal(string(name)) || len(r.scene.Devices[string(name)]) > 0 ||
+				r.elsewhere(string(name)) {
 				continue
 			}
 			if e.Verdict != admission.Admitted.String() || after == nil || after.Holds(string(name)) {
@@ -461,7 +466,8 @@ func (r *replay) elsewhere(name string) bool {
 // byKernel returns whether a recorded refusal may have been the kernel's.
 func (r *replay) byKernel(e *recorded) bool {
 	return e.Verdict == admission.Rejected.String() &&
-		(strings.HasPrefix(e.Reason, string(errdefs.OutOf(workload.HugePagesPrefix))) && r.stage.Config.Memory.CheckFreeHugePages != config.PagesIgnore ||
+		(strings.HasPrefix(e.Reason, string(errdefs.OutOf(workload.HugePagesPrefix))) &&
+			r.stage.Config.Memory.CheckFreeHugePages != config.PagesIgnore ||
 			e.Reason == string(errdefs.Infeasible) && strings.Contains(e.Message, "containers with swap"))
 }
 

@@ -105,7 +105,8 @@ func (n *node) admit(cpu, memoryGi, init int) {
 		}}
 	}
 	n.uids = append(n.uids, p.GetMetadata().GetUid())
-	if _, err := n.client.Admission().Admit(context.Background(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}}); err != nil {
+	if _, err := n.client.Admission().Admit(context.Background(),
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}}); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -121,7 +122,8 @@ func (n *node) resize(uid string, amounts map[string]string, maxMove admissionv1
 	})
 	if answer.GetPlan() != nil {
 		nodetest.Eventually(n.t, time.Minute, "the move has ended", func() bool {
-			pod, err := n.client.Allocation().Get(context.Background(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+			pod, err := n.client.Allocation().Get(context.Background(),
+				&allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 			return err == nil && !pod.GetPod().GetMoving()
 		})
 	}
@@ -165,7 +167,8 @@ func (n *node) any(t *rapid.T) {
 				alive = append(alive, p.GetUid())
 			}
 		}
-		if _, err := n.client.Admission().SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: alive, KnownRevision: list.GetRevision(), AllowEmpty: true}); err != nil {
+		if _, err := n.client.Admission().SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: alive,
+			KnownRevision: list.GetRevision(), AllowEmpty: true}); err != nil {
 			n.t.Fatal(err)
 		}
 	}
@@ -178,7 +181,8 @@ func replayed(t testing.TB, b *bundle.Bundle, scene simulation.Scene) *admission
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := scene.Replay(t.Context(), rec, simulation.ReplayOptions{Explain: 3, KeepAdmitted: scene.Config.Topology.Policy == topology.BestEffort})
+	out, _, err := scene.Replay(t.Context(), rec, simulation.ReplayOptions{Explain: 3,
+		KeepAdmitted: scene.Config.Topology.Policy == topology.BestEffort})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +275,8 @@ func TestReplayOfAMove(t *testing.T) {
 	n.admit(8, 10, 0)
 	n.admit(6, 1, 0)
 	wide := map[string]string{"cpu": "12"}
-	if refused := n.resize("u1", wide, admissionv1.Disruption_DISRUPTION_NONE); refused.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED ||
+	if refused := n.resize("u1", wide,
+		admissionv1.Disruption_DISRUPTION_NONE); refused.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED ||
 		refused.GetMoveDisruption() != admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
 		t.Fatal(refused)
 	}

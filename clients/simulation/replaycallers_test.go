@@ -92,7 +92,8 @@ func drawBusy(r *rapid.T) (s busyScene) {
 	s.config = config.Default()
 	s.config.Memory.Policy, s.config.Memory.AllowUnreserved, s.config.Reserved.EvictionHard = "Static", true, map[string]string{}
 	s.config.CPU.Policy, s.config.Reserved.CPUs = "static", cpuset.Of(0)
-	s.config.Topology.Policy = rapid.SampledFrom([]topology.Policy{topology.BestEffort, topology.Restricted, topology.SingleNUMANode, topology.None}).Draw(r, "policy")
+	s.config.Topology.Policy = rapid.SampledFrom([]topology.Policy{topology.BestEffort, topology.Restricted, topology.SingleNUMANode,
+		topology.None}).Draw(r, "policy")
 	s.config.Topology.Scope = rapid.SampledFrom([]string{"container", "pod"}).Draw(r, "scope")
 	moments := rapid.IntRange(0, 20)
 	for range rapid.IntRange(1, 12).Draw(r, "latencies") {
@@ -185,7 +186,8 @@ func (n *busyNode) do(a action) {
 	call := &ledger.Call{Time: time.Now()}
 	switch a.kind {
 	case "admit":
-		pod := workload.Pod{UID: a.uid, Name: a.uid, Namespace: "default", Containers: []workload.Container{{Name: "main", Requests: amounts, Limits: amounts}}}
+		pod := workload.Pod{UID: a.uid, Name: a.uid, Namespace: "default",
+			Containers: []workload.Container{{Name: "main", Requests: amounts, Limits: amounts}}}
 		call.Name, call.Request = "Admit", &ledger.HistoryRequest{Pod: &pod}
 		_, _ = n.Admit(ledger.WithCall(ctx, call), admission.Request{Pod: pod})
 	case "resize":
@@ -281,6 +283,7 @@ func TestReplayOfCallers(t *testing.T) {
 		}
 	})
 	if verdicts == 0 || beside == 0 || overtaken == 0 || changes == 0 {
-		t.Errorf("%d verdicts, %d beside others, %d committed after others, %d changes of the machine", verdicts, beside, overtaken, changes)
+		t.Errorf("%d verdicts, %d beside others, %d committed after others, %d changes of the machine", verdicts, beside, overtaken,
+			changes)
 	}
 }

@@ -58,12 +58,14 @@ func TestReplaySkips(t *testing.T) {
 		"other configuration": {change: func(e *ledger.HistoryEntry) { e.Basis = nil }, scene: func(s *simulation.Scene) {
 			s.Config.Reserved.CPUs = cpuset.Of(0, 1)
 		}, want: ""},
-		"large":   {change: func(e *ledger.HistoryEntry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
-		"running": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Running = true }) }, want: "running"},
+		"large": {change: func(e *ledger.HistoryEntry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
+		"running": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Running = true }) },
+			want: "running"},
 		"devices": {change: func(e *ledger.HistoryEntry) {
 			request(e, func(r *ledger.HistoryRequest) { r.Pod.Containers[0].Limits["example.com/gpu"] = 1 })
 		}, want: "devices"},
-		"no uid":  {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Pod.UID = "" }) }, want: "invalid"},
+		"no uid": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Pod.UID = "" }) },
+			want: "invalid"},
 		"no JSON": {change: func(e *ledger.HistoryEntry) { e.Request = json.RawMessage(`{"pod":3}`) }, want: "invalid"},
 		"absent": {change: func(e *ledger.HistoryEntry) {
 			request(e, func(r *ledger.HistoryRequest) { r.Pod, r.Changes = nil, []workload.Change{{Container: "main"}} })
@@ -180,7 +182,8 @@ func TestReplayAfterRestart(t *testing.T) {
 		t.Fatalf("the state has the entries up to %d, and the newest one is %d: no start waits", b.State.Recorded, newest)
 	}
 	out := replayed(t, b, simulation.Scene{Machine: b.Machine, Config: *b.Config})
-	if out.GetDiffer() != 0 || out.GetVerdicts() != 0 || len(out.GetSkipped()) != 1 || out.GetSkipped()[0].GetReason() != "configuration" || out.GetSkipped()[0].GetCount() != 4 {
+	if out.GetDiffer() != 0 || out.GetVerdicts() != 0 || len(out.GetSkipped()) != 1 ||
+		out.GetSkipped()[0].GetReason() != "configuration" || out.GetSkipped()[0].GetCount() != 4 {
 		t.Errorf("%v", out)
 	}
 }
@@ -192,7 +195,8 @@ func TestPolicyOfACall(t *testing.T) {
 	n := startNode(t, "2s1n4c2t", 1000)
 	n.admit(2, 1, 0)
 	ctx := context.Background()
-	if _, err := n.client.Topology().SetPolicy(ctx, &topologyv1.SetPolicyRequest{TopologyPolicy: proto.String("best-effort"), ReservedCpus: &typesv1.CPUSet{List: "0,4"}}); err != nil {
+	if _, err := n.client.Topology().SetPolicy(ctx, &topologyv1.SetPolicyRequest{TopologyPolicy: proto.String("best-effort"),
+		ReservedCpus: &typesv1.CPUSet{List: "0,4"}}); err != nil {
 		t.Fatal(err)
 	}
 	b, err := bundle.Collect(n.client.Bundle(ctx))

@@ -201,7 +201,8 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 	for resource, list := range s.Devices {
 		for _, d := range list {
 			if foreign := d.Nodes &^ s.Machine.NodeMask(); foreign != 0 {
-				return nil, errdefs.Invalidf("device %s of %s: the machine has NUMA nodes %s, not %s", d.ID, resource, s.Machine.NodeMask(), foreign)
+				return nil, errdefs.Invalidf("device %s of %s: the machine has NUMA nodes %s, not %s", d.ID, resource,
+					s.Machine.NodeMask(), foreign)
 			}
 		}
 		inventory.Listed(inventory.Registered(resource, device.Options{}, time.Time{}), list, time.Time{})

@@ -99,7 +99,8 @@ func TestManyNodes(t *testing.T) {
 func TestUses(t *testing.T) {
 	t.Parallel()
 	s := scene(t, "2s4c", topology.Restricted, "2*a@0,b@1,both@0+1,sick@1!,nowhere")
-	out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
+	out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)},
+		simulation.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,8 @@ func TestUses(t *testing.T) {
 	if v.GetReason() != "TopologyAffinityError" || len(v.GetTrace().GetSuggestions()) == 0 {
 		t.Errorf("verdict %v", v)
 	}
-	again, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)}, simulation.Options{})
+	again, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("a", 3, 3), guaranteed("b", 2, 1), guaranteed("c", 9, 0)},
+		simulation.Options{})
 	if err != nil || !proto.Equal(out, again) {
 		t.Errorf("a second run differs: %v", err)
 	}
@@ -227,17 +229,19 @@ func TestWhatIsNotThere(t *testing.T) {
 		room             uint32
 		notes            int
 	}{
-		"defer":     {unknown: config.UnknownDefer, want: admissionv1.Verdict_VERDICT_REJECTED},
-		"reject":    {unknown: config.UnknownReject, want: admissionv1.Verdict_VERDICT_REJECTED},
-		"ignore":    {unknown: config.UnknownIgnore, want: admissionv1.Verdict_VERDICT_REJECTED},
-		"elsewhere": {unknown: config.UnknownReject, elsewhere: []string{"example.com"}, want: admissionv1.Verdict_VERDICT_ADMITTED, room: 62, notes: 1},
-		"there":     {unknown: config.UnknownReject, devices: "3*a", want: admissionv1.Verdict_VERDICT_ADMITTED, room: 2},
+		"defer":  {unknown: config.UnknownDefer, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"reject": {unknown: config.UnknownReject, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"ignore": {unknown: config.UnknownIgnore, want: admissionv1.Verdict_VERDICT_REJECTED},
+		"elsewhere": {unknown: config.UnknownReject, elsewhere: []string{"example.com"}, want: admissionv1.Verdict_VERDICT_ADMITTED,
+			room: 62, notes: 1},
+		"there": {unknown: config.UnknownReject, devices: "3*a", want: admissionv1.Verdict_VERDICT_ADMITTED, room: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := scene(t, "64c", topology.None, row.devices)
 			s.Config.Devices.Unknown, s.Config.Devices.Elsewhere = row.unknown, row.elsewhere
-			out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("pod", 1, 1)}, simulation.Options{More: guaranteed("more", 1, 1), Most: 1000})
+			out, _, err := s.Run(t.Context(), []*typesv1.Pod{guaranteed("pod", 1, 1)},
+				simulation.Options{More: guaranteed("more", 1, 1), Most: 1000})
 			if err != nil {
 				t.Fatal(err)
 			}

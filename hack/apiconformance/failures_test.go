@@ -221,7 +221,8 @@ func settings() []setting {
 		{
 			name: "without deferrals", config: "verdicts: {deferred: false}\n", prepare: func(*node) {},
 			rows: []failure{
-				{method: "AdmissionService/Admit", reason: errorsv1.ErrorReason_POD_DEFERRED, request: is(admission(wants("w", "example.com/nobody")))},
+				{method: "AdmissionService/Admit", reason: errorsv1.ErrorReason_POD_DEFERRED,
+					request: is(admission(wants("w", "example.com/nobody")))},
 				{method: "InspectService/Import", reason: errorsv1.ErrorReason_PRECONDITION_FAILED, request: is(cpuFile())},
 			},
 		},
@@ -233,11 +234,12 @@ func settings() []setting {
 			name: "pods without cgroups", flags: []string{"--cgroups-per-qos=false", "--enforce-node-allocatable="},
 			prepare: func(n *node) { n.admitted(burstable("b")) },
 			rows: []failure{
-				{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PRECONDITION_FAILED, request: func(*node) proto.Message {
-					req := start("b", "main", "c1")
-					req.Pid = int32(os.Getpid())
-					return req
-				}},
+				{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PRECONDITION_FAILED,
+					request: func(*node) proto.Message {
+						req := start("b", "main", "c1")
+						req.Pid = int32(os.Getpid())
+						return req
+					}},
 			},
 		},
 		{
@@ -250,13 +252,17 @@ func settings() []setting {
 				n.start()
 			},
 			rows: []failure{
-				{method: "AdmissionService/Admit", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(admission(guaranteed("new", "2", "")))},
+				{method: "AdmissionService/Admit", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN,
+					request: is(admission(guaranteed("new", "2", "")))},
 				{method: "AdmissionService/Resize", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(resize("x", "", "1", 0))},
 				{method: "AllocationService/Get", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(get("x"))},
-				{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(allocateUID("x", "main"))},
+				{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN,
+					request: is(allocateUID("x", "main"))},
 				{method: "TopologyService/GetAffinity", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(affinity("x", "main"))},
-				{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(start("x", "main", "c1"))},
-				{method: "PodCgroupService/EnsureExists", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN, request: is(&cgroupv1.EnsureExistsRequest{PodUid: "x"})},
+				{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN,
+					request: is(start("x", "main", "c1"))},
+				{method: "PodCgroupService/EnsureExists", reason: errorsv1.ErrorReason_LEDGER_UNCERTAIN,
+					request: is(&cgroupv1.EnsureExistsRequest{PodUid: "x"})},
 			},
 		},
 		{
@@ -282,15 +288,21 @@ func settings() []setting {
 				}
 			},
 			rows: []failure{
-				{method: "InspectService/ListHistory", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ListHistoryRequest{})},
-				{method: "AllocationService/List", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &allocationv1.ListRequest{At: n.earlier()} }},
-				{method: "CPUService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &cpuv1.GetStateRequest{At: n.earlier()} }},
+				{method: "InspectService/ListHistory", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: is(&inspectv1.ListHistoryRequest{})},
+				{method: "AllocationService/List", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: func(n *node) proto.Message { return &allocationv1.ListRequest{At: n.earlier()} }},
+				{method: "CPUService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: func(n *node) proto.Message { return &cpuv1.GetStateRequest{At: n.earlier()} }},
 				{method: "FitService/Fit", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message {
 					return &fitv1.FitRequest{At: n.earlier(), Pods: []*typesv1.Pod{burstable("fits")}}
 				}},
-				{method: "FitService/GetFreeResources", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &fitv1.GetFreeResourcesRequest{At: n.earlier()} }},
-				{method: "MemoryService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &memoryv1.GetStateRequest{At: n.earlier()} }},
-				{method: "DeviceService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: func(n *node) proto.Message { return &devicev1.GetStateRequest{At: n.earlier()} }},
+				{method: "FitService/GetFreeResources", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: func(n *node) proto.Message { return &fitv1.GetFreeResourcesRequest{At: n.earlier()} }},
+				{method: "MemoryService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: func(n *node) proto.Message { return &memoryv1.GetStateRequest{At: n.earlier()} }},
+				{method: "DeviceService/GetState", reason: errorsv1.ErrorReason_DATA_CORRUPT,
+					request: func(n *node) proto.Message { return &devicev1.GetStateRequest{At: n.earlier()} }},
 			},
 		},
 		{
@@ -299,10 +311,12 @@ func settings() []setting {
 				n.admitted(burstable("p"))
 				n.admitted(burstable("q"))
 				serveProvider(n)
-				if _, err := hintv1.NewHintBusServiceClient(n.conn).Register(n.ctx(), registration(n).(*hintv1.RegisterRequest)); err != nil {
+				if _, err := hintv1.NewHintBusServiceClient(n.conn).Register(n.ctx(),
+					registration(n).(*hintv1.RegisterRequest)); err != nil {
 					n.t.Fatal(err)
 				}
-				if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(), start("p", "main", "c1")); err != nil {
+				if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(),
+					start("p", "main", "c1")); err != nil {
 					n.t.Fatal(err)
 				}
 				n.fillDisk()
@@ -446,19 +460,24 @@ func healthy() []failure {
 	rows := slicesOf(
 		theirs(errorsv1.ErrorReason_OWNER_DIFFERS, false, "c", "third"),
 		theirs(notOwner, true, "b", ""),
-		onCgroups(noCgroup, extra, "CgroupService/Create", "CgroupService/Destroy", "CgroupService/Exists", "CgroupService/Validate", "CgroupService/Plan",
+		onCgroups(noCgroup, extra, "CgroupService/Create", "CgroupService/Destroy", "CgroupService/Exists", "CgroupService/Validate",
+			"CgroupService/Plan",
 			"CgroupService/ListProcesses"),
 		[]failure{
 			{method: "AdmissionService/Admit", reason: unsupported, request: is(admission(claiming()))},
-			{method: "AdmissionService/Admit", reason: condition, request: is(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-				Uid: "unclaimed", Name: "c", Devices: []*admissionv1.ClaimDevice{{Name: "place", Resources: map[string]string{"cpu": "1", "memory": "1Gi"}}},
-			}}})},
+			{method: "AdmissionService/Admit", reason: condition,
+				request: is(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
+					Uid: "unclaimed", Name: "c", Devices: []*admissionv1.ClaimDevice{{Name: "place",
+						Resources: map[string]string{"cpu": "1", "memory": "1Gi"}}},
+				}}})},
 			{method: "AllocationService/Allocate", reason: unsupported, request: is(allocate(claiming()))},
 			{method: "CPUService/GetTopologyHints", reason: unsupported, request: is(&cpuv1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "AdmissionService/Defragment", reason: unsupported, request: is(&admissionv1.DefragmentRequest{Pod: claiming()})},
 			{method: "FitService/Fit", reason: unsupported, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{claiming()}})},
-			{method: "MemoryService/GetTopologyHints", reason: unsupported, request: is(&memoryv1.GetTopologyHintsRequest{Pod: claiming()})},
-			{method: "DeviceService/GetTopologyHints", reason: unsupported, request: is(&devicev1.GetTopologyHintsRequest{Pod: claiming()})},
+			{method: "MemoryService/GetTopologyHints", reason: unsupported,
+				request: is(&memoryv1.GetTopologyHintsRequest{Pod: claiming()})},
+			{method: "DeviceService/GetTopologyHints", reason: unsupported,
+				request: is(&devicev1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "TopologyService/GetHints", reason: unsupported, request: is(&topologyv1.GetHintsRequest{Pod: claiming()})},
 
 			{method: "NodeService/SetHugePages", reason: condition, request: is(&nodev1.SetHugePagesRequest{Pools: pools(0, 1)})},
@@ -479,8 +498,10 @@ func healthy() []failure {
 			{method: "AdmissionService/Defragment", reason: specDiffers, request: is(&admissionv1.DefragmentRequest{Pod: burstable("a")})},
 			{method: "FitService/Fit", reason: specDiffers, request: is(&fitv1.FitRequest{Pods: []*typesv1.Pod{burstable("a")}})},
 			{method: "AllocationService/Allocate", reason: specDiffers, request: is(allocate(burstable("a")))},
-			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_REJECTED, request: is(allocate(guaranteed("large", "1000", "")))},
-			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_DEFERRED, request: is(allocate(wants("w", "example.com/nobody")))},
+			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_REJECTED,
+				request: is(allocate(guaranteed("large", "1000", "")))},
+			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_POD_DEFERRED,
+				request: is(allocate(wants("w", "example.com/nobody")))},
 			{method: "AllocationService/Allocate", reason: errorsv1.ErrorReason_PLUGIN_AWAY, request: func(n *node) proto.Message {
 				n.pluginOf("example.com/tape")()
 				return allocate(wants("w", "example.com/tape"))
@@ -491,11 +512,13 @@ func healthy() []failure {
 					n.t.Fatal(err)
 				}
 				req := admission(guaranteed("thief", "2", ""))
-				req.RunningAllocations = []*admissionv1.RunningAllocation{{ContainerName: "main", Cpus: view.GetPod().GetContainers()[0].GetCpus()}}
+				req.RunningAllocations = []*admissionv1.RunningAllocation{{ContainerName: "main",
+					Cpus: view.GetPod().GetContainers()[0].GetCpus()}}
 				return req
 			}},
 
-			{method: "AdmissionService/Resize", reason: unknown, request: func(n *node) proto.Message { return resize("b", "", "300m", later(n)) }},
+			{method: "AdmissionService/Resize", reason: unknown,
+				request: func(n *node) proto.Message { return resize("b", "", "300m", later(n)) }},
 			{method: "AdmissionService/Resize", reason: errorsv1.ErrorReason_STATE_MOVED, request: func(n *node) proto.Message {
 				read := n.revision()
 				if _, err := n.admission.Resize(n.ctx(), resize("b", "first", "300m", read)); err != nil {
@@ -527,32 +550,39 @@ func healthy() []failure {
 				return &allocationv1.ListRequest{PageSize: 1, PageToken: page.GetNextPageToken()}
 			}},
 
-			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_CONTAINER_ID_BOUND, request: func(n *node) proto.Message {
-				if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(), start("a", "main", "c1")); err != nil {
-					n.t.Fatal(err)
-				}
-				return start("b", "main", "c1")
-			}},
-			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PROCESS_NOT_FOUND, agent: true, request: func(*node) proto.Message {
-				req := start("c", "main", "c2")
-				req.Pid = 1 << 30 // above the kernel's largest
-				return req
-			}},
+			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_CONTAINER_ID_BOUND,
+				request: func(n *node) proto.Message {
+					if _, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(),
+						start("a", "main", "c1")); err != nil {
+						n.t.Fatal(err)
+					}
+					return start("b", "main", "c1")
+				}},
+			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PROCESS_NOT_FOUND, agent: true,
+				request: func(*node) proto.Message {
+					req := start("c", "main", "c2")
+					req.Pid = 1 << 30 // above the kernel's largest
+					return req
+				}},
 			{method: "LifecycleService/PreStartContainer", reason: refused, agent: true, request: func(*node) proto.Message {
 				req := start("c", "main", "c3")
 				req.Pid = int32(os.Getpid())
 				return req
 			}},
 			{method: "LifecycleService/PreStartContainer", reason: notOwner, agent: true, request: is(start("a", "main", "c4"))},
-			{method: "LifecycleService/PostStopContainer", reason: notOwner, agent: true, request: is(&lifecyclev1.PostStopContainerRequest{ContainerId: "c1"})},
-			{method: "LifecycleService/ReportMemory", reason: notOwner, agent: true, request: is(&lifecyclev1.ReportMemoryRequest{ContainerId: "c1"})},
-			{method: "LifecycleService/ReportMemory", reason: unknown, request: func(n *node) proto.Message { return memoryOn0("c1", later(n)) }},
-			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PLUGIN_FAILED, request: func(n *node) proto.Message {
-				p, _ := n.pluginWith(script.Config{Resource: "example.com/sour", PreStart: true})
-				p.Behave(script.PreStart, script.Refuse)
-				n.admitted(wants("sour", "example.com/sour"))
-				return start("sour", "main", "c5")
-			}},
+			{method: "LifecycleService/PostStopContainer", reason: notOwner, agent: true,
+				request: is(&lifecyclev1.PostStopContainerRequest{ContainerId: "c1"})},
+			{method: "LifecycleService/ReportMemory", reason: notOwner, agent: true,
+				request: is(&lifecyclev1.ReportMemoryRequest{ContainerId: "c1"})},
+			{method: "LifecycleService/ReportMemory", reason: unknown,
+				request: func(n *node) proto.Message { return memoryOn0("c1", later(n)) }},
+			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PLUGIN_FAILED,
+				request: func(n *node) proto.Message {
+					p, _ := n.pluginWith(script.Config{Resource: "example.com/sour", PreStart: true})
+					p.Behave(script.PreStart, script.Refuse)
+					n.admitted(wants("sour", "example.com/sour"))
+					return start("sour", "main", "c5")
+				}},
 			{method: "LifecycleService/PreStartContainer", reason: errorsv1.ErrorReason_PLUGIN_AWAY, request: func(n *node) proto.Message {
 				_, end := n.pluginWith(script.Config{Resource: "example.com/gone", PreStart: true})
 				n.admitted(wants("gone", "example.com/gone"))
@@ -563,8 +593,10 @@ func healthy() []failure {
 				return start("gone", "main", "c6")
 			}},
 
-			{method: "DeviceService/ForgetResource", reason: errorsv1.ErrorReason_RESOURCE_NOT_FOUND, request: is(&devicev1.ForgetResourceRequest{Resource: "example.com/none"})},
-			{method: "DeviceService/ForgetResource", reason: errorsv1.ErrorReason_RESOURCE_IN_USE, request: is(&devicev1.ForgetResourceRequest{Resource: gpu})},
+			{method: "DeviceService/ForgetResource", reason: errorsv1.ErrorReason_RESOURCE_NOT_FOUND,
+				request: is(&devicev1.ForgetResourceRequest{Resource: "example.com/none"})},
+			{method: "DeviceService/ForgetResource", reason: errorsv1.ErrorReason_RESOURCE_IN_USE,
+				request: is(&devicev1.ForgetResourceRequest{Resource: gpu})},
 			{method: "DeviceService/ForgetResource", reason: served, request: func(n *node) proto.Message {
 				n.pluginOf("example.com/card")
 				return &devicev1.ForgetResourceRequest{Resource: "example.com/card"}
@@ -584,17 +616,21 @@ func healthy() []failure {
 				m.Endpoint = filepath.Join(n.root, "berth.sock") // it serves no provider
 				return m
 			}},
-			{method: "HintBusService/Unregister", reason: errorsv1.ErrorReason_PROVIDER_NOT_FOUND, request: is(&hintv1.UnregisterRequest{Provider: "none"})},
+			{method: "HintBusService/Unregister", reason: errorsv1.ErrorReason_PROVIDER_NOT_FOUND,
+				request: is(&hintv1.UnregisterRequest{Provider: "none"})},
 			{method: "HintBusService/Unregister", reason: refused, agent: true, request: func(n *node) proto.Message {
-				if _, err := hintv1.NewHintBusServiceClient(n.conn).Register(n.ctx(), registration(n).(*hintv1.RegisterRequest)); err != nil {
+				if _, err := hintv1.NewHintBusServiceClient(n.conn).Register(n.ctx(),
+					registration(n).(*hintv1.RegisterRequest)); err != nil {
 					n.t.Fatal(err)
 				}
 				return &hintv1.UnregisterRequest{Provider: "slots"}
 			}},
 
-			{method: "CgroupService/GetConfig", reason: errorsv1.ErrorReason_NOT_SUPPORTED, request: is(&cgroupv1.GetConfigRequest{Name: "/node/kubepods", Resource: "example.com/none"})},
+			{method: "CgroupService/GetConfig", reason: errorsv1.ErrorReason_NOT_SUPPORTED,
+				request: is(&cgroupv1.GetConfigRequest{Name: "/node/kubepods", Resource: "example.com/none"})},
 			{method: "PodCgroupService/Destroy", reason: condition, request: is(&cgroupv1.PodCgroupServiceDestroyRequest{PodUid: "a"})},
-			{method: "PodCgroupService/ReduceCPULimits", reason: condition, request: is(&cgroupv1.PodCgroupServiceReduceCPULimitsRequest{PodUid: "a"})},
+			{method: "PodCgroupService/ReduceCPULimits", reason: condition,
+				request: is(&cgroupv1.PodCgroupServiceReduceCPULimitsRequest{PodUid: "a"})},
 
 			{method: "AllocationService/List", reason: notKept, request: is(&allocationv1.ListRequest{At: first})},
 			{method: "CPUService/GetState", reason: notKept, request: is(&cpuv1.GetStateRequest{At: first})},
@@ -608,8 +644,10 @@ func healthy() []failure {
 			{method: "FitService/GetFreeResources", reason: unknown, request: is(&fitv1.GetFreeResourcesRequest{At: last})},
 			{method: "MemoryService/GetState", reason: unknown, request: is(&memoryv1.GetStateRequest{At: last})},
 			{method: "DeviceService/GetState", reason: unknown, request: is(&devicev1.GetStateRequest{At: last})},
-			{method: "InspectService/GetTrace", reason: errorsv1.ErrorReason_TRACE_NOT_FOUND, request: is(&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "none"}})},
-			{method: "InspectService/Import", reason: specDiffers, request: is(cpuFile(guaranteed("a", "3", ""), guaranteed("b", "4", "")))},
+			{method: "InspectService/GetTrace", reason: errorsv1.ErrorReason_TRACE_NOT_FOUND,
+				request: is(&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "none"}})},
+			{method: "InspectService/Import", reason: specDiffers, request: is(cpuFile(guaranteed("a", "3", ""),
+				guaranteed("b", "4", "")))},
 			{method: "InspectService/Import", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ImportRequest{
 				Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{"),
 			})},
@@ -627,13 +665,15 @@ func healthy() []failure {
 					n.t.Fatal(err)
 				}
 				n.admitted(guaranteed("next", "2", "")) // with the same CPUs
-				return &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: state.GetState(), Pods: []*typesv1.Pod{guaranteed("lost", "2", "")}}
+				return &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: state.GetState(),
+					Pods: []*typesv1.Pod{guaranteed("lost", "2", "")}}
 			}},
 		},
 		each(syncs, unknown, func(n *node) proto.Message { return syncRequest(n, later(n)) }),
 	)
 	for _, s := range syncs {
-		rows = append(rows, failure{method: s, reason: notOwner, agent: true, request: func(n *node) proto.Message { return syncRequest(n, n.revision()) }})
+		rows = append(rows, failure{method: s, reason: notOwner, agent: true,
+			request: func(n *node) proto.Message { return syncRequest(n, n.revision()) }})
 	}
 	return rows
 }

@@ -26,7 +26,8 @@ func TestGrpcurl(t *testing.T) {
 	n := newNode(t, "")
 	socket := filepath.Join(n.root, "berth.sock")
 	lines := 0
-	for file, want := range map[string]string{"../../README.md": `"VERDICT_ADMITTED"`, "../../docs/README.md": "berth.admission.v1.AdmissionService"} {
+	for file, want := range map[string]string{"../../README.md": `"VERDICT_ADMITTED"`,
+		"../../docs/README.md": "berth.admission.v1.AdmissionService"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +49,8 @@ func TestGrpcurl(t *testing.T) {
 		t.Errorf("the documents have %d lines with grpcurl", lines)
 	}
 	// The other spelling of a socket.
-	if out, err := exec.CommandContext(n.ctx(), program, "-plaintext", "unix://"+socket, "list").CombinedOutput(); err != nil || !strings.Contains(string(out), "berth.admission.v1.AdmissionService") {
+	if out, err := exec.CommandContext(n.ctx(), program, "-plaintext", "unix://"+socket, "list").CombinedOutput(); err != nil ||
+		!strings.Contains(string(out), "berth.admission.v1.AdmissionService") {
 		t.Errorf("unix://: %v\n%s", err, out)
 	}
 }

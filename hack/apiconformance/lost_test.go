@@ -35,7 +35,8 @@ type losing struct {
 	lost proto.Message // guarded by mu: what berthd had answered
 }
 
-func (l *losing) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (l *losing) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +99,8 @@ var mutations = map[string]mutation{
 	"/berth.admission.v1.AdmissionService/SyncPods":  syncing,
 	"/berth.allocation.v1.AllocationService/Allocate": {
 		request: func(*node) proto.Message {
-			return &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: guaranteed("a", "2", "1")}, ContainerName: "main"}
+			return &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: guaranteed("a", "2", "1")},
+				ContainerName: "main"}
 		},
 	},
 	"/berth.lifecycle.v1.LifecycleService/PreStartContainer": {
@@ -110,7 +112,8 @@ var mutations = map[string]mutation{
 	"/berth.lifecycle.v1.LifecycleService/PostStopContainer": {
 		before: func(n *node) {
 			n.admitted(guaranteed("a", "2", "1"))
-			_, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c1"})
+			_, err := lifecyclev1.NewLifecycleServiceClient(n.conn).PreStartContainer(n.ctx(),
+				&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c1"})
 			if err != nil {
 				n.t.Fatal(err)
 			}
@@ -243,7 +246,8 @@ func createExtra(n *node) {
 // createLeftover makes the cgroup of a pod that is not admitted.
 func createLeftover(n *node) {
 	n.t.Helper()
-	_, err := cgroupv1.NewCgroupServiceClient(n.conn).Create(n.ctx(), &cgroupv1.CreateRequest{Name: "/node/kubepods/burstable/podleft", Resources: limits})
+	_, err := cgroupv1.NewCgroupServiceClient(n.conn).Create(n.ctx(), &cgroupv1.CreateRequest{Name: "/node/kubepods/burstable/podleft",
+		Resources: limits})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -346,7 +350,8 @@ func TestLostAnswers(t *testing.T) {
 				}
 			}
 			if again := n.state(); again != state || n.revision() != revision {
-				t.Errorf("the repeated call has changed something: revision %d, before %d\n%s\nbefore\n%s", n.revision(), revision, again, state)
+				t.Errorf("the repeated call has changed something: revision %d, before %d\n%s\nbefore\n%s", n.revision(), revision, again,
+					state)
 			}
 		})
 	}
@@ -359,9 +364,10 @@ func TestLateRepeatUndoesNothing(t *testing.T) {
 	n := newNode(t, "")
 	n.admitted(burstable("a"))
 	resize := func(id, cpu string) error {
-		_, err := n.admission.Resize(n.ctx(), &admissionv1.ResizeRequest{PodUid: "a", AdmissionId: id, Containers: []*admissionv1.ContainerResources{{
-			ContainerName: "main", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": cpu}},
-		}}})
+		_, err := n.admission.Resize(n.ctx(), &admissionv1.ResizeRequest{PodUid: "a", AdmissionId: id,
+			Containers: []*admissionv1.ContainerResources{{
+				ContainerName: "main", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": cpu}},
+			}}})
 		return err
 	}
 	n.losing.mu.Lock()

@@ -50,9 +50,11 @@ var reading = []string{
 	"/berth.cgroup.v1.CgroupService/ListProcesses", "/berth.cgroup.v1.CgroupService/GetMemoryUsage",
 	"/berth.cgroup.v1.CgroupService/Name", "/berth.cgroup.v1.CgroupService/Plan",
 	"/berth.cgroup.v1.CgroupService/List",
-	"/berth.cgroup.v1.PodCgroupService/Exists", "/berth.cgroup.v1.PodCgroupService/GetName", "/berth.cgroup.v1.PodCgroupService/IsPodCgroup",
+	"/berth.cgroup.v1.PodCgroupService/Exists", "/berth.cgroup.v1.PodCgroupService/GetName",
+	"/berth.cgroup.v1.PodCgroupService/IsPodCgroup",
 	"/berth.cgroup.v1.PodCgroupService/ListPods",
-	"/berth.inspect.v1.InspectService/Dump", "/berth.inspect.v1.InspectService/StreamDump", "/berth.inspect.v1.InspectService/StreamBundle", "/berth.inspect.v1.InspectService/Check",
+	"/berth.inspect.v1.InspectService/Dump", "/berth.inspect.v1.InspectService/StreamDump",
+	"/berth.inspect.v1.InspectService/StreamBundle", "/berth.inspect.v1.InspectService/Check",
 	"/berth.inspect.v1.InspectService/Get", "/berth.inspect.v1.InspectService/ListTraces", "/berth.inspect.v1.InspectService/ListHistory",
 	"/berth.inspect.v1.InspectService/Export",
 }

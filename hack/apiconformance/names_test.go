@@ -29,9 +29,11 @@ func TestPodNames(t *testing.T) {
 	} {
 		get, affinity := &allocationv1.GetRequest{}, &topologyv1.GetAffinityRequest{ContainerName: "main"}
 		if row.uid != "" {
-			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodUid{PodUid: row.uid}, &topologyv1.GetAffinityRequest_PodUid{PodUid: row.uid}
+			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodUid{PodUid: row.uid},
+				&topologyv1.GetAffinityRequest_PodUid{PodUid: row.uid}
 		} else if row.name != "" {
-			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodName{PodName: row.name}, &topologyv1.GetAffinityRequest_PodName{PodName: row.name}
+			get.Subject, affinity.Subject = &allocationv1.GetRequest_PodName{PodName: row.name},
+				&topologyv1.GetAffinityRequest_PodName{PodName: row.name}
 		}
 		got, err := n.allocation.Get(n.ctx(), get)
 		if status.Code(err) != row.code || got.GetPod().GetUid() != row.found {

@@ -77,7 +77,8 @@ func TestOtherModule(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"main.go": agent, "go.sum": string(sums),
-		"go.mod": "module example.com/agent\n\ngo 1.25\n\nrequire github.com/berthd/berth v0.0.0\n\nreplace github.com/berthd/berth => " + root + "\n",
+		"go.mod": "module example.com/agent\n\ngo 1.25\n\nrequire github.com/berthd/berth v0.0.0\n\nreplace github.com/berthd/berth => " +
+			root + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -33,7 +33,8 @@ func python(t *testing.T, n *node) (program, generated string) {
 	}
 	generated = t.TempDir()
 	protoc := func(args ...string) {
-		if out, err := exec.CommandContext(n.ctx(), "protoc", append([]string{"--python_out=" + generated}, args...)...).CombinedOutput(); err != nil {
+		if out, err := exec.CommandContext(n.ctx(), "protoc", append([]string{"--python_out=" + generated},
+			args...)...).CombinedOutput(); err != nil {
 			t.Fatalf("protoc: %v\n%s", err, out)
 		}
 	}
@@ -118,7 +119,8 @@ func TestPythonAgent(t *testing.T) {
 		if err := os.WriteFile(file, []byte(row.pod), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		agent := exec.CommandContext(n.ctx(), program, "testdata/agent.py", filepath.Join(n.root, "berth.sock"), file, "echo", "hello from 1,9")
+		agent := exec.CommandContext(n.ctx(), program, "testdata/agent.py", filepath.Join(n.root, "berth.sock"), file, "echo",
+			"hello from 1,9")
 		agent.Env = append(os.Environ(), "PYTHONPATH="+generated)
 		out, _ := agent.CombinedOutput()
 		if code := agent.ProcessState.ExitCode(); code != row.code || !regexp.MustCompile(row.want).MatchString(string(out)) {

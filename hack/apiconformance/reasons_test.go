@@ -23,17 +23,25 @@ type notReached struct{ why, file, test string }
 
 // unreached are the reasons that no row reaches: of one method, or of all.
 var unreached = map[string]notReached{
-	"LifecycleService/PreStartContainer CONTAINER_IDS_EXHAUSTED": {"needs many processes that live in cgroups of the kernel", "managers/admission/bindings_test.go", "TestIDsOfARuntime"},
-	"AdmissionService/RemovePod PRECONDITION_FAILED":             {"needs a container runtime with a container outside of its pod's cgroup", "server/internal/reconcile/outside_test.go", "TestRemovalEndsContainersOutside"},
-	"FitService/Fit PRECONDITION_FAILED":                         {"needs a machine of the past that the configuration does not fit", "server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
-	"FitService/GetFreeResources PRECONDITION_FAILED":            {"needs a machine of the past that the configuration does not fit", "server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
-	"OBJECT_NOT_FOUND":        {"the reason of an error without a reason of its own; every object that a request names has one", "server/internal/rpc/hintbus/service_test.go", "TestUnregister"},
+	"LifecycleService/PreStartContainer CONTAINER_IDS_EXHAUSTED": {"needs many processes that live in cgroups of the kernel",
+		"managers/admission/bindings_test.go", "TestIDsOfARuntime"},
+	"AdmissionService/RemovePod PRECONDITION_FAILED": {"needs a container runtime with a container outside of its pod's cgroup",
+		"server/internal/reconcile/outside_test.go", "TestRemovalEndsContainersOutside"},
+	"FitService/Fit PRECONDITION_FAILED": {"needs a machine of the past that the configuration does not fit",
+		"server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
+	"FitService/GetFreeResources PRECONDITION_FAILED": {"needs a machine of the past that the configuration does not fit",
+		"server/internal/rpc/fit/unfit_test.go", "TestUnfitMachine"},
+	"OBJECT_NOT_FOUND": {"the reason of an error without a reason of its own; every object that a request names has one",
+		"server/internal/rpc/hintbus/service_test.go", "TestUnregister"},
 	"OBJECT_EXISTS":           {"as OBJECT_NOT_FOUND", "managers/errdefs/errdefs_test.go", "TestCodeOf"},
 	"TEMPORARILY_UNAVAILABLE": {"needs a kernel or disk that fails", "server/internal/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
-	"SHUTTING_DOWN":           {"needs a berthd that is ending: only streams and calls of plugins outlive its last answers", "server/internal/rpc/allocation/watch_test.go", "TestStreamsEndWithBerth"},
-	"TIMED_OUT":               {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
-	"CALL_CANCELED":           {"the client ends the call before it reads the error", "managers/admission/leaver_test.go", "TestCallerLeaves"},
-	"INTERNAL_ERROR":          {"is a defect", "server/internal/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
+	"SHUTTING_DOWN": {"needs a berthd that is ending: only streams and calls of plugins outlive its last answers",
+		"server/internal/rpc/allocation/watch_test.go", "TestStreamsEndWithBerth"},
+	"TIMED_OUT": {"the client ends the call before it reads the error", "managers/admission/leaver_test.go",
+		"TestCallerLeaves"},
+	"CALL_CANCELED": {"the client ends the call before it reads the error", "managers/admission/leaver_test.go",
+		"TestCallerLeaves"},
+	"INTERNAL_ERROR": {"is a defect", "server/internal/rpc/rpc_test.go", "TestErrorsBecomeStatuses"},
 }
 
 // TestReasonsElsewhere: the tests that check the other reasons exist, and contain the reasons.
@@ -113,7 +121,8 @@ func TestTwoOwners(t *testing.T) {
 	want("", "[a b c d]")
 	sync := func(owner string, uids ...string) []string {
 		t.Helper()
-		r, err := n.admission.SyncPods(context.Background(), &admissionv1.SyncPodsRequest{Owner: owner, ActivePodUids: uids, KnownRevision: n.revision(), AllowEmpty: len(uids) == 0})
+		r, err := n.admission.SyncPods(context.Background(), &admissionv1.SyncPodsRequest{Owner: owner, ActivePodUids: uids,
+			KnownRevision: n.revision(), AllowEmpty: len(uids) == 0})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +136,8 @@ func TestTwoOwners(t *testing.T) {
 	}
 	want("", "[a c d]")
 	for _, uid := range []string{"c", "d"} {
-		if _, err := n.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: uid, Owner: "one"}); reasonOf(t, err) != "OWNER_DIFFERS" {
+		if _, err := n.admission.RemovePod(n.ctx(),
+			&admissionv1.RemovePodRequest{PodUid: uid, Owner: "one"}); reasonOf(t, err) != "OWNER_DIFFERS" {
 			t.Errorf("remove %s: %v", uid, err)
 		}
 	}

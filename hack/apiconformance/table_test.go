@@ -76,7 +76,8 @@ func (n *node) fails(conn *grpc.ClientConn, method string, d protoreflect.Method
 }
 
 // declared reports a reason that the table of apireasons does not have for the method.
-func (n *node) declared(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (n *node) declared(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	opts ...grpc.CallOption) error {
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	reasons, ok := apireasons.Methods[method[1:]]
 	for _, d := range status.Convert(err).Details() {

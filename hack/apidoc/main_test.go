@@ -56,7 +56,8 @@ func TestRun(t *testing.T) {
 		t.Error("no error")
 	}
 	set := &descriptorpb.FileDescriptorSet{}
-	set.File = append(set.File, protodesc.ToFileDescriptorProto(typesv1.File_berth_types_v1_types_proto), protodesc.ToFileDescriptorProto(admissionv1.File_berth_admission_v1_admission_proto))
+	set.File = append(set.File, protodesc.ToFileDescriptorProto(typesv1.File_berth_types_v1_types_proto),
+		protodesc.ToFileDescriptorProto(admissionv1.File_berth_admission_v1_admission_proto))
 	text, err := proto.Marshal(set)
 	if err != nil {
 		t.Fatal(err)

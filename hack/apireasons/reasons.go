@@ -148,6 +148,7 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.inspect.v1.InspectService/GetTrace":       {invalid, e.ErrorReason_TRACE_NOT_FOUND},
 	"berth.inspect.v1.InspectService/ListTraces":     {invalid},
 	"berth.inspect.v1.InspectService/ListHistory":    {invalid, corrupt},
-	"berth.inspect.v1.InspectService/Import":         {invalid, specDiffers, e.ErrorReason_IMPORT_CONTRADICTS, condition, unserved, corrupt, noLedger},
-	"berth.inspect.v1.InspectService/Export":         {invalid},
+	"berth.inspect.v1.InspectService/Import": {invalid, specDiffers, e.ErrorReason_IMPORT_CONTRADICTS, condition, unserved,
+		corrupt, noLedger},
+	"berth.inspect.v1.InspectService/Export": {invalid},
 }

@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,7 +29,8 @@ func TestImportersNeedFewModules(t *testing.T) {
 				t.Fatalf("an importer of %s needs %v: expected google.golang.org/grpc among them", imported, got)
 			}
 			if len(got) > most {
-				t.Errorf("an importer of %s needs %d modules: expected at most %d\n\t%s", imported, len(got), most, strings.Join(got, "\n\t"))
+				t.Errorf("an importer of %s needs %d modules: expected at most %d\n\t%s", imported, len(got), most,
+					strings.Join(got, "\n\t"))
 			}
 		})
 	}
@@ -68,7 +70,7 @@ func modulesOf(t *testing.T, dir string) []string {
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOPROXY=off")
 	out, err := cmd.Output()
 	if err != nil {
-		if failed, ok := err.(*exec.ExitError); ok {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 			t.Fatalf("go list of an importer: %s", failed.Stderr)
 		}
 		t.Fatal(err)

@@ -170,7 +170,8 @@ func exposed(files []*source) []string {
 	var findings []string
 	for _, s := range files {
 		folder := s.folder()
-		if strings.HasPrefix(folder, "server/") && !strings.HasPrefix(folder, "server/internal/") && folder != "server/berthd" && folder != "server/servertest" {
+		if strings.HasPrefix(folder, "server/") && !strings.HasPrefix(folder, "server/internal/") && folder != "server/berthd" &&
+			folder != "server/servertest" {
 			findings = append(findings, folder+": packages of the server are below server/internal: other modules do not depend on them")
 		}
 	}
@@ -181,7 +182,8 @@ func TestServerIsInternal(t *testing.T) {
 	t.Parallel()
 	report(t, exposed(files(t, func(*source) bool { return true })))
 	bad := snippet(t, "server/p/p.go", "package p")
-	good := []*source{snippet(t, "server/internal/p/p.go", "package p"), snippet(t, "server/berthd/p.go", "package main"), snippet(t, "api/p/p.go", "package p")}
+	good := []*source{snippet(t, "server/internal/p/p.go", "package p"), snippet(t, "server/berthd/p.go", "package main"),
+		snippet(t, "api/p/p.go", "package p")}
 	if got := exposed(append(good, bad)); len(got) != 1 || !strings.HasPrefix(got[0], "server/p: ") {
 		t.Errorf("found %q", got)
 	}
@@ -196,7 +198,8 @@ func TestManagersPromiseNoStability(t *testing.T) {
 	for _, s := range files(t, func(s *source) bool {
 		return !s.test && strings.HasPrefix(s.folder(), "managers/") && !strings.HasPrefix(s.folder(), "managers/internal/")
 	}) {
-		said[s.folder()] = said[s.folder()] || s.ast.Doc != nil && strings.Contains(strings.Join(strings.Fields(s.ast.Doc.Text()), " "), unstable)
+		said[s.folder()] = said[s.folder()] || s.ast.Doc != nil && strings.Contains(strings.Join(strings.Fields(s.ast.Doc.Text()), " "),
+			unstable)
 	}
 	for folder, ok := range said {
 		if !ok {
@@ -214,7 +217,8 @@ var otherDomain = regexp.MustCompile(`\b(berth[a-z]*\.)*berth[a-z]*\.(dev|io|org
 // TestOneDomain: labels, annotations and API groups are in the project's domain.
 func TestOneDomain(t *testing.T) {
 	t.Parallel()
-	for text, bad := range map[string]bool{"berthlet.berth" + ".dev/owner": true, "berth" + ".io/x": true, "berthd.github.io/x": false, "nri.berthd.github.io/x": false} {
+	for text, bad := range map[string]bool{"berthlet.berth" + ".dev/owner": true, "berth" + ".io/x": true, "berthd.github.io/x": false,
+		"nri.berthd.github.io/x": false} {
 		if otherDomain.MatchString(text) != bad {
 			t.Errorf("%q", text)
 		}

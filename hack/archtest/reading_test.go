@@ -44,7 +44,10 @@ func readingFindings(s *source) (findings []string) {
 			bad = !ok || !slices.Contains([]string{"io.LimitReader", "http.MaxBytesReader", "io.NewSectionReader"}, selector(inner.Fun))
 		}
 		if bad {
-			findings = append(findings, s.finding(call.Pos(), "%s reads without a bound, or waits for the writer of a pipe: use api/input, or api/trust for what decides", selector(call.Fun)))
+			findings = append(findings,
+				s.finding(call.Pos(),
+					"%s reads without a bound, or waits for the writer of a pipe: use api/input, or api/trust for what decides",
+					selector(call.Fun)))
 		}
 		return true
 	})
@@ -115,8 +118,10 @@ func TestReadersAreBounded(t *testing.T) {
 func TestReadingObjects(t *testing.T) {
 	t.Parallel()
 	for call, bad := range map[string]bool{
-		`os.ReadFile(path)`: true, `os.ReadFile("/proc/self/status")`: false, `os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))`: false, `os.ReadFile("/proc" + path)`: true,
-		`os.Open(path)`: true, `os.OpenFile(path, os.O_RDONLY, 0)`: true, `os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0)`: false,
+		`os.ReadFile(path)`: true, `os.ReadFile("/proc/self/status")`: false, `os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))`: false,
+		`os.ReadFile("/proc" + path)`: true,
+		`os.Open(path)`:               true, `os.OpenFile(path, os.O_RDONLY, 0)`: true,
+		`os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0)`: false,
 		`io.ReadAll(r)`: true, `io.ReadAll(io.LimitReader(r, 1))`: false, `trust.ReadFile(path, 1)`: false,
 	} {
 		if got := readingFindings(snippet(t, "clients/a/a.go", "package a\nfunc f() { "+call+" }\n")); (len(got) > 0) != bad {

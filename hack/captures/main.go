@@ -71,8 +71,10 @@ var leftOut = map[string]struct{ from, why string }{
 	"v1-cgroupfs-restricted-readd": {"", "a pod with the uid of a removed one: the kubelet's defect"},
 	"v2-cgroupfs-restricted-readd": {"", "a pod with the uid of a removed one: the kubelet's defect"},
 	"v2-systemd-restricted-readd":  {"", "a pod with the uid of a removed one: the kubelet's defect"},
-	"v2-cgroupfs-reserved-cgroups": {"try-start k-noqos.json", "without pod cgroups: testdata/nopods.json; then another root: the virtual machine's lacked cpuset"},
-	"v2-systemd-reserved-cgroups":  {"try-start k-noqos.json", "without pod cgroups: testdata/nopods.json; then another root: the virtual machine's lacked cpuset"},
+	"v2-cgroupfs-reserved-cgroups": {"try-start k-noqos.json",
+		"without pod cgroups: testdata/nopods.json; then another root: the virtual machine's lacked cpuset"},
+	"v2-systemd-reserved-cgroups": {"try-start k-noqos.json",
+		"without pod cgroups: testdata/nopods.json; then another root: the virtual machine's lacked cpuset"},
 }
 
 // build gives the lines of all captures, by name.

@@ -328,7 +328,8 @@ var manifest = regexp.MustCompile(`^rm -f /etc/kubernetes/manifests/(\S+)\.json$
 // command takes what was done to the kubelet's files while it did not run. A file that
 // was damaged and a CPU that was taken away made the next start fail.
 func (s *scenario) command(text string) {
-	if strings.HasPrefix(text, "rm -f ") && strings.Contains(text, "/cpu_manager_state") && strings.Contains(text, "/memory_manager_state") {
+	if strings.HasPrefix(text, "rm -f ") && strings.Contains(text, "/cpu_manager_state") &&
+		strings.Contains(text, "/memory_manager_state") {
 		s.lose()
 		return
 	}

@@ -48,7 +48,8 @@ type Options struct {
 	// Timeout bounds each wait, for slow machines; the default is 5 minutes.
 	Timeout time.Duration
 	// Slow is for an emulated machine. The programs, but not the pods, run on the CPUs 0 and 1 only, because emulated CPUs slow each other
-	// down; kube-apiserver has no caches, which do a third of the work of an idle cluster; containerd's plugins have more time; and conditions are checked less often.
+	// down; kube-apiserver has no caches, which do a third of the work of an idle cluster; containerd's plugins have more
+	// time; and conditions are checked less often.
 	Slow bool
 	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
 	Controllers []string
@@ -98,7 +99,8 @@ func Run(t testing.TB, o Options) *Cluster {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) }) // also if containerd cannot be prepared
 	}
-	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir, running: map[string]*nodetest.Process{}}
+	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir,
+		running: map[string]*nodetest.Process{}}
 	if o.Dir != "" {
 		c.Containerd = containerd.PrepareIn(t, filepath.Join(dir, "cd"), o.Systemd)
 	} else {

@@ -137,7 +137,8 @@ func (c *Cluster) flags() map[string][]string {
 		},
 		"kube-scheduler": {"--config", c.Path("scheduler.yaml"), "--secure-port", "0"},
 		"kube-controller-manager": {
-			"--kubeconfig", c.Path("controllers.kubeconfig"), "--controllers", controllers, "--use-service-account-credentials", "--leader-elect=false", "--secure-port", "0",
+			"--kubeconfig", c.Path("controllers.kubeconfig"), "--controllers", controllers, "--use-service-account-credentials",
+			"--leader-elect=false", "--secure-port", "0",
 			"--service-account-private-key-file", c.Path("accounts.key"), "--root-ca-file", c.Path("certificates", "apiserver.crt"),
 		},
 		"kubelet": {

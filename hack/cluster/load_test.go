@@ -64,7 +64,8 @@ func object(node string, number int) *publish.Object {
 			n.Distances[to] = 12
 		}
 		for _, name := range []string{"cpu", "example.com/gpu", "example.com/nic", "hugepages-1Gi", "hugepages-2Mi", "memory"} {
-			n.Resources = append(n.Resources, &fitv1.NodeResource{Resource: name, Capacity: 1 << 40, Allocatable: 1 << 40, Available: uint64(number), Aligned: true})
+			n.Resources = append(n.Resources, &fitv1.NodeResource{Resource: name, Capacity: 1 << 40, Allocatable: 1 << 40,
+				Available: uint64(number), Aligned: true})
 		}
 		free.Nodes = append(free.Nodes, n)
 	}
@@ -100,7 +101,9 @@ func (w *writer) apply(ctx context.Context, o *publish.Object) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPatch, cluster.APIServer+publish.Path+"/"+o.Metadata.Name+"?fieldManager=berth-nri&force=true&fieldValidation=Strict", bytes.NewReader(text))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPatch,
+		cluster.APIServer+publish.Path+"/"+o.Metadata.Name+"?fieldManager=berth-nri&force=true&fieldValidation=Strict",
+		bytes.NewReader(text))
 	if err != nil {
 		return err
 	}
@@ -165,9 +168,11 @@ func TestClusterTopologyLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	must("apply", "-k", filepath.Join(deploy, "crd"))
-	must("apply", "-f", filepath.Join(deploy, "base", "namespace.yaml"), "-f", filepath.Join(deploy, "base", "rbac.yaml"), "-f", filepath.Join(deploy, "overlays", "node-resource-topology", "rbac.yaml"))
+	must("apply", "-f", filepath.Join(deploy, "base", "namespace.yaml"), "-f", filepath.Join(deploy, "base", "rbac.yaml"), "-f",
+		filepath.Join(deploy, "overlays", "node-resource-topology", "rbac.yaml"))
 	must("wait", "--for=condition=Established", "--timeout=60s", "crd/noderesourcetopologies.topology.node.k8s.io")
-	w := &writer{Cluster: c, nodes: make([]node, l.nodes), token: strings.TrimSpace(must("-n", "berth-system", "create", "token", "berth", "--duration=2h"))}
+	w := &writer{Cluster: c, nodes: make([]node, l.nodes), token: strings.TrimSpace(must("-n", "berth-system", "create", "token", "berth",
+		"--duration=2h"))}
 	c.Eventually("objects are served", func() bool { return w.apply(t.Context(), object("first", 1)) == nil })
 	must("delete", "noderesourcetopology", "first")
 	t.Logf("load average before: %s", loadAverage())

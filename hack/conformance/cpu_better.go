@@ -109,7 +109,8 @@ func (in cpuAllocateIn) betterParts(pod choicePair, entry string, want, got cpuS
 		return fmt.Errorf("containers have CPUs %s that are not their pod's, or another's", beyond)
 	}
 	for _, c := range in.Pod.Walk() {
-		pair := choicePair{topo: pod.topo, want: want.Assignments[uid][c.Name], got: got.Assignments[uid][c.Name], mergeNodes: pod.mergeNodes}
+		pair := choicePair{topo: pod.topo, want: want.Assignments[uid][c.Name], got: got.Assignments[uid][c.Name],
+			mergeNodes: pod.mergeNodes}
 		n := int(c.Requests[workload.CPU] / 1000)
 		switch {
 		case pair.want == pair.got:

@@ -45,7 +45,8 @@ type cpuChoice struct {
 func (s cpuSetup) choice(topo *machine.Topology, before cpuState, pod *workload.Pod, container string, affinity vector.Affinity) cpuChoice {
 	return cpuChoice{
 		before.Default, s.Reserved, before.Reusable[pod.UID], before.Assignments[pod.UID][container],
-		s.home(topo, affinity), exclusively(pod, container, s.Gates.Features()).WholeCPUs(), s.strict(), pod, container == "", before.PodAssignments[pod.UID],
+		s.home(topo, affinity), exclusively(pod, container, s.Gates.Features()).WholeCPUs(), s.strict(), pod, container == "",
+		before.PodAssignments[pod.UID],
 	}
 }
 
@@ -230,7 +231,8 @@ func cpuAllocateEarlier(env *Env, in cpuAllocateIn, want cpuAllocated, got cpuAl
 	if in.Options[cpu.DistributeAcrossNUMA] != "true" || in.Options[cpu.AlignBySocket] != "true" {
 		return "", errors.New("no rule has changed for these options")
 	}
-	if err := in.spreads(topo, c.free(), c.home, want.Result.CPUSet, c.n, in.rule(env.Reference, slices.Contains(want.Quirks, "slice_aliasing"))); err != nil {
+	if err := in.spreads(topo, c.free(), c.home, want.Result.CPUSet, c.n,
+		in.rule(env.Reference, slices.Contains(want.Quirks, "slice_aliasing"))); err != nil {
 		return acrossSockets, fmt.Errorf("recorded: %w", err)
 	}
 	if err := in.spreads(topo, c.free(), c.home, got.Result.CPUSet, c.n, in.rule(newest, false)); err != nil {

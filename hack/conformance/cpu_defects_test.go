@@ -33,24 +33,37 @@ func TestCPUDefects(t *testing.T) {
 		after     cpuState
 		want      string
 	}{
-		{"right", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")}, cpuState{}, ""},
+		{"right", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")},
+			cpuState{}, ""},
 		{"refused", pod, "a", anywhere, cpuState{Default: cpus("0-1")}, cpuResult{}, cpuState{}, ""},
-		{"held", pod, "a", anywhere, cpuState{Default: cpus("0"), Assignments: assignments{"p": {"a": cpus("1-3")}}}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-3")}, cpuState{}, ""},
-		{"handed on", pod, "b", anywhere, cpuState{Default: cpus("0"), Reusable: cpuSets{"p": cpus("1-2")}}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")}, cpuState{}, ""},
-		{"too few", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1")}, cpuState{}, "CPUs 1 are taken, and 2"},
-		{"reserved", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("0-1")}, cpuState{}, "CPUs 0 are taken"},
-		{"not free", pod, "a", anywhere, cpuState{Default: cpus("0-2")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("2-3")}, cpuState{}, "CPUs 3 are taken"},
-		{"as a whole", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")}, podCPUs("1-2", "3-4"), ""},
-		{"a second set", whole, "", anywhere, podCPUs("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: cpus("5-6")}, cpuState{}, "the pod has its CPUs already"},
-		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{Allocated: true, CPUSet: cpus("1-4")}, cpuState{}, "the pod is refused and keeps"},
-		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")}, podCPUs("1-2", "4-5"), "containers have CPUs 5"},
-		{"not where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1,4")}, cpuState{}, "CPUs 1,4 are taken, and more"},
-		{"where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("4-5")}, cpuState{}, ""},
+		{"held", pod, "a", anywhere, cpuState{Default: cpus("0"), Assignments: assignments{"p": {"a": cpus("1-3")}}},
+			cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-3")}, cpuState{}, ""},
+		{"handed on", pod, "b", anywhere, cpuState{Default: cpus("0"), Reusable: cpuSets{"p": cpus("1-2")}},
+			cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-2")}, cpuState{}, ""},
+		{"too few", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1")},
+			cpuState{}, "CPUs 1 are taken, and 2"},
+		{"reserved", pod, "a", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("0-1")},
+			cpuState{}, "CPUs 0 are taken"},
+		{"not free", pod, "a", anywhere, cpuState{Default: cpus("0-2")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("2-3")},
+			cpuState{}, "CPUs 3 are taken"},
+		{"as a whole", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")},
+			podCPUs("1-2", "3-4"), ""},
+		{"a second set", whole, "", anywhere, podCPUs("1-2", "3-4"), cpuResult{OK: true, Allocated: true, CPUSet: cpus("5-6")},
+			cpuState{}, "the pod has its CPUs already"},
+		{"kept by a refused pod", whole, "", anywhere, cpuState{Default: cpus("0-7")}, cpuResult{Allocated: true, CPUSet: cpus("1-4")},
+			cpuState{}, "the pod is refused and keeps"},
+		{"parts outside of the whole", whole, "", anywhere, cpuState{Default: cpus("0-7")},
+			cpuResult{OK: true, Allocated: true, CPUSet: cpus("1-4")}, podCPUs("1-2", "4-5"), "containers have CPUs 5"},
+		{"not where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("1,4")},
+			cpuState{}, "CPUs 1,4 are taken, and more"},
+		{"where wanted", pod, "a", far, cpuState{Default: cpus("0-7")}, cpuResult{OK: true, Allocated: true, CPUSet: cpus("4-5")},
+			cpuState{}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			s := cpuSetup{Gates: vector.Gates{vector.PodLevelResourceManagers: true}, Reserved: cpus("0")}
-			if got := s.choice(topo, tt.before, tt.pod, tt.container, tt.wish).unsound(tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			if got := s.choice(topo, tt.before, tt.pod, tt.container,
+				tt.wish).unsound(tt.res, tt.after); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
@@ -87,7 +100,8 @@ func TestHoldsStep(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			err := cpuSetup{Reserved: cpus("0")}.choice(topo, before, pod, "a", tt.wish).check(tt.res, cpuState{Default: cpus(tt.pool)}, tt.same)
+			err := cpuSetup{Reserved: cpus("0")}.choice(topo, before, pod, "a", tt.wish).check(tt.res, cpuState{Default: cpus(tt.pool)},
+				tt.same)
 			if (err == nil) != tt.ok {
 				t.Errorf("%v, want ok %t", err, tt.ok)
 			}

@@ -258,7 +258,8 @@ func (s memoryState) keepUsage(records seed, counted map[int]map[string]uint64) 
 	}
 }
 
-func (b *memoryBench) planned(s memoryState, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (memoryResult, memoryState) {
+func (b *memoryBench) planned(s memoryState, before, after *ledger.View, owner ledger.Owner, claims []ledger.Claim,
+	refusal error) (memoryResult, memoryState) {
 	record, _ := after.Pod(owner.Pod)
 	res := memoryResult{OK: refusal == nil, Error: memoryError(refusal), Blocks: blocksOf(record, owner.Container)}
 	return res, s.with(b.State(before), b.State(after), record, claims)

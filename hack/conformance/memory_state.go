@@ -98,7 +98,8 @@ func walkedAt(record *ledger.Pod, container string) int {
 
 // clone copies the state; its maps are not nil.
 func (s memoryState) clone() memoryState {
-	out := memoryState{Nodes: map[int]memoryNode{}, Assignments: map[string]map[string][]memoryBlock{}, PodAssignments: map[string][]memoryBlock{}}
+	out := memoryState{Nodes: map[int]memoryNode{}, Assignments: map[string]map[string][]memoryBlock{},
+		PodAssignments: map[string][]memoryBlock{}}
 	if err := json.Unmarshal([]byte(render(s)), &out); err != nil {
 		panic(err)
 	}

@@ -51,7 +51,8 @@ func (in podAdmitIn) defects(env *Env, want podAdmitWant) []podDefect {
 			if w.Result.Admit {
 				here[pod.UID] = w
 			}
-		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory), maps.Equal[resourceBytes, resourceBytes]) {
+		} else if delete(here, pod.UID); i > 0 && !maps.EqualFunc(counted[pod.UID], taken(w.Memory, before.Memory),
+			maps.Equal[resourceBytes, resourceBytes]) {
 			d = podDefect{miscounted, "memory is freed on other nodes than it was taken from"}
 		}
 		if env.Reference < newest && in.Steps[i].Op == "admit" {
@@ -68,7 +69,8 @@ func (in podAdmitIn) outdated(pod *workload.Pod, w podStepWant) podDefect {
 	switch {
 	case pod.Resources != nil && !pod.HasPodLevel():
 		return podDefect{emptyResources, "the pod counts as BestEffort"}
-	case strings.Contains(w.Result.Message, "[memorymanager]") && pod.HasPodLevel() && (in.TopologyScope != "pod" || in.TopologyPolicy == "none") &&
+	case strings.Contains(w.Result.Message, "[memorymanager]") && pod.HasPodLevel() &&
+		(in.TopologyScope != "pod" || in.TopologyPolicy == "none") &&
 		slices.ContainsFunc(pod.Containers, func(c workload.Container) bool { return !c.Guaranteed() }):
 		return podDefect{memoryless, "the memory manager may have refused a container without memory of its own"}
 	}

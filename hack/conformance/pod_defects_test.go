@@ -30,21 +30,31 @@ func TestPodDefects(t *testing.T) {
 		cpu  cpuState
 		want string
 	}{
-		{"handed on", pod, cpuState{Default: cpus("0,5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, ""},
-		{"reserved", pod, cpuState{Default: cpus("5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("0,3")}}}, torn},
-		{"of a sidecar", pod, cpuState{Default: cpus("0,5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("2-3")}}}, torn},
+		{"handed on", pod, cpuState{Default: cpus("0,5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"),
+			"main": cpus("3-4")}}}, ""},
+		{"reserved", pod, cpuState{Default: cpus("5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"),
+			"main": cpus("0,3")}}}, torn},
+		{"of a sidecar", pod, cpuState{Default: cpus("0,5-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"),
+			"main": cpus("2-3")}}}, torn},
 		{"nobody's left", pod, cpuState{Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2")}}}, emptied},
-		{"too few", pod, cpuState{Default: cpus("0,4-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3")}}}, doubled},
-		{"as a whole", whole, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")}, Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, ""},
-		{"as a whole, reserved", whole, cpuState{Default: cpus("7"), PodAssignments: cpuSets{"p": cpus("0-5")}, Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, torn},
-		{"as a whole, twice", whole, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")}, Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("2-3")}}}, torn},
-		{"as a whole, beyond", whole, cpuState{Default: cpus("0"), PodAssignments: cpuSets{"p": cpus("1-6")}, Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("6-7")}}}, torn},
-		{"without devices", needy, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")}, Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, deviceless},
+		{"too few", pod, cpuState{Default: cpus("0,4-7"), Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"),
+			"main": cpus("3")}}}, doubled},
+		{"as a whole", whole, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")},
+			Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, ""},
+		{"as a whole, reserved", whole, cpuState{Default: cpus("7"), PodAssignments: cpuSets{"p": cpus("0-5")},
+			Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, torn},
+		{"as a whole, twice", whole, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")},
+			Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("2-3")}}}, torn},
+		{"as a whole, beyond", whole, cpuState{Default: cpus("0"), PodAssignments: cpuSets{"p": cpus("1-6")},
+			Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("6-7")}}}, torn},
+		{"without devices", needy, cpuState{Default: cpus("0,7"), PodAssignments: cpuSets{"p": cpus("1-6")},
+			Assignments: assignments{"p": {"init": cpus("1-2"), "side": cpus("1-2"), "main": cpus("3-4")}}}, deviceless},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			in := podAdmitIn{
-				Gates: vector.Gates{vector.PodLevelResourceManagers: true}, TopologyPolicy: "restricted", TopologyScope: "pod", Topology: "even",
+				Gates: vector.Gates{vector.PodLevelResourceManagers: true}, TopologyPolicy: "restricted", TopologyScope: "pod",
+				Topology:     "even",
 				ReservedCPUs: cpus("0"), Pods: map[string]vector.Pod{"p": {Pod: &tt.pod}}, Steps: []podStep{{"admit", "p"}},
 			}
 			in.Devices = map[string][]listedDevice{"example.com/gpu": {{ID: "gpu0"}}}
@@ -67,7 +77,8 @@ func TestUnevenMachine(t *testing.T) {
 		"nodes": [{"id": 0, "distances": [10,20,20,20,20]}, {"id": 1, "distances": [20,10,20,20,20]}, {"id": 2, "distances": [20,20,10,20,20]},
 			{"id": 3, "distances": [20,20,20,10,20]}, {"id": 4, "distances": [20,20,20,20,10]}]}`)
 	pod := workload.Pod{UID: "p", Containers: []workload.Container{withTwo("main", workload.App)}}
-	in := podAdmitIn{Topology: "odd", ReservedCPUs: cpus("6"), Pods: map[string]vector.Pod{"p": {Pod: &pod}}, Steps: []podStep{{"admit", "p"}}}
+	in := podAdmitIn{Topology: "odd", ReservedCPUs: cpus("6"), Pods: map[string]vector.Pod{"p": {Pod: &pod}},
+		Steps: []podStep{{"admit", "p"}}}
 	for _, tt := range []struct {
 		name   string
 		result podResult

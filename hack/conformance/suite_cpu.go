@@ -19,7 +19,8 @@ type cpuResult struct {
 	Error     *vector.Error `json:"error"`
 }
 
-func (b *cpuBench) planned(s cpuState, _, after *ledger.View, owner ledger.Owner, claims []ledger.Claim, refusal error) (cpuResult, cpuState) {
+func (b *cpuBench) planned(s cpuState, _, after *ledger.View, owner ledger.Owner, claims []ledger.Claim,
+	refusal error) (cpuResult, cpuState) {
 	res := cpuResult{OK: refusal == nil, Error: cpuError(refusal)}
 	if claim, ok := after.Claim(owner, cpu.Resource); ok {
 		res.Allocated, res.CPUSet = true, claim.CPUs.Set

@@ -115,7 +115,8 @@ func memoryAllocateUnsound(_ *Env, in memoryAllocateIn, want memoryAllocated) st
 // was just planned, has nothing of.
 func (in memoryAllocateIn) uncounted(want memoryAllocated, b memoryBlock) bool {
 	of := func(whole memoryBlock) bool { return whole.Type == b.Type }
-	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped && !slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
+	return in.Op == "allocate_pod" && want.Result.OK && b.Size > 0 && b.Size < wrapped &&
+		!slices.ContainsFunc(want.After.PodAssignments[in.Pod.UID], of)
 }
 
 // memoryAllocateDiffers checks rules that hold for every answer of the reference.

@@ -71,7 +71,8 @@ func (d *driver) file(claim types.UID) string {
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult,
+	error) {
 	out := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, c := range claims {
 		text := fmt.Sprintf(`{"cdiVersion": "0.8.0", "kind": "%s/claim", "devices": [{"name": "%s", "containerEdits": {"env": [%s], "deviceNodes": [{"path": "/dev/null"}]}}]}`, d.name, c.UID, d.env(c))
@@ -86,7 +87,8 @@ func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.
 				continue
 			}
 			result.Devices = append(result.Devices, kubeletplugin.Device{
-				Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device, CDIDeviceIDs: []string{fmt.Sprintf("%s/claim=%s", d.name, c.UID)},
+				Requests: []string{r.Request}, PoolName: r.Pool, DeviceName: r.Device,
+				CDIDeviceIDs: []string{fmt.Sprintf("%s/claim=%s", d.name, c.UID)},
 			})
 		}
 		out[c.UID] = result
@@ -143,7 +145,8 @@ func run() error {
 	if err := os.MkdirAll(*data, 0o755); err != nil {
 		return err
 	}
-	helper, err := kubeletplugin.Start(ctx, &d, kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(*node), kubeletplugin.KubeClient(client),
+	helper, err := kubeletplugin.Start(ctx, &d, kubeletplugin.DriverName(d.name), kubeletplugin.NodeName(*node),
+		kubeletplugin.KubeClient(client),
 		kubeletplugin.PluginDataDirectoryPath(*data), kubeletplugin.HealthService(false))
 	if err != nil {
 		return err

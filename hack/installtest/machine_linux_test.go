@@ -91,7 +91,8 @@ func (m *machine) onFailure() {
 	if !m.t.Failed() {
 		return
 	}
-	for _, args := range [][]string{{"journalctl", "--no-pager", "--lines=60", "-u", "berthd", "-u", "berthlet"}, {"berthlet", "status"}, {"berthctl", "get", "containers"}} {
+	for _, args := range [][]string{{"journalctl", "--no-pager", "--lines=60", "-u", "berthd", "-u", "berthlet"}, {"berthlet", "status"},
+		{"berthctl", "get", "containers"}} {
 		out, _ := exec.Command(args[0], args[1:]...).CombinedOutput()
 		m.t.Logf("%s", out)
 	}
@@ -103,7 +104,8 @@ func (m *machine) unpacked() {
 		must(m.t, os.MkdirAll("/var/lib/dpkg/"+dir, 0o755))
 	}
 	must(m.t, os.WriteFile("/var/lib/dpkg/info/libc6.list", nil, 0o644))
-	must(m.t, os.WriteFile("/var/lib/dpkg/status", []byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: amd64\nDescription: C library\n\n"), 0o644))
+	must(m.t, os.WriteFile("/var/lib/dpkg/status",
+		[]byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: amd64\nDescription: C library\n\n"), 0o644))
 }
 
 // keep puts the folders that an installation changes on the disk, where they outlive the machine.
@@ -204,7 +206,8 @@ func (m *machine) firstBoot() {
 	t := m.t
 	m.unpacked()
 	m.run("dpkg", "-i", m.old)
-	if out, _ := m.try("systemctl", "is-active", "berthd", "berthlet", "berthd.socket"); strings.Contains(out, "\nactive") || strings.HasPrefix(out, "active") {
+	if out, _ := m.try("systemctl", "is-active", "berthd", "berthlet", "berthd.socket"); strings.Contains(out, "\nactive") ||
+		strings.HasPrefix(out, "active") {
 		t.Errorf("an installation starts services: %s", out)
 	}
 	groups, err := os.ReadFile("/etc/group")
@@ -297,7 +300,8 @@ func (m *machine) lastBoot() {
 
 	cpus, processes := m.pods()
 	m.run("dpkg", "-r", "berth")
-	for _, path := range []string{"/usr/bin/berthd", "/usr/lib/systemd/system/berthd.service", "/etc/systemd/system/multi-user.target.wants/berthd.service", "/etc/systemd/system/sockets.target.wants/berthd.socket"} {
+	for _, path := range []string{"/usr/bin/berthd", "/usr/lib/systemd/system/berthd.service",
+		"/etc/systemd/system/multi-user.target.wants/berthd.service", "/etc/systemd/system/sockets.target.wants/berthd.socket"} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("after the removal there is %s: %v", path, err)
 		}
@@ -337,7 +341,8 @@ func (m *machine) nothingLeft() {
 			if err != nil {
 				return nil
 			}
-			if name := d.Name(); (strings.HasPrefix(name, "berth") && path != "/etc/systemd/system/berth.service" || name == "kubelet") && !strings.Contains(path, "/systemd/units/") {
+			if name := d.Name(); (strings.HasPrefix(name, "berth") && path != "/etc/systemd/system/berth.service" || name == "kubelet") &&
+				!strings.Contains(path, "/systemd/units/") {
 				t.Errorf("the purge leaves %s", path)
 			}
 			return nil
@@ -351,7 +356,8 @@ func (m *machine) nothingLeft() {
 	processes, err := filepath.Glob("/proc/[0-9]*/exe")
 	must(t, err)
 	for _, path := range processes {
-		if target, err := os.Readlink(path); err == nil && (strings.Contains(target, "/usr/bin/berth") || strings.HasSuffix(target, "/probe")) {
+		if target, err := os.Readlink(path); err == nil && (strings.Contains(target, "/usr/bin/berth") ||
+			strings.HasSuffix(target, "/probe")) {
 			t.Errorf("the purge leaves process %s: %s", path, target)
 		}
 	}

@@ -30,18 +30,23 @@ func TestPurge(t *testing.T) {
 		want             []string
 		message          string
 	}{
-		"purge":  {argument: "purge"},
-		"remove": {argument: "remove", before: "rm -r /etc/berth /var/log/pods /var/lib/kubelet /var/lib/berthlet /run/berth /sys/fs/cgroup/*\n", want: []string{"/var/lib/berth", "/var/lib/berth/ledger.db"}},
+		"purge": {argument: "purge"},
+		"remove": {argument: "remove",
+			before: "rm -r /etc/berth /var/log/pods /var/lib/kubelet /var/lib/berthlet /run/berth /sys/fs/cgroup/*\n",
+			want:   []string{"/var/lib/berth", "/var/lib/berth/ledger.db"}},
 		"files of others": {
 			argument: "purge", before: "touch /etc/berth/manifests/web.yaml\nmkdir /var/lib/kubelet/pods\n",
 			want: []string{
-				"/etc/berth", "/etc/berth/manifests", "/etc/berth/manifests/web.yaml", "/sys/fs/cgroup/cpu/kubepods", "/sys/fs/cgroup/cpu/kubepods/besteffort",
-				"/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice", "/var/lib/kubelet", "/var/lib/kubelet/pods",
+				"/etc/berth", "/etc/berth/manifests", "/etc/berth/manifests/web.yaml", "/sys/fs/cgroup/cpu/kubepods",
+				"/sys/fs/cgroup/cpu/kubepods/besteffort",
+				"/sys/fs/cgroup/kubepods.slice", "/sys/fs/cgroup/kubepods.slice/kubepods-burstable.slice", "/var/lib/kubelet",
+				"/var/lib/kubelet/pods",
 			},
 		},
 		"a container runs": {
 			argument: "purge", before: "mkdir /var/lib/berthlet/runtime/root\nmount -t tmpfs tmpfs /var/lib/berthlet/runtime/root\n",
-			want:    []string{"/var/lib/berthlet", "/var/lib/berthlet/runtime", "/var/lib/berthlet/runtime/root", "/var/lib/berthlet/status.json"},
+			want: []string{"/var/lib/berthlet", "/var/lib/berthlet/runtime", "/var/lib/berthlet/runtime/root",
+				"/var/lib/berthlet/status.json"},
 			message: "containers of berthlet still run",
 		},
 	} {

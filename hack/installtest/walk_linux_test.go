@@ -71,7 +71,8 @@ var walk = []section{
 		},
 	},
 	{
-		"Configure and start it", "[configuration.md](configuration.md) has all fields. The drop-in `metrics.conf` gives berthd the right to serve `http` on a port.",
+		"Configure and start it",
+		"[configuration.md](configuration.md) has all fields. The drop-in `metrics.conf` gives berthd the right to serve `http` on a port.",
 		[]command{
 			{run: `cat > /etc/berth/berthd.yaml << END
 apiVersion: config.berthd.github.io/v1alpha1
@@ -100,7 +101,8 @@ END`},
 		},
 	},
 	{
-		"Run a pod with a device", "berthlet runs the manifests of a folder ([berthlet.md](berthlet.md)). The image `probe` is a directory below `/var/lib/berth-images`, with one " +
+		"Run a pod with a device",
+		"berthlet runs the manifests of a folder ([berthlet.md](berthlet.md)). The image `probe` is a directory below `/var/lib/berth-images`, with one " +
 			"program that prints the CPUs, memory nodes and environment of its process.",
 		[]command{
 			pod("web", "memory: 64Mi"),
@@ -190,7 +192,8 @@ func TestWalkPage(t *testing.T) {
 		}
 	}
 	if want := commands(append(slices.Clone(walk), walkEnd)); !slices.Equal(have, want) {
-		t.Errorf("the commands of docs/walk.md are\n%s\nwant\n%s\nhack/installtest/test.sh update writes the page", strings.Join(have, "\n"), strings.Join(want, "\n"))
+		t.Errorf("the commands of docs/walk.md are\n%s\nwant\n%s\nhack/installtest/test.sh update writes the page",
+			strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
 }
 
@@ -199,7 +202,8 @@ func TestDifference(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ one, other string }{
 		{"web  Running  5s   -\n", "web  Running  1m12s  -\n"},
-		{"admission BCEUNM4BQCPQ2JI5HKEXH7V3M6, decided on revision 1806172160000006", "admission AAEUNM4BQCPQ2JI5HKEXH7V3M7, decided on revision 1806172160000016"},
+		{"admission BCEUNM4BQCPQ2JI5HKEXH7V3M6, decided on revision 1806172160000006",
+			"admission AAEUNM4BQCPQ2JI5HKEXH7V3M7, decided on revision 1806172160000016"},
 		{"2026-11-23T13:06:09Z  web", "2026-11-24T00:00:00.5Z web"},
 	} {
 		if d := difference(row.one, row.other); d != "" {
@@ -207,7 +211,8 @@ func TestDifference(t *testing.T) {
 		}
 	}
 	const pod = "NAME  STATUS\nweb  Running 1 cpu 64Mi\n"
-	for _, other := range []string{"NAME  STATUS\nweb  Failed 1 cpu 64Mi\n", "NAME  STATUS\nweb  Running 2 cpu 64Mi\n", "NAME  STATUS\n", pod + "another\n", ""} {
+	for _, other := range []string{"NAME  STATUS\nweb  Failed 1 cpu 64Mi\n", "NAME  STATUS\nweb  Running 2 cpu 64Mi\n", "NAME  STATUS\n",
+		pod + "another\n", ""} {
 		if difference(pod, other) == "" || difference(other, pod) == "" {
 			t.Errorf("%q is the same as %q", other, pod)
 		}

@@ -39,7 +39,8 @@ type listed struct {
 // load reads the packages of this module and checks their types with the export data of what they import. Generated files are
 // not part of it, but their types are known.
 func load(patterns ...string) ([]pkg, error) {
-	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,Module"}, patterns...)...)
+	cmd := exec.Command("go", append([]string{"list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,CgoFiles,Module"},
+		patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -121,7 +122,7 @@ func longLines() ([]figure, error) {
 }
 
 var (
-	generated = regexp.MustCompile(`^// Code generated .* DO NOT EDIT\.$`)
+	generated = regexp.MustCompile(`^// Code generated .* DO NOT EDIT\.$|^This page is generated from `)
 	// longText is a string in a line of Go, which stays in one piece, or a pattern in a comment.
 	longText = regexp.MustCompile("\"([^\"\\\\]|\\\\.){60,}\"|`[^`]{60,}|^[^`]{60,}`|[^ ]{60,}")
 	// unbreakable are rows of tables, headings, the targets of links, and what has no place to break it.
@@ -134,7 +135,7 @@ func width(r io.Reader, markdown bool) (widest int, err error) {
 	code := false
 	for lines.Scan() {
 		line := lines.Text()
-		if !markdown && generated.MatchString(line) {
+		if generated.MatchString(line) {
 			return 0, nil
 		}
 		if markdown && strings.HasPrefix(strings.TrimSpace(line), "```") {

@@ -197,7 +197,8 @@ func printFigures(w io.Writer, pkgs []pkg) error {
 				fields = max(fields, t.fields)
 			}
 		}
-		if _, err := fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d%%\t%s\n", p.lines(), p.names(), methods, fields, arrows, percent(back, arrows), p.path); err != nil {
+		if _, err := fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d%%\t%s\n", p.lines(), p.names(), methods, fields, arrows,
+			percent(back, arrows), p.path); err != nil {
 			return err
 		}
 	}

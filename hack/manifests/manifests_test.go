@@ -70,7 +70,8 @@ var kustomize = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "kustomize")
-	cmd := exec.Command("go", "build", "-modfile="+filepath.Join("hack", "tools", "kustomize", "go.mod"), "-o", path, "sigs.k8s.io/kustomize/kustomize/v5")
+	cmd := exec.Command("go", "build", "-modfile="+filepath.Join("hack", "tools", "kustomize", "go.mod"), "-o", path,
+		"sigs.k8s.io/kustomize/kustomize/v5")
 	cmd.Dir = root
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, text)
@@ -175,10 +176,12 @@ func TestObjects(t *testing.T) {
 			o := build(t, dir)
 			reader := o.takeReader()
 			if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 {
-				t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces), len(o.accounts), len(o.maps), len(o.sets))
+				t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces),
+					len(o.accounts), len(o.maps), len(o.sets))
 			}
 			set, account := o.sets[0], o.accounts[0]
-			for what, namespace := range map[string]string{"the service account": account.Namespace, "the ConfigMap": o.maps[0].Namespace, "the DaemonSet": set.Namespace} {
+			for what, namespace := range map[string]string{"the service account": account.Namespace, "the ConfigMap": o.maps[0].Namespace,
+				"the DaemonSet": set.Namespace} {
 				if namespace != o.namespaces[0].Name {
 					t.Errorf("%s is in the namespace %q, and the namespace is %q", what, namespace, o.namespaces[0].Name)
 				}
@@ -188,7 +191,8 @@ func TestObjects(t *testing.T) {
 				if role == "ClusterRole "+metricsReader {
 					name = metricsReader
 				}
-				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: name, Namespace: account.Namespace}) {
+				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: name,
+					Namespace: account.Namespace}) {
 					t.Errorf("%s is bound to %v", role, s)
 				}
 			}
@@ -257,7 +261,8 @@ func checkMonitors(t *testing.T, o *objects, reader *corev1.ServiceAccount) {
 		return
 	}
 	token, jobs := o.secrets[0], []string{}
-	if token.Type != corev1.SecretTypeServiceAccountToken || token.Annotations[corev1.ServiceAccountNameKey] != reader.Name || reader.Namespace != token.Namespace {
+	if token.Type != corev1.SecretTypeServiceAccountToken || token.Annotations[corev1.ServiceAccountNameKey] != reader.Name ||
+		reader.Namespace != token.Namespace {
 		t.Errorf("the token is %+v, of %+v", token, reader)
 	}
 	m := o.monitors[0]
@@ -269,13 +274,16 @@ func checkMonitors(t *testing.T, o *objects, reader *corev1.ServiceAccount) {
 	rules := o.rules["ClusterRole "+metricsReader]
 	for _, e := range m.Spec.Endpoints {
 		port := slices.IndexFunc(nri.Ports, func(p corev1.ContainerPort) bool { return p.Name == e.Port })
-		if port < 0 || !slices.Contains(nri.Args, fmt.Sprintf("--metrics-address=[$(NODE_ADDRESS)]:%d", nri.Ports[port].ContainerPort)) || e.Scheme != "https" {
+		if port < 0 || !slices.Contains(nri.Args, fmt.Sprintf("--metrics-address=[$(NODE_ADDRESS)]:%d", nri.Ports[port].ContainerPort)) ||
+			e.Scheme != "https" {
 			t.Errorf("endpoint %+v is not where berth-nri serves: %v", e, nri.Args)
 		}
-		if len(rules) != 1 || !slices.Contains(rules[0].NonResourceURLs, e.Path) || !slices.Equal(rules[0].Verbs, []string{"get"}) || len(rules[0].Resources) > 0 {
+		if len(rules) != 1 || !slices.Contains(rules[0].NonResourceURLs, e.Path) || !slices.Equal(rules[0].Verbs, []string{"get"}) ||
+			len(rules[0].Resources) > 0 {
 			t.Errorf("the reader's rights are %v, and the path is %s", rules, e.Path)
 		}
-		if name, other := strings.CutPrefix(e.Path, "/metrics/"); other && !slices.Contains(nri.Args, "--metrics-sockets="+name+"=/run/berth/http.sock") {
+		if name, other := strings.CutPrefix(e.Path, "/metrics/"); other &&
+			!slices.Contains(nri.Args, "--metrics-sockets="+name+"=/run/berth/http.sock") {
 			t.Errorf("nothing serves %s: %v", e.Path, nri.Args)
 		}
 		if e.Authorization.Credentials.Name != token.Name || e.TLSConfig.ServerName == "" || e.TLSConfig.CA.Secret.Name != "berth-metrics" {
@@ -317,7 +325,8 @@ func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string
 	// The pod has the network and the processes of the node, and nothing else of it. What only containers are
 	// checked for must not be in another kind of container.
 	if pod.HostIPC || pod.HostUsers != nil || len(pod.EphemeralContainers) > 0 {
-		t.Errorf("the pod has the node's IPC (%v), a setting of users (%v), or containers that are not checked (%d)", pod.HostIPC, pod.HostUsers, len(pod.EphemeralContainers))
+		t.Errorf("the pod has the node's IPC (%v), a setting of users (%v), or containers that are not checked (%d)", pod.HostIPC,
+			pod.HostUsers, len(pod.EphemeralContainers))
 	}
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
 		for _, m := range c.VolumeMounts {
@@ -330,7 +339,8 @@ func checkPod(t *testing.T, set *appsv1.DaemonSet, account, configuration string
 			t.Errorf("container %s has the image %s, and the version is %s", c.Name, c.Image, version(t))
 		}
 		s := c.SecurityContext
-		if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem ||
+		if s == nil || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation || s.ReadOnlyRootFilesystem == nil ||
+			!*s.ReadOnlyRootFilesystem ||
 			s.Privileged != nil || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
 			t.Errorf("container %s has more privileges than it needs: %+v", c.Name, s)
 		}
@@ -360,7 +370,8 @@ func checkProbes(t *testing.T, pod corev1.PodSpec) {
 				continue
 			}
 			if probe.PeriodSeconds != 30 || probe.TimeoutSeconds != 10 || probe.FailureThreshold != 3 {
-				t.Errorf("container %s is probed (%s) every %d s with %d s and %d failures, expected 30, 10 and 3", c.Name, kind, probe.PeriodSeconds, probe.TimeoutSeconds, probe.FailureThreshold)
+				t.Errorf("container %s is probed (%s) every %d s with %d s and %d failures, expected 30, 10 and 3", c.Name, kind,
+					probe.PeriodSeconds, probe.TimeoutSeconds, probe.FailureThreshold)
 			}
 		}
 	}
@@ -443,7 +454,8 @@ func TestFlagsAndConfiguration(t *testing.T) {
 				run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
 			}
 			dump := run(t, filepath.Join(built, "berthd"), append([]string{"config", "dump"}, args...)...)
-			for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n", "policy: static\n"} {
+			for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n",
+				"policy: static\n"} {
 				if !strings.Contains(dump, want) {
 					t.Errorf("the configuration lacks %q:\n%s", want, dump)
 				}
@@ -479,7 +491,8 @@ func checkChecks(t *testing.T, built string, o *objects) {
 		init[c.Name] = c
 	}
 	berthd, nri, check := o.container(t, "berthd"), o.container(t, "berth-nri"), init["check-berthd"]
-	if want := append([]string{"config", "validate"}, berthd.Args...); check.Image != berthd.Image || len(check.Args) != len(want)+1 || !slices.Equal(check.Args[:len(want)], want) {
+	if want := append([]string{"config", "validate"}, berthd.Args...); check.Image != berthd.Image || len(check.Args) != len(want)+1 ||
+		!slices.Equal(check.Args[:len(want)], want) {
 		t.Errorf("%v of %s is checked, and %v of %s runs", check.Args, check.Image, berthd.Args, berthd.Image)
 	}
 	if init["check-node"].Image != nri.Image {

@@ -97,7 +97,8 @@ func berthd(t *testing.T) string {
 		uid := fmt.Sprintf("p%d", i)
 		if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
 			Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
-			Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}}}},
+			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main",
+				Resources: &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}}}},
 		}}}); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +173,8 @@ func TestPrometheus(t *testing.T) {
 		return err == nil && n > 0
 	})
 	for _, query := range []string{
-		`up{job="berth"} == 1`, "kubelet_node_allocatable", "berth_node_allocatable", "berth_admission_step_duration_seconds_count", "berth:exclusive_cpus:ratio",
+		`up{job="berth"} == 1`, "kubelet_node_allocatable", "berth_node_allocatable", "berth_admission_step_duration_seconds_count",
+		"berth:exclusive_cpus:ratio",
 		"berth:admission_duration_seconds:p99_5m", `kubelet_admission_rejections_total`,
 	} {
 		nodetest.Eventually(t, timeout, query+" has data", func() bool { n, err := s.series(query); return err == nil && n > 0 })

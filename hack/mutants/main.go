@@ -146,8 +146,8 @@ func (w workspace) build(target, program string, flags ...string) error {
 	return nil
 }
 
-// run runs a judge, and reports whether it has found something: it fails, or takes too long. A test runs in the directory of its package, as
-// with go test.
+// run runs a judge, and reports whether it has found something: it fails, or takes too long. A test runs in the directory
+// of its package, as with go test.
 func (w workspace) run(target, program string, args []string) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), w.limit)
 	defer cancel()

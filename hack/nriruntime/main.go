@@ -61,7 +61,8 @@ func run(socket, name, version string, rounds int) error {
 	nri.SetPluginRequestTimeout(patience)
 	r := newRuntime()
 	none := filepath.Join(filepath.Dir(socket), "none") // it starts no plugins itself
-	adaptation, err := nri.New(name, version, r.synchronize, r.update, nri.WithSocketPath(socket), nri.WithPluginPath(none), nri.WithPluginConfigPath(none))
+	adaptation, err := nri.New(name, version, r.synchronize, r.update, nri.WithSocketPath(socket), nri.WithPluginPath(none),
+		nri.WithPluginConfigPath(none))
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,8 @@ func podOf(worker, round int) *api.PodSandbox {
 	if worker == 0 {
 		tier = "/kubepods/pod"
 	}
-	return &api.PodSandbox{Id: name + "-sandbox", Name: name, Uid: name, Namespace: "default", Pid: uint32(os.Getpid()), Linux: &api.LinuxPodSandbox{CgroupParent: tier + name}}
+	return &api.PodSandbox{Id: name + "-sandbox", Name: name, Uid: name, Namespace: "default", Pid: uint32(os.Getpid()),
+		Linux: &api.LinuxPodSandbox{CgroupParent: tier + name}}
 }
 
 // resourcesOf are those of a worker's containers: one CPU, or a part of one.

@@ -215,7 +215,8 @@ func (r *runtime) begin(c *container) error {
 	cmd := spawn(cpus)
 	r.mu.Lock()
 	c.cmd = cmd
-	c.Container = &api.Container{Id: c.Id, PodSandboxId: c.PodSandboxId, Name: c.Name, Linux: c.Linux, Pid: uint32(cmd.Process.Pid), State: api.ContainerState_CONTAINER_RUNNING}
+	c.Container = &api.Container{Id: c.Id, PodSandboxId: c.PodSandboxId, Name: c.Name, Linux: c.Linux, Pid: uint32(cmd.Process.Pid),
+		State: api.ContainerState_CONTAINER_RUNNING}
 	r.started++
 	r.check()
 	r.mu.Unlock()

@@ -51,7 +51,8 @@ type Overlap struct {
 }
 
 func (o Overlap) String() string {
-	return fmt.Sprintf("%s (%q, task %q, process %d) ran on CPU %d of %s for %v within %v, from %v after its start on", o.Intruder, o.Program, o.Command, o.PID, o.CPU, o.Holder, o.Running, o.Length, o.After)
+	return fmt.Sprintf("%s (%q, task %q, process %d) ran on CPU %d of %s for %v within %v, from %v after its start on", o.Intruder,
+		o.Program, o.Command, o.PID, o.CPU, o.Holder, o.Running, o.Length, o.After)
 }
 
 // merged is the longest break within one overlap.
@@ -84,7 +85,8 @@ func (r Report) Valid() error {
 		errs = append(errs, fmt.Errorf("the kernel lost %d events", r.Lost))
 	}
 	if r.Planted < leastPlanted || r.Found < r.Planted {
-		errs = append(errs, fmt.Errorf("found %d of %d planted overlaps; a run needs at least %d, all of them found", r.Found, r.Planted, leastPlanted))
+		errs = append(errs, fmt.Errorf("found %d of %d planted overlaps; a run needs at least %d, all of them found", r.Found, r.Planted,
+			leastPlanted))
 	}
 	return errors.Join(errs...)
 }
@@ -175,7 +177,8 @@ func find(slicesOf []slice, lives map[string]*life, now time.Duration) (r Report
 		var found []*Overlap
 		for cpu := range l.cpus.All() {
 			of := byCPU[cpu]
-			first, _ := slices.BinarySearchFunc(of, l.from-longest[cpu], func(s slice, at time.Duration) int { return cmp.Compare(s.from, at) })
+			first, _ := slices.BinarySearchFunc(of, l.from-longest[cpu],
+				func(s slice, at time.Duration) int { return cmp.Compare(s.from, at) })
 			for _, s := range of[first:] {
 				if s.from >= to {
 					break
@@ -190,7 +193,8 @@ func find(slicesOf []slice, lives map[string]*life, now time.Duration) (r Report
 				}
 				o := open[s.container]
 				if o == nil || from-l.from-o.After-o.Length > merged {
-					o = &Overlap{Holder: holder, Intruder: s.container, Program: lifeOf(lives, s.container).program, Command: s.command, PID: s.pid, CPU: cpu, After: from - l.from}
+					o = &Overlap{Holder: holder, Intruder: s.container, Program: lifeOf(lives, s.container).program, Command: s.command,
+						PID: s.pid, CPU: cpu, After: from - l.from}
 					open[s.container], found = o, append(found, o)
 				}
 				o.Length, o.Running = max(o.Length, until-l.from-o.After), o.Running+ran

@@ -29,7 +29,8 @@ func TestParse(t *testing.T) {
 		},
 		{
 			line: "            bash-2938    [001] ..... 11847.900350: task_newtask: pid=2942 comm=bash clone_flags=200010000 oom_score_adj=0",
-			want: event{at: at, cpu: 1, kind: created, pid: 2938, other: 2942, text: "bash", flags: cloneIntoCgroup | cloneThread}, ok: true,
+			want: event{at: at, cpu: 1, kind: created, pid: 2938, other: 2942, text: "bash", flags: cloneIntoCgroup | cloneThread},
+			ok:   true,
 		},
 		{
 			line: "              sh-2943    [001] d..1. 11847.900350: cgroup_attach_task: dst_root=8 dst_id=269720 dst_level=1 dst_path=/a/b pid=2944 comm=sh",
@@ -97,7 +98,8 @@ func TestTasks(t *testing.T) {
 		{name: "nobody else"},
 		{name: "another's thread on the CPU", events: []event{
 			{at: 30 * ms, kind: switched, cpu: 1, other: 32, text: "y"}, {at: 33 * ms, kind: switched, cpu: 1, other: 11},
-		}, want: []Overlap{{Holder: "own", Intruder: "other", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms, Running: 3 * ms}}},
+		}, want: []Overlap{{Holder: "own", Intruder: "other", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms,
+			Running: 3 * ms}}},
 		{name: "two slices, and one after a break", events: []event{
 			{at: 25 * ms, kind: switched, cpu: 1, other: 31}, {at: 26 * ms, kind: switched, cpu: 1, other: 11},
 			{at: 28 * ms, kind: switched, cpu: 1, other: 32}, {at: 29 * ms, kind: switched, cpu: 1, other: 11},
@@ -125,21 +127,26 @@ func TestTasks(t *testing.T) {
 			{at: 29 * ms, kind: created, pid: 10, other: 40, text: "z"}, {at: 29 * ms, kind: executed, pid: 40, text: "/bin/z"},
 			{at: 30 * ms, kind: switched, cpu: 1, other: 40, text: "z"}, {at: 35 * ms, kind: attached, pid: 40, text: "/c/late"},
 			{at: 40 * ms, kind: switched, cpu: 1, other: 0},
-		}, want: []Overlap{{Holder: "own", Intruder: "late", Command: "z", PID: 40, CPU: 1, After: 15 * ms, Length: 5 * ms, Running: 5 * ms}}},
+		}, want: []Overlap{{Holder: "own", Intruder: "late", Command: "z", PID: 40, CPU: 1, After: 15 * ms, Length: 5 * ms,
+			Running: 5 * ms}}},
 		{name: "the same from its birth", fromBirth: true, events: []event{
 			{at: 29 * ms, kind: created, pid: 10, other: 40, text: "z"}, {at: 29 * ms, kind: executed, pid: 40, text: "/bin/z"},
 			{at: 30 * ms, kind: switched, cpu: 1, other: 40, text: "z"}, {at: 35 * ms, kind: attached, pid: 40, text: "/c/late"},
 			{at: 40 * ms, kind: switched, cpu: 1, other: 0},
-		}, want: []Overlap{{Holder: "own", Intruder: "late", Command: "z", PID: 40, CPU: 1, After: 10 * ms, Length: 10 * ms, Running: 10 * ms}}},
+		}, want: []Overlap{{Holder: "own", Intruder: "late", Command: "z", PID: 40, CPU: 1, After: 10 * ms, Length: 10 * ms,
+			Running: 10 * ms}}},
 		{name: "one that ends on the CPU", events: []event{
 			{at: 30 * ms, kind: switched, cpu: 1, other: 32, text: "y"}, {at: 33 * ms, kind: exited, pid: 32},
 			{at: 34 * ms, kind: switched, cpu: 1, other: 11},
-		}, want: []Overlap{{Holder: "own", Intruder: "other", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms, Running: 3 * ms}}},
+		}, want: []Overlap{{Holder: "own", Intruder: "other", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms,
+			Running: 3 * ms}}},
 		{name: "a thread that executes a program, and ends as the first one", events: []event{
 			{at: 30 * ms, kind: switched, cpu: 1, other: 32, text: "y"}, {at: 31 * ms, kind: exited, pid: 31},
 			{at: 32 * ms, kind: executed, pid: 31, other: 32, text: "/bin/y"}, {at: 33 * ms, kind: switched, cpu: 1, other: 11},
-			{at: 34 * ms, kind: exited, pid: 31}, {at: 35 * ms, kind: switched, cpu: 1, other: 32}, {at: 36 * ms, kind: switched, cpu: 1, other: 11},
-		}, want: []Overlap{{Holder: "own", Intruder: "other", Program: "/bin/y", Command: "y", PID: 32, CPU: 1, After: 10 * ms, Length: 3 * ms, Running: 3 * ms}}},
+			{at: 34 * ms, kind: exited, pid: 31}, {at: 35 * ms, kind: switched, cpu: 1, other: 32},
+			{at: 36 * ms, kind: switched, cpu: 1, other: 11},
+		}, want: []Overlap{{Holder: "own", Intruder: "other", Program: "/bin/y", Command: "y", PID: 32, CPU: 1, After: 10 * ms,
+			Length: 3 * ms, Running: 3 * ms}}},
 		{name: "one that was cloned into the cgroup", events: []event{
 			{at: 29 * ms, kind: created, pid: 10, other: 77, text: "z", flags: cloneIntoCgroup},
 			{at: 30 * ms, kind: switched, cpu: 1, other: 77, text: "z"}, {at: 31 * ms, kind: switched, cpu: 1, other: 0},
@@ -212,7 +219,8 @@ func TestValid(t *testing.T) {
 			t.Errorf("%s: %v", row.name, err)
 		}
 	}
-	if got := (Report{Method: Trace, Overlaps: make([]Overlap, 2)}).String(); !strings.Contains(got, "overlaps: 2; method trace") || strings.Count(got, "\n") != 2 {
+	if got := (Report{Method: Trace, Overlaps: make([]Overlap, 2)}).String(); !strings.Contains(got, "overlaps: 2; method trace") ||
+		strings.Count(got, "\n") != 2 {
 		t.Error(got)
 	}
 }

@@ -90,7 +90,8 @@ func (s *sampler) look(at time.Duration, pid int, p *seen) (program bool) {
 			continue
 		}
 		for cpu := range mayRun(tid, s.CPUs).Union(cpuset.Of(t.cpu).Intersect(s.CPUs)).All() {
-			s.slices = append(s.slices, slice{cpu: cpu, from: at, to: at + time.Microsecond, container: p.container, pid: tid, command: t.command, ran: t.runs && t.cpu == cpu})
+			s.slices = append(s.slices, slice{cpu: cpu, from: at, to: at + time.Microsecond, container: p.container, pid: tid,
+				command: t.command, ran: t.runs && t.cpu == cpu})
 		}
 		if tid != pid || strings.HasPrefix(t.command, "runc:[") {
 			continue

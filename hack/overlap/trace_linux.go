@@ -30,7 +30,8 @@ const (
 )
 
 // traced are the events, by their folders.
-var traced = []string{"sched/sched_switch", "task/task_newtask", "sched/sched_process_exec", "sched/sched_process_exit", "cgroup/cgroup_attach_task"}
+var traced = []string{"sched/sched_switch", "task/task_newtask", "sched/sched_process_exec", "sched/sched_process_exit",
+	"cgroup/cgroup_attach_task"}
 
 // recorder reads the events of an instance of its own.
 type recorder struct {

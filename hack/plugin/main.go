@@ -51,7 +51,8 @@ func run() error {
 	flag.BoolVar(&cfg.PreStart, "prestart", false, "announce PreStartContainer")
 	flag.BoolVar(&cfg.CDI, "cdi", false, "answer with CDI names too")
 	flag.StringVar(&cfg.Env, "env", "", "`name` of the environment variable with the ids (default: made of the resource)")
-	flag.StringVar((*string)(&cfg.Signal), "signal", string(script.BothSignals), "what tells of a restart of the server: own, kubelet, both, none; crash: it panics")
+	flag.StringVar((*string)(&cfg.Signal), "signal", string(script.BothSignals),
+		"what tells of a restart of the server: own, kubelet, both, none; crash: it panics")
 	var on []string
 	flag.Func("on", "`METHOD=MANNER`: how to behave, as allocate=hang: options, listandwatch, preferred, allocate, prestart, info or notify;\n"+
 		"well, hang, refuse, empty, garbage, die, shrink, end or after and a time; may be repeated", func(text string) error {

@@ -15,7 +15,8 @@ import (
 // attack executes a verb of a container that tries to break out. It returns false for other
 // verbs.
 func attack(verb string, args []string, terminated <-chan os.Signal) (bool, error) {
-	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1, "files": 0, "reach": 1, "overwrite": 0}
+	wanted := map[string]int{"link": 2, "directory": 1, "pipe": 1, "swap": 2, "copy": 3, "appear": 1, "node": 1, "call": 1, "mode": 1,
+		"files": 0, "reach": 1, "overwrite": 0}
 	n, ok := wanted[verb]
 	if !ok {
 		return false, nil
@@ -125,7 +126,8 @@ func swap(a, b string, terminated <-chan os.Signal) error {
 	const exchange = 2
 	here := -100 // AT_FDCWD
 	for first := true; len(terminated) == 0; first = false {
-		if _, _, errno := syscall.Syscall6(sysRenameat2, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here), uintptr(unsafe.Pointer(to)), exchange, 0); errno != 0 {
+		if _, _, errno := syscall.Syscall6(sysRenameat2, uintptr(here), uintptr(unsafe.Pointer(from)), uintptr(here),
+			uintptr(unsafe.Pointer(to)), exchange, 0); errno != 0 {
 			return fmt.Errorf("exchange %s and %s: %w", a, b, errno)
 		}
 		if first {

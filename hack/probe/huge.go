@@ -56,7 +56,8 @@ func huge(size, number, dir string) error {
 func nodeOf(address *byte) int {
 	const flags = 1 | 2 // MPOL_F_NODE and MPOL_F_ADDR
 	var node int32
-	if _, _, errno := syscall.Syscall6(syscall.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&node)), 0, 0, uintptr(unsafe.Pointer(address)), flags, 0); errno != 0 {
+	if _, _, errno := syscall.Syscall6(syscall.SYS_GET_MEMPOLICY, uintptr(unsafe.Pointer(&node)), 0, 0, uintptr(unsafe.Pointer(address)),
+		flags, 0); errno != 0 {
 		return -1
 	}
 	return int(node)

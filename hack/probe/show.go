@@ -31,7 +31,8 @@ func showStatus() error {
 		return err
 	}
 	defer f.Close()
-	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities", "NoNewPrivs": "no_new_privileges", "Seccomp": "seccomp", "Groups": "groups"}
+	names := map[string]string{"Cpus_allowed_list": "cpus", "Mems_allowed_list": "mems", "CapEff": "capabilities",
+		"NoNewPrivs": "no_new_privileges", "Seccomp": "seccomp", "Groups": "groups"}
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ":")
@@ -61,7 +62,8 @@ func showAffinity() error {
 
 // limits are the files of a cgroup, on either version, as they lie in a container.
 var limits = []string{
-	"cpuset/cpuset.cpus", "cpuset/cpuset.mems", "cpu/cpu.shares", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us", "memory/memory.limit_in_bytes",
+	"cpuset/cpuset.cpus", "cpuset/cpuset.mems", "cpu/cpu.shares", "cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us",
+	"memory/memory.limit_in_bytes",
 	"cpuset.cpus", "cpuset.mems", "cpu.weight", "cpu.max", "memory.max",
 }
 

@@ -25,7 +25,8 @@ func burn(cpu, length string) error {
 	runtime.LockOSThread()
 	var mask [(cpuset.MaxCPUs + 63) / 64]uint64
 	mask[n/64] |= 1 << (n % 64)
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, unsafe.Sizeof(mask), uintptr(unsafe.Pointer(&mask))); errno != 0 {
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_SETAFFINITY, 0, unsafe.Sizeof(mask),
+		uintptr(unsafe.Pointer(&mask))); errno != 0 {
 		return fmt.Errorf("run on CPU %d: %w", n, errno)
 	}
 	for end := time.Now().Add(d); time.Now().Before(end); {

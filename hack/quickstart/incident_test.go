@@ -76,7 +76,8 @@ cgroups: {tree: memory}
 		cpus            int
 	}{{"shop", "db", 8}, {"shop", "cache", 4}, {"jobs", "batch", 12}, {"shop", "web", 6}} {
 		write(pod.name+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: %s, name: %s, uid: u-%s}\n"+
-			"spec: {containers: [{name: main, image: x, resources: {limits: {cpu: %d, memory: 1Gi}}}]}\n", pod.namespace, pod.name, pod.name, pod.cpus))
+			"spec: {containers: [{name: main, image: x, resources: {limits: {cpu: %d, memory: 1Gi}}}]}\n", pod.namespace, pod.name,
+			pod.name, pod.cpus))
 		shell("berthctl --wait-ready admit -f " + pod.name + ".yaml")
 	}
 	shell("berthctl remove u-batch && berthctl admit -f web.yaml")

@@ -116,7 +116,8 @@ func Run(ctx context.Context, t *testing.T, n Node, d *overlap.Detector, o Optio
 		kept = append(kept, found)
 	}
 	report.Overlaps = kept
-	t.Logf("%d units in %d rounds and %v; %v; overlaps of sandboxes: %d", r.made, rounds, time.Since(started).Round(time.Second), report, sandboxes)
+	t.Logf("%d units in %d rounds and %v; %v; overlaps of sandboxes: %d", r.made, rounds, time.Since(started).Round(time.Second), report,
+		sandboxes)
 	if len(kept) > 0 {
 		t.Errorf("%d overlaps", len(kept))
 	}
@@ -291,7 +292,8 @@ func Configured(t *testing.T) Options {
 		length, err = time.ParseDuration(text)
 	}
 	if err != nil {
-		t.Skipf("needs several minutes: %s is the number of containers, as in 200, or a duration, as in 10m; make test-all sets it", Variable)
+		t.Skipf("needs several minutes: %s is the number of containers, as in 200, or a duration, as in 10m; make test-all sets it",
+			Variable)
 	}
 	if runtime.NumCPU() < 2 {
 		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())

@@ -205,12 +205,13 @@ func (n *node) expect(resource, plugin string, capacity, allocatable int64) {
 func (n *node) admit(uid, resource, count string) {
 	n.t.Helper()
 	limits := map[string]string{resource: count}
-	resp, err := admissionv1.NewAdmissionServiceClient(n.conn).Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
-		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
-			Name: "main", Resources: &typesv1.ResourceRequirements{Limits: limits, Requests: limits},
-		}}},
-	}}})
+	resp, err := admissionv1.NewAdmissionServiceClient(n.conn).Admit(n.ctx(),
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+			Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
+			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
+				Name: "main", Resources: &typesv1.ResourceRequirements{Limits: limits, Requests: limits},
+			}}},
+		}}})
 	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		n.t.Fatalf("pod %s: %s %s, %v", uid, resp.GetReason(), resp.GetMessage(), err)
 	}
@@ -219,7 +220,8 @@ func (n *node) admit(uid, resource, count string) {
 // allocate returns what a runtime needs to start a pod's container.
 func (n *node) allocate(uid string) *allocationv1.AllocateResponse {
 	n.t.Helper()
-	resp, err := allocationv1.NewAllocationServiceClient(n.conn).Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: "main"})
+	resp, err := allocationv1.NewAllocationServiceClient(n.conn).Allocate(n.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: "main"})
 	if err != nil {
 		n.t.Fatal(err)
 	}

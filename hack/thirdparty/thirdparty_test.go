@@ -82,19 +82,22 @@ func TestKubeletStub(t *testing.T) {
 			defer cancel()
 			stub := plugin.NewDevicePluginStub(klog.Background(), devices, filepath.Join(dir, "stub.sock"), resource, true, true)
 			var asked atomic.Int64
-			stub.SetGetPreferredAllocFunc(func(r *pluginapi.PreferredAllocationRequest, _ map[string]*pluginapi.Device) (*pluginapi.PreferredAllocationResponse, error) {
+			stub.SetGetPreferredAllocFunc(func(r *pluginapi.PreferredAllocationRequest,
+				_ map[string]*pluginapi.Device) (*pluginapi.PreferredAllocationResponse, error) {
 				asked.Add(1)
 				answer := &pluginapi.PreferredAllocationResponse{}
 				for _, c := range r.ContainerRequests {
 					ids := slices.Sorted(slices.Values(c.AvailableDeviceIDs))
-					answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids[len(ids)-int(c.AllocationSize):]})
+					answer.ContainerResponses = append(answer.ContainerResponses,
+						&pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids[len(ids)-int(c.AllocationSize):]})
 				}
 				return answer, nil
 			})
 			stub.SetAllocFunc(func(r *pluginapi.AllocateRequest, _ map[string]*pluginapi.Device) (*pluginapi.AllocateResponse, error) {
 				answer := &pluginapi.AllocateResponse{}
 				for _, c := range r.ContainerRequests {
-					answer.ContainerResponses = append(answer.ContainerResponses, &pluginapi.ContainerAllocateResponse{Envs: map[string]string{"STUB": strings.Join(c.DevicesIds, ",")}})
+					answer.ContainerResponses = append(answer.ContainerResponses,
+						&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"STUB": strings.Join(c.DevicesIds, ",")}})
 				}
 				return answer, nil
 			})
@@ -187,7 +190,8 @@ func TestRDMAPlugin(t *testing.T) {
 	const resource = "rdma/hca_shared"
 	rdma := build(t, "rdma", ".")
 	config := filepath.Join(t.TempDir(), "config.json")
-	if err := os.WriteFile(config, []byte(`{"configList": [{"resourceName": "hca_shared", "resourcePrefix": "rdma", "rdmaHcaMax": 5, "selectors": {"vendors": ["15b3"]}}]}`), 0o600); err != nil {
+	if err := os.WriteFile(config,
+		[]byte(`{"configList": [{"resourceName": "hca_shared", "resourcePrefix": "rdma", "rdmaHcaMax": 5, "selectors": {"vendors": ["15b3"]}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	// It looks up the names of PCI devices; on a machine without the list of them

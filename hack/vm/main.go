@@ -129,23 +129,27 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 	f.BoolVar(&o.cgo, "cgo", false, "build the tests with cgo, linked statically; for the built-in runtime of berthlet")
 	f.BoolVar(&o.optional, "optional", false, "where no kernel or emulator can be had, say so and succeed")
 	f.DurationVar(&o.timeout, "timeout", 20*time.Minute, "how long the machine may run")
-	f.DurationVar(&o.bootLimit, "boot-limit", 0, "how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU, twice that with systemd")
+	f.DurationVar(&o.bootLimit, "boot-limit", 0,
+		"how long a boot may take before it is tried again; 0 means 30s and 3s for each CPU, twice that with systemd")
 	f.StringVar(&o.qemu, "qemu", "", "emulator; found or installed if empty")
 	f.StringVar(&o.kernel, "kernel", "", "kernel; found in the cache or fetched if empty")
 	f.StringVar(&o.accelerator, "accel", "tcg,thread=multi", "QEMU's -accel")
-	f.IntVar(&o.diskMiB, "disk", 0, "give the machine an NVMe disk of so many MiB with an ext4 file system; "+job.DiskEnv+" names it to the tests")
+	f.IntVar(&o.diskMiB, "disk", 0,
+		"give the machine an NVMe disk of so many MiB with an ext4 file system; "+job.DiskEnv+" names it to the tests")
 	f.IntVar(&o.cuts, "cuts", 0, "kill the machine so often in the middle of its tests, and boot it again with the same disk")
 	f.IntVar(&o.reboots, "reboots", 0, "turn the machine off so often when its tests have passed, and boot it again with the same disk")
-	f.Func("deb", "a package of Debian, whose files the VM has with what they depend on; with -systemd; may be repeated", func(text string) error {
-		o.debs = append(o.debs, text)
-		return nil
-	})
+	f.Func("deb", "a package of Debian, whose files the VM has with what they depend on; with -systemd; may be repeated",
+		func(text string) error {
+			o.debs = append(o.debs, text)
+			return nil
+		})
 	f.Func("module", "a module of the kernel that is loaded before the tests; may be repeated", func(text string) error {
 		o.modules = append(o.modules, text)
 		return nil
 	})
 	f.Func("add", "HOST:VM, a file or folder of the host and where the VM has it; may be repeated", add(&o.files))
-	f.Func("disk-add", "HOST:DISK, a file or folder of the host and where the disk has it; for what is large; may be repeated", add(&o.diskFiles))
+	f.Func("disk-add", "HOST:DISK, a file or folder of the host and where the disk has it; for what is large; may be repeated",
+		add(&o.diskFiles))
 	f.Func("env", "NAME=VALUE, a variable of the tests; may be repeated", func(text string) error {
 		if name, _, ok := strings.Cut(text, "="); !ok || name == "" {
 			return errors.New("want NAME=VALUE")

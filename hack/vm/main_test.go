@@ -15,7 +15,8 @@ func TestLines(t *testing.T) {
 	var said lines
 	var all []string
 	for _, e := range []job.Event{
-		{Kind: job.Start, Text: "no line\n"}, {Kind: job.Output, Text: "plug c"}, {Kind: job.Output}, {Kind: job.Output, Text: "pu4\n\nkeep"},
+		{Kind: job.Start, Text: "no line\n"}, {Kind: job.Output, Text: "plug c"}, {Kind: job.Output},
+		{Kind: job.Output, Text: "pu4\n\nkeep"},
 		{Kind: job.Output, Text: " 1\nrest"},
 	} {
 		all = append(all, said.of(e)...)
@@ -28,7 +29,8 @@ func TestLines(t *testing.T) {
 // TestAdditions has what the VM gets beyond the tests.
 func TestAdditions(t *testing.T) {
 	t.Parallel()
-	o, _, err := parse([]string{"-add", "a/b:/opt/b", "-env", "A=1=2", "-add", "c:/c", "-env", "B=", "-disk", "64", "-disk-add", "d:/d", "./x"}, io.Discard)
+	o, _, err := parse([]string{"-add", "a/b:/opt/b", "-env", "A=1=2", "-add", "c:/c", "-env", "B=", "-disk", "64", "-disk-add", "d:/d",
+		"./x"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,8 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 		return nil
 	}
 	if p, ok := view.Admitted(c.record.AdmissionID); ok {
-		return errdefs.Existsf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID, p.UID()).
+		return errdefs.Existsf("admission id %q is that of pod %s, which is here: every admission has a name of its own", p.AdmissionID,
+			p.UID()).
 			Coded(errdefs.AdmissionIDUsed, "admission_id", p.AdmissionID, "pod_uid", p.UID())
 	}
 	return e.refused.check(c.record.Agent(), c.record.AdmissionID, c.attempted())
@@ -192,7 +193,8 @@ func (e *Engine) dryRun(ctx context.Context, c *candidate) (v Verdict, err error
 		case !errors.Is(err, errOutdated):
 			return v, err
 		case attempt == e.Attempts:
-			return Verdict{}, errdefs.Unavailablef("admit pod %s: the policy or the machine was changed during each of %d attempts", c.uid(), attempt)
+			return Verdict{}, errdefs.Unavailablef("admit pod %s: the policy or the machine was changed during each of %d attempts",
+				c.uid(), attempt)
 		}
 	}
 }

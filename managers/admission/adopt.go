@@ -28,7 +28,8 @@ type Adoption struct {
 //
 // All pods of the list are locked. All operations take these locks in the same order. After
 // an error the cgroups and claim records are as before.
-func (e *Engine) Adopt(ctx context.Context, what string, uids []string, plan func(context.Context, *ledger.View) (Adoption, error)) (*ledger.View, error) {
+func (e *Engine) Adopt(ctx context.Context, what string, uids []string,
+	plan func(context.Context, *ledger.View) (Adoption, error)) (*ledger.View, error) {
 	unlock, err := e.lockPods(ctx, uids)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,8 @@ func stepsText(p *transition.Plan) (text string) {
 
 func resizeText(ctx context.Context, h *twoNodes, cpus int64, dry bool) (string, error) {
 	q := workload.Quantities{workload.CPU: cpus * 1000, workload.Memory: 1 << 20}
-	r, err := h.Resize(ctx, admission.ResizeRequest{UID: "a", DryRun: dry, Changes: []workload.Change{{Container: "main", Requests: q, Limits: q}},
+	r, err := h.Resize(ctx, admission.ResizeRequest{UID: "a", DryRun: dry,
+		Changes:       []workload.Change{{Container: "main", Requests: q, Limits: q}},
 		MaxDisruption: admission.AnyDisruption, MaxMove: admission.AnyDisruption})
 	var texts []string
 	if r.Pod != nil {
@@ -121,7 +122,8 @@ func TestOneBasis(t *testing.T) {
 	for _, policy := range []topology.Policy{topology.None, topology.SingleNUMANode} {
 		for name, decide := range decisions {
 			for _, change := range [][2]cpuset.Set{
-				{{}, cpuset.Of(5)}, {cpuset.Of(5), {}}, {{}, cpuset.Of(9, 10)}, {cpuset.Of(9, 10), {}}, {{}, cpuset.Of(1, 3)}, {cpuset.Of(1, 3), {}},
+				{{}, cpuset.Of(5)}, {cpuset.Of(5), {}}, {{}, cpuset.Of(9, 10)}, {cpuset.Of(9, 10), {}}, {{}, cpuset.Of(1, 3)},
+				{cpuset.Of(1, 3), {}},
 				{cpuset.Of(3), cpuset.Of(3, 5)}, {cpuset.Of(3, 5), cpuset.Of(3)}, {cpuset.Of(6, 12), cpuset.Of(3, 4)},
 			} {
 				after, err := whole.Without(change[1])
@@ -141,7 +143,8 @@ func TestOneBasis(t *testing.T) {
 				}
 				got, err := decide(t.Context(), h)
 				if err != nil || got != want || !changed {
-					t.Errorf("%s under %s, CPUs %q and then %q are offline: changed %t, %v\n%s\nwant\n%s", name, policy, change[0], change[1], changed, err, got, want)
+					t.Errorf("%s under %s, CPUs %q and then %q are offline: changed %t, %v\n%s\nwant\n%s", name, policy, change[0],
+						change[1], changed, err, got, want)
 				}
 			}
 		}
@@ -158,11 +161,13 @@ func TestNoBasis(t *testing.T) {
 	}
 	h.Managers = func(*ledger.View) (*hint.Bus, *topology.Manager) { return nil, nil }
 	for name, decide := range decisions {
-		if _, err := decide(t.Context(), h); err == nil || errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "policy or the machine") {
+		if _, err := decide(t.Context(), h); err == nil || errdefs.ClassOf(err) != errdefs.Unavailable ||
+			!strings.Contains(err.Error(), "policy or the machine") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("new", 2, 0)}); err == nil || errdefs.ClassOf(err) != errdefs.Unavailable {
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("new", 2, 0)}); err == nil ||
+		errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("an admission: %v", err)
 	}
 }

@@ -120,7 +120,8 @@ func TestIDsOfARuntime(t *testing.T) {
 		must(t, err)
 	}
 	_, err := h.PreStart(t.Context(), owner, "more", 0)
-	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(), "16 ids of this container may be running already, the oldest is id-0: call PostStopContainer") {
+	if class(t, err) != errdefs.Precondition || !strings.Contains(err.Error(),
+		"16 ids of this container may be running already, the oldest is id-0: call PostStopContainer") {
 		t.Errorf("%v", err)
 	}
 	if code, _ := errdefs.CodeOf(err, errdefs.Precondition); code != "CONTAINER_IDS_EXHAUSTED" {

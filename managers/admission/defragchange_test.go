@@ -67,7 +67,8 @@ func (h *twoNodes) resizeOne(r *rapid.T) (uid string) {
 		return ""
 	}
 	q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
-	_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
+	_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid,
+		Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
 	must(r, err)
 	return uid
 }
@@ -113,7 +114,8 @@ func TestDeviceOnANodeThatAppears(t *testing.T) {
 	}
 	refused("before")
 	before := h.ledger.View().Machine()
-	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)), machinetest.Memory(2, uint64(10*gi))))
+	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)),
+		machinetest.Memory(2, uint64(10*gi))))
 	h.admit(t, wants("near"))
 	if got := h.has("near"); got != "16-17@2" {
 		t.Errorf("it has %s", got)
@@ -140,7 +142,8 @@ func TestPluginOfANodeThatAppears(t *testing.T) {
 		p.Containers[0].Limits[nic], p.Containers[0].Requests[nic] = 1, 1
 		return admission.Request{Pod: p}
 	}
-	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)), machinetest.Memory(2, uint64(10*gi))))
+	h.become(t, machinetest.Build("3s1n8c1t", machinetest.Memory(0, uint64(10*gi)), machinetest.Memory(1, uint64(10*gi)),
+		machinetest.Memory(2, uint64(10*gi))))
 	at := time.Unix(0, 0)
 	session := h.inventory.Registered(nic, device.Options{}, at)
 	devices := []device.Device{
@@ -154,7 +157,8 @@ func TestPluginOfANodeThatAppears(t *testing.T) {
 		t.Errorf("it has %s: %s", got, v.Message)
 	}
 	taken, _ := h.ledger.View().Claim(ledger.Owner{Pod: "near", Container: "c0"}, nic)
-	h.inventory.Listed(session, slices.DeleteFunc(devices, func(d device.Device) bool { return !slices.Contains(taken.Devices.IDs(), d.ID) }), at)
+	h.inventory.Listed(session,
+		slices.DeleteFunc(devices, func(d device.Device) bool { return !slices.Contains(taken.Devices.IDs(), d.ID) }), at)
 	if v, err := h.Admit(t.Context(), wants("after")); err != nil || v.Outcome == admission.Admitted {
 		t.Errorf("without the device: %v, %v, it has %s", v.Outcome, err, h.has("after"))
 	}
@@ -193,19 +197,22 @@ func TestPagesTakeMemory(t *testing.T) {
 
 // TestRandomDefragmentsOnChangingMachines: on random histories of admissions, removals, resizes, moves and changes of the
 // machine, also between the steps of a move, no CPU ever has two owners, no container runs on exclusive CPUs of another one,
-// no pod has fewer CPUs than it requests, and each move ends. On a machine that does not change during the moves of a plan, the pod is admitted after them.
+// no pod has fewer CPUs than it requests, and each move ends. On a machine that does not change during the moves of a
+// plan, the pod is admitted after them.
 func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
-		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
+		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort,
+			topology.None}).Draw(r, "policy")
 		h := changing(r, policy, scope)
 		for i := range rapid.IntRange(8, 20).Draw(r, "operations") {
 			uid := fmt.Sprint("p", i)
 			switch op := rapid.IntRange(0, 8).Draw(r, "operation"); {
 			case op <= 2:
 				p := movable(podOf(uid, [2]int64{rapid.Int64Range(1, 4).Draw(r, "cpus"), rapid.Int64Range(1, 3).Draw(r, "gib")}),
-					rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
+					rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes,
+						workload.NeverMovable}).Draw(r, "movable"))
 				h.tryAdmit(r, p)
 			case op == 3:
 				h.removeOne(r)
@@ -217,7 +224,8 @@ func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 				h.drawChange(r)
 			default:
 				p := podOf(uid, [2]int64{rapid.Int64Range(2, 7).Draw(r, "wanted"), 1})
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
+				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p,
+					MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
 				must(r, err)
 				if !plan.Fits() {
 					continue

@@ -90,17 +90,26 @@ func TestDefragment(t *testing.T) {
 		moves string // the pods that move
 		why   string
 	}{
-		"it fits":               {[]workload.Pod{anywhere("a", 3, 1)}, 1, podOf("new", [2]int64{4, 1}), "", ""},
-		"the cheaper one moves": {[]workload.Pod{anywhere("a", 3, 2), anywhere("b", 3, 1), anywhere("c", 5, 1)}, 1, podOf("new", [2]int64{4, 1}), "b", ""},
-		"one may not move":      {[]workload.Pod{anywhere("a", 3, 2), podOf("b", [2]int64{3, 1}), anywhere("c", 5, 1)}, 1, podOf("new", [2]int64{4, 1}), "a", ""},
-		"none may move":         {[]workload.Pod{podOf("a", [2]int64{3, 2}), podOf("c", [2]int64{5, 1}), podOf("b", [2]int64{3, 1})}, 1, podOf("new", [2]int64{4, 1}), "", "no pod with exclusive CPUs or pinned memory may be moved"},
-		"only on its node": {[]workload.Pod{movable(podOf("a", [2]int64{3, 2}), workload.MovableWithinNodes), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1})},
+		"it fits": {[]workload.Pod{anywhere("a", 3, 1)}, 1, podOf("new", [2]int64{4, 1}), "", ""},
+		"the cheaper one moves": {[]workload.Pod{anywhere("a", 3, 2), anywhere("b", 3, 1), anywhere("c", 5, 1)}, 1,
+			podOf("new", [2]int64{4, 1}), "b", ""},
+		"one may not move": {[]workload.Pod{anywhere("a", 3, 2), podOf("b", [2]int64{3, 1}), anywhere("c", 5, 1)}, 1,
+			podOf("new", [2]int64{4, 1}), "a", ""},
+		"none may move": {[]workload.Pod{podOf("a", [2]int64{3, 2}), podOf("c", [2]int64{5, 1}), podOf("b", [2]int64{3, 1})}, 1,
+			podOf("new", [2]int64{4, 1}), "", "no pod with exclusive CPUs or pinned memory may be moved"},
+		"only on its node": {[]workload.Pod{movable(podOf("a", [2]int64{3, 2}), workload.MovableWithinNodes), podOf("b", [2]int64{3, 1}),
+			podOf("c", [2]int64{5, 1})},
 			1, podOf("new", [2]int64{4, 1}), "", "pod default/a (a) would have to move, and cannot: "},
-		"two have to":       {[]workload.Pod{anywhere("a", 2, 1), anywhere("b", 2, 1), anywhere("c", 2, 1), podOf("d", [2]int64{4, 1})}, 2, podOf("new", [2]int64{5, 1}), "a b", ""},
-		"more than allowed": {[]workload.Pod{anywhere("a", 2, 1), anywhere("b", 2, 1), anywhere("c", 2, 1), podOf("d", [2]int64{4, 1})}, 1, podOf("new", [2]int64{5, 1}), "", "more pods would have to move"},
-		"for memory":        {[]workload.Pod{anywhere("a", 1, 4), podOf("b", [2]int64{1, 4}), podOf("c", [2]int64{7, 5})}, 1, podOf("new", [2]int64{1, 6}), "a", ""},
-		"near a device":     {[]workload.Pod{onGPU(anywhere("a", 3, 2)), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1})}, 1, podOf("new", [2]int64{4, 1}), "", "pod default/a (a) would have to move, and cannot: "},
-		"never":             {[]workload.Pod{anywhere("a", 3, 2)}, 1, podOf("new", [2]int64{9, 1}), "", "it would not fit either without all that can move"},
+		"two have to": {[]workload.Pod{anywhere("a", 2, 1), anywhere("b", 2, 1), anywhere("c", 2, 1), podOf("d", [2]int64{4, 1})},
+			2, podOf("new", [2]int64{5, 1}), "a b", ""},
+		"more than allowed": {[]workload.Pod{anywhere("a", 2, 1), anywhere("b", 2, 1), anywhere("c", 2, 1), podOf("d", [2]int64{4, 1})},
+			1, podOf("new", [2]int64{5, 1}), "", "more pods would have to move"},
+		"for memory": {[]workload.Pod{anywhere("a", 1, 4), podOf("b", [2]int64{1, 4}), podOf("c", [2]int64{7, 5})}, 1,
+			podOf("new", [2]int64{1, 6}), "a", ""},
+		"near a device": {[]workload.Pod{onGPU(anywhere("a", 3, 2)), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1})}, 1,
+			podOf("new", [2]int64{4, 1}), "", "pod default/a (a) would have to move, and cannot: "},
+		"never": {[]workload.Pod{anywhere("a", 3, 2)}, 1, podOf("new", [2]int64{9, 1}), "",
+			"it would not fit either without all that can move"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,7 +125,8 @@ func TestDefragment(t *testing.T) {
 			for _, m := range plan.Moves {
 				moves = append(moves, m.UID)
 			}
-			if got := strings.Join(moves, " "); got != row.moves || !strings.HasPrefix(plan.Why, row.why) || plan.Fits() != (row.why == "") {
+			if got := strings.Join(moves, " "); got != row.moves || !strings.HasPrefix(plan.Why, row.why) ||
+				plan.Fits() != (row.why == "") {
 				t.Fatalf("moves %q, why %q, fits %v", got, plan.Why, plan.Fits())
 			}
 			h.carryOut(t, plan.Moves)
@@ -132,12 +142,14 @@ func TestBadDefragments(t *testing.T) {
 	t.Parallel()
 	h := newTwoNodes(t, hint.ContainerScope)
 	for _, bad := range []int{0, admission.MaxMoves + 1} {
-		if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("n", [2]int64{1, 1}), MaxMoves: bad}); class(t, err) != errdefs.Invalid {
+		if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("n", [2]int64{1, 1}),
+			MaxMoves: bad}); class(t, err) != errdefs.Invalid {
 			t.Errorf("%d moves: %v", bad, err)
 		}
 	}
 	bad := movable(podOf("n", [2]int64{1, 1}), "Sometimes")
-	if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: bad, MaxMoves: 1}); class(t, err) != errdefs.Invalid || !strings.Contains(err.Error(), workload.MovableAnnotation) {
+	if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: bad, MaxMoves: 1}); class(t, err) != errdefs.Invalid ||
+		!strings.Contains(err.Error(), workload.MovableAnnotation) {
 		t.Errorf("a wrong annotation: %v", err)
 	}
 }
@@ -168,7 +180,8 @@ func TestRelocateMeanwhile(t *testing.T) {
 			_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{2, 2}), false))
 			must(t, err)
 		}, errdefs.Conflict},
-		"the room is taken": {func(t *testing.T, h *twoNodes, _ admission.Relocation) { h.admit(t, podOf("d", [2]int64{3, 1})) }, errdefs.Refused},
+		"the room is taken": {func(t *testing.T, h *twoNodes, _ admission.Relocation) { h.admit(t, podOf("d", [2]int64{3, 1})) },
+			errdefs.Refused},
 		"a pod is not known": {func(t *testing.T, h *twoNodes, _ admission.Relocation) {
 			_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain("the ledger was lost"); return nil })
 			must(t, err)
@@ -193,7 +206,8 @@ func TestCancelMove(t *testing.T) {
 		t.Run(fmt.Sprint(steps, " steps"), func(t *testing.T) {
 			t.Parallel()
 			h := newTwoNodes(t, hint.ContainerScope)
-			h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1}))
+			h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}),
+				podOf("c", [2]int64{5, 1}))
 			p, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1})
 			must(t, err)
 			was := h.has("a")
@@ -241,7 +255,8 @@ func TestDefragmentAfterCrashes(t *testing.T) {
 			t.Run(fmt.Sprintf("commit %d, written %v", commit+1, lost), func(t *testing.T) {
 				t.Parallel()
 				h := newTwoNodes(t, hint.ContainerScope)
-				h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1}))
+				h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}),
+					podOf("c", [2]int64{5, 1}))
 				room := admission.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1}
 				fail := h.journal.FailNext
 				if lost {
@@ -295,7 +310,8 @@ func TestRandomDefragments(t *testing.T) {
 			uid := fmt.Sprint("p", i)
 			switch rapid.IntRange(0, 5).Draw(r, "operation") {
 			case 0, 1, 2:
-				p := movable(sized(uid, 3), rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
+				p := movable(sized(uid, 3), rapid.SampledFrom([]workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere,
+					workload.MovableWithinNodes, workload.NeverMovable}).Draw(r, "movable"))
 				h.tryAdmit(r, p)
 			case 3:
 				h.removeOne(r)
@@ -305,7 +321,8 @@ func TestRandomDefragments(t *testing.T) {
 				}
 			case 5:
 				p := podOf(uid, [2]int64{rapid.Int64Range(3, 7).Draw(r, "wanted"), 1})
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
+				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p,
+					MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
 				must(r, err)
 				if !plan.Fits() {
 					continue

@@ -59,7 +59,8 @@ func tooMuch(d, most Disruption, restarts []string) error {
 		return nil
 	}
 	if d == RestartsContainers {
-		return errdefs.Refuse(errdefs.DisruptionNotAllowed, "the resize restarts %q by their resize policy, and max_disruption allows %s", restarts, most)
+		return errdefs.Refuse(errdefs.DisruptionNotAllowed, "the resize restarts %q by their resize policy, and max_disruption allows %s",
+			restarts, most)
 	}
 	return errdefs.Refuse(errdefs.DisruptionNotAllowed, "the resize gives containers %s, and max_disruption allows %s", d, fmt.Sprint(most))
 }

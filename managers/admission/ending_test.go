@@ -51,7 +51,8 @@ func TestWaitForPodThatEnds(t *testing.T) {
 				}
 				const why = "second fits without the resources of pods that are ending: first"
 				dry, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("second", 7, 0), DryRun: true})
-				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, why)) || !c.defers && class(t, err) != errdefs.Unavailable {
+				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, why)) || !c.defers &&
+					class(t, err) != errdefs.Unavailable {
 					t.Errorf("a dry run: %+v, %v", dry, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)

@@ -90,7 +90,8 @@ func New(cfg Config, parts Parts) *Engine {
 	if parts.Lock == nil {
 		parts.Lock = NewLock(parts.Ledger, parts.User)
 	}
-	return &Engine{Config: cfg, Parts: parts, Lock: parts.Lock, pods: namedLocks{waits: parts.Waits}, remote: namedLocks{waits: parts.Waits}}
+	return &Engine{Config: cfg, Parts: parts, Lock: parts.Lock, pods: namedLocks{waits: parts.Waits},
+		remote: namedLocks{waits: parts.Waits}}
 }
 
 // Outcome is the result of an admission.

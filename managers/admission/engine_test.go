@@ -262,7 +262,8 @@ func TestRejectionOnAFullDisk(t *testing.T) {
 	if v.Outcome != admission.Rejected || v.Reason != errdefs.UnexpectedAdmissionError || len(v.Trace.Suggestions) == 0 {
 		t.Fatalf("%+v", v)
 	}
-	if last := v.Trace.Steps[len(v.Trace.Steps)-1]; !strings.Contains(last.Text, "could not be kept") || !strings.Contains(last.Text, "no space left") {
+	if last := v.Trace.Steps[len(v.Trace.Steps)-1]; !strings.Contains(last.Text, "could not be kept") ||
+		!strings.Contains(last.Text, "no space left") {
 		t.Errorf("the trace ends with %+v", last)
 	}
 	if _, kept := h.ledger.View().TraceOfPod("a"); kept {
@@ -298,8 +299,10 @@ func TestStartsDoNotDisturb(t *testing.T) {
 		t.Fatalf("%v %s, %v", v.Outcome, v.Message, kinds(v.Trace))
 	}
 	view := h.ledger.View()
-	if v.View != view || view.NumPods() != 2 || len(slices.Collect(view.Bindings())) != 16 || len(slices.Collect(view.SeenResources())) != 16 {
-		t.Errorf("%d pods, %d bindings, %d resources: something was lost", view.NumPods(), len(slices.Collect(view.Bindings())), len(slices.Collect(view.SeenResources())))
+	if v.View != view || view.NumPods() != 2 || len(slices.Collect(view.Bindings())) != 16 ||
+		len(slices.Collect(view.SeenResources())) != 16 {
+		t.Errorf("%d pods, %d bindings, %d resources: something was lost", view.NumPods(), len(slices.Collect(view.Bindings())),
+			len(slices.Collect(view.SeenResources())))
 	}
 	ledgertest.Check(t, h.ledger)
 }
@@ -451,7 +454,8 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	for range 2 { // the same pod again may have the same name
-		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
+		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 1), AdmissionID: "one"}); err != nil ||
+			v.Outcome != admission.Admitted {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
@@ -465,7 +469,8 @@ func TestAdmissionIDOfAnotherPod(t *testing.T) {
 	if _, _, err := h.Remove(t.Context(), "a", admission.Scope{}); err != nil {
 		t.Fatal(err)
 	}
-	if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"}); err != nil || v.Outcome != admission.Admitted {
+	if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("b", 1, 1), AdmissionID: "one"}); err != nil ||
+		v.Outcome != admission.Admitted {
 		t.Errorf("after the other pod has left: %+v, %v", v, err)
 	}
 }

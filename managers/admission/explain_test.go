@@ -313,8 +313,9 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   sized("x", 1, 1, 1), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 		},
 		"cgroup fails": {
-			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort, cgroups: &cgroups{fail: map[string]error{"ensure": errdefs.Preconditionf("write cpu.shares: invalid argument")}}},
-			pod:   sized("x", 1, 1, 0), reason: errdefs.UnexpectedAdmissionError,
+			setup: setup{shape: "2s1n4c1t", policy: topology.BestEffort,
+				cgroups: &cgroups{fail: map[string]error{"ensure": errdefs.Preconditionf("write cpu.shares: invalid argument")}}},
+			pod: sized("x", 1, 1, 0), reason: errdefs.UnexpectedAdmissionError,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +384,8 @@ func drawPod(t *rapid.T, uid string) workload.Pod {
 	p := sized(uid, 0, 0, 0)
 	p.Containers = nil
 	for i := range rapid.IntRange(1, 2).Draw(t, "containers") {
-		one := sized(uid, rapid.Int64Range(1, 6).Draw(t, "cpus"), rapid.Int64Range(1, 6).Draw(t, "gi"), rapid.Int64Range(0, 3).Draw(t, "gpus"))
+		one := sized(uid, rapid.Int64Range(1, 6).Draw(t, "cpus"), rapid.Int64Range(1, 6).Draw(t, "gi"),
+			rapid.Int64Range(0, 3).Draw(t, "gpus"))
 		one.Containers[0].Name = fmt.Sprintf("c%d", i)
 		p.Containers = append(p.Containers, one.Containers[0])
 	}
@@ -436,7 +438,8 @@ func TestSmallerRequestIsTheLargest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := drawSetup(t)
 		b.options, b.memory = nil, false
-		b.policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode}).Draw(t, "monotone policy")
+		b.policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
+			topology.SingleNUMANode}).Draw(t, "monotone policy")
 		h := b.open(t)
 		for i := range rapid.IntRange(0, 3).Draw(t, "pods") {
 			h.admit(t, drawPod(t, fmt.Sprintf("p%d", i)))

@@ -60,7 +60,8 @@ func TestStartGivesBack(t *testing.T) {
 		must(t, err)
 		use := started.View.MemoryUse().Held("memory")
 		if got := fmt.Sprint(claims()); got != row.claims || use.Total() != row.held || started.View.Generation()-before != row.commits {
-			t.Errorf("%s: claims of %s, %d bytes held, after %d commits; want %+v", id, got, use.Total(), started.View.Generation()-before, row)
+			t.Errorf("%s: claims of %s, %d bytes held, after %d commits; want %+v", id, got, use.Total(),
+				started.View.Generation()-before, row)
 		}
 	}
 	if len(h.cgroups.placed) != 6 {

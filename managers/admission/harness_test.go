@@ -380,8 +380,9 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		Features:   workload.Features{PodLevelResources: true},
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), merger }, CgroupManager: h.cgroups, Starter: h.plugins,
-		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.cgroups.lives(ctx, uid) },
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), merger }, CgroupManager: h.cgroups,
+		Starter: h.plugins,
+		Lives:   func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.cgroups.lives(ctx, uid) },
 		Environment: admission.Environment{
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },

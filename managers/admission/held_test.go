@@ -188,7 +188,8 @@ func TestRandomMovesAmongOthers(t *testing.T) {
 			}
 			switch op := rapid.IntRange(0, 9).Draw(r, "operation"); {
 			case op <= 2:
-				h.tryAdmit(r, movable(podOf(fmt.Sprint("p", i), amounts()[:rapid.IntRange(1, 2).Draw(r, "containers")]...), workload.MovableAnywhere))
+				h.tryAdmit(r, movable(podOf(fmt.Sprint("p", i), amounts()[:rapid.IntRange(1, 2).Draw(r, "containers")]...),
+					workload.MovableAnywhere))
 			case op == 3:
 				h.removeOne(r)
 			case op == 4:
@@ -198,7 +199,8 @@ func TestRandomMovesAmongOthers(t *testing.T) {
 					before[pod.UID()] = pod.Pod
 				}
 			case op == 5:
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: podOf(fmt.Sprint("p", i), amounts()[0]), MaxMoves: 3})
+				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: podOf(fmt.Sprint("p", i),
+					amounts()[0]), MaxMoves: 3})
 				must(r, err)
 				if len(plan.Moves) > 0 {
 					must(r, h.Relocate(context.Background(), plan.Moves[0], 0))

@@ -49,7 +49,8 @@ func newHistory(r *rapid.T) *history {
 	h.twoNodes = changing(r, h.policy, h.scope)
 	h.config.CPU.Features.AlphaOptions = true
 	h.config.CPU.Options = map[string]string{}
-	options := []string{"", "", cpu.FullPCPUsOnly, cpu.StrictReservation, cpu.DistributeAcrossNUMA, cpu.DistributeAcrossCores, cpu.PreferUncores}
+	options := []string{"", "", cpu.FullPCPUsOnly, cpu.StrictReservation, cpu.DistributeAcrossNUMA, cpu.DistributeAcrossCores,
+		cpu.PreferUncores}
 	if o := rapid.SampledFrom(options).Draw(r, "option"); o != "" {
 		h.config.CPU.Options[o] = "true"
 	}
@@ -75,7 +76,8 @@ func (h *history) Fatalf(format string, args ...any) {
 	for p := range h.ledger.View().Pods() {
 		h.note("%s has %s", p.UID(), h.has(p.UID()))
 	}
-	h.r.Fatalf("%s\nmachine %s, policy %s, scope %s\n%s", fmt.Sprintf(format, args...), h.machine.shape, h.policy, h.scope, strings.Join(h.log, "\n"))
+	h.r.Fatalf("%s\nmachine %s, policy %s, scope %s\n%s", fmt.Sprintf(format, args...), h.machine.shape, h.policy, h.scope,
+		strings.Join(h.log, "\n"))
 }
 
 func (h *history) Helper()                           {}
@@ -173,8 +175,10 @@ func (h *history) resizeAny() {
 	if !ok {
 		return
 	}
-	limits := []admission.Disruption{admission.AnyDisruption, admission.AnyDisruption, admission.NoDisruption, admission.MovesCPUs, admission.MovesMemory}
-	req := admission.ResizeRequest{UID: pod.UID(), Changes: amountsOf(pod.Pod), MaxDisruption: rapid.SampledFrom(limits).Draw(h.r, "disruption")}
+	limits := []admission.Disruption{admission.AnyDisruption, admission.AnyDisruption, admission.NoDisruption, admission.MovesCPUs,
+		admission.MovesMemory}
+	req := admission.ResizeRequest{UID: pod.UID(), Changes: amountsOf(pod.Pod),
+		MaxDisruption: rapid.SampledFrom(limits).Draw(h.r, "disruption")}
 	for i := range req.Changes {
 		if c := &req.Changes[i]; c.Limits != nil && rapid.Bool().Draw(h.r, "changes") {
 			q := h.amounts()
@@ -287,7 +291,8 @@ func (h *history) replaceLosses() {
 	for _, l := range admission.Losses(h.ledger.View()) {
 		h.note("%s: %s", l.UID, l)
 		plan, err := h.PlanReplacement(context.Background(), l)
-		began := h.may(err, errdefs.Refused, errdefs.Conflict) && h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused, errdefs.Conflict)
+		began := h.may(err, errdefs.Refused, errdefs.Conflict) && h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused,
+			errdefs.Conflict)
 		if began && !h.failing && rapid.IntRange(0, 2).Draw(h.r, "to the end") == 0 {
 			h.check()
 			h.arrives(plan)

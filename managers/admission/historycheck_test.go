@@ -108,7 +108,8 @@ func (h *history) tells(view *ledger.View, found []ledger.Finding) {
 	}
 	losses := admission.Losses(view)
 	for uid, lost := range lost {
-		if p, _ := view.Pod(uid); p.Move == nil && lost && !slices.ContainsFunc(losses, func(l admission.Loss) bool { return l.UID == uid }) {
+		if p, _ := view.Pod(uid); p.Move == nil && lost && !slices.ContainsFunc(losses,
+			func(l admission.Loss) bool { return l.UID == uid }) {
 			h.Fatalf("what pod %s has lost is a finding, and no loss: %v", uid, found)
 		}
 	}

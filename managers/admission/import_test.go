@@ -232,7 +232,8 @@ func TestImportIsUndone(t *testing.T) {
 	h := build(t, topology.Restricted, ledgertest.NewJournal())
 	before := h.ledger.View()
 	h.cgroups.fail["ensure"] = errors.New("no room")
-	req := importer.Request{Data: file("0,3-15", "a/main=1", "b/main=2"), Pods: []workload.Pod{guaranteed("a", 1, 0), guaranteed("b", 1, 0)}}
+	req := importer.Request{Data: file("0,3-15", "a/main=1", "b/main=2"),
+		Pods: []workload.Pod{guaranteed("a", 1, 0), guaranteed("b", 1, 0)}}
 	if _, err := h.take(req); err == nil || !strings.Contains(err.Error(), "make the cgroup of pod a: no room") {
 		t.Errorf("got %v", err)
 	}
@@ -341,7 +342,8 @@ func TestImportWaitsForWhatItNames(t *testing.T) {
 // PodLevelResourceManagers are refused where the gate is off here.
 func TestImportOfPodLevelFormats(t *testing.T) {
 	t.Parallel()
-	cpuFile, err := (&kubelet.CPUState{Policy: "static", Shared: cpuset.Range(0, 13), Pods: map[string]cpuset.Set{"a": cpuset.Range(14, 15)}}).Marshal(4)
+	cpuFile, err := (&kubelet.CPUState{Policy: "static", Shared: cpuset.Range(0, 13),
+		Pods: map[string]cpuset.Set{"a": cpuset.Range(14, 15)}}).Marshal(4)
 	must(t, err)
 	memoryFile, err := (&kubelet.MemoryState{Policy: "Static", Pods: map[string][]kubelet.MemoryBlock{"a": nil}}).Marshal(3)
 	must(t, err)
@@ -350,7 +352,8 @@ func TestImportOfPodLevelFormats(t *testing.T) {
 		h.Features = workload.Features{PodLevelResources: true, PodLevelResourceManagers: gate}
 		before := h.ledger.View()
 		for kind, data := range map[kubelet.Kind][]byte{kubelet.CPU: cpuFile, kubelet.Memory: memoryFile} {
-			_, err := h.importer().Import(t.Context(), importer.Request{Kind: kind, Data: data, Settings: kubelet.Settings{Policy: "static"}, SkipUnknown: true})
+			_, err := h.importer().Import(t.Context(), importer.Request{Kind: kind, Data: data,
+				Settings: kubelet.Settings{Policy: "static"}, SkipUnknown: true})
 			refused := err != nil && strings.Contains(err.Error(), "PodLevelResourceManagers")
 			if refused == gate || refused && (errdefs.ClassOf(err) != errdefs.Precondition || h.ledger.View() != before) {
 				t.Errorf("%s, gate %t: %v", kind, gate, err)

@@ -65,7 +65,8 @@ func TestImportDevices(t *testing.T) {
 	}
 	req.Data = checkpoint(t, map[string][]string{"a": {"g0", "g1"}})
 	_, err = h.importer().Import(context.Background(), req)
-	if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
+	if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(),
+		"a/main holds example.com/gpu g2, g3 in the ledger, and example.com/gpu g0, g1 in the file") {
 		t.Errorf("other devices: %v", err)
 	}
 	req.Data, req.Pods = checkpoint(t, map[string][]string{"c": {"g3"}}), []workload.Pod{guaranteed("c", 0, 1)}

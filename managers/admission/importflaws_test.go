@@ -20,7 +20,8 @@ func entries(t *testing.T, registered string, flawed kubelet.DeviceEntry) []byte
 	t.Helper()
 	s := kubelet.DeviceState{
 		Registered: map[string][]string{gpu: {"g0"}},
-		Entries:    []kubelet.DeviceEntry{{Pod: "whole", Container: "main", Resource: gpu, IDs: map[int64][]string{1: {"g2"}}, Response: []byte{}}},
+		Entries: []kubelet.DeviceEntry{{Pod: "whole", Container: "main", Resource: gpu, IDs: map[int64][]string{1: {"g2"}},
+			Response: []byte{}}},
 	}
 	if registered != "" {
 		s.Registered[registered] = nil
@@ -59,24 +60,38 @@ func TestImportOfWhatNoKubeletWouldStartWith(t *testing.T) {
 		data  []byte
 		words []string
 	}{
-		"CPUs that the machine lacks": {kubelet.CPU, file("0,3-511", "whole/main=1-2", "flawed/main=16-17"), []string{"flawed/main", "does not have CPUs 16-17"}},
-		"more CPUs than requested":    {kubelet.CPU, file("0,12-15", "whole/main=1-2", "flawed/main=3-11"), []string{"flawed/main", "9 exclusive CPUs", "requests 2"}},
-		"fewer CPUs than requested":   {kubelet.CPU, file("0,4-15", "whole/main=1-2", "flawed/main=3"), []string{"flawed/main", "1 exclusive CPUs", "requests 2"}},
-		"more memory than there is": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63}),
+		"CPUs that the machine lacks": {kubelet.CPU, file("0,3-511", "whole/main=1-2", "flawed/main=16-17"),
+			[]string{"flawed/main", "does not have CPUs 16-17"}},
+		"more CPUs than requested": {kubelet.CPU, file("0,12-15", "whole/main=1-2", "flawed/main=3-11"),
+			[]string{"flawed/main", "9 exclusive CPUs", "requests 2"}},
+		"fewer CPUs than requested": {kubelet.CPU, file("0,4-15", "whole/main=1-2", "flawed/main=3"),
+			[]string{"flawed/main", "1 exclusive CPUs", "requests 2"}},
+		"more memory than there is": {kubelet.Memory, memoryEntries(t,
+			kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63}),
 			[]string{"flawed/main", "9223372036854775808 bytes", "requests 1048576"}},
-		"more memory than 64 bits have": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63},
+		"more memory than 64 bits have": {kubelet.Memory, memoryEntries(t,
+			kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "memory", Bytes: 1 << 63},
 			kubelet.MemoryBlock{Nodes: numa.Of(1), Resource: "memory", Bytes: 1 << 63}), []string{"flawed/main", "more than 2^64 bytes"}},
-		"NUMA nodes that the machine lacks": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(1, 7), Resource: "memory", Bytes: 1 << 20}),
+		"NUMA nodes that the machine lacks": {kubelet.Memory, memoryEntries(t,
+			kubelet.MemoryBlock{Nodes: numa.Of(1, 7), Resource: "memory", Bytes: 1 << 20}),
 			[]string{"flawed/main", "NUMA nodes 0-1, and not 1,7"}},
-		"huge pages without a request": {kubelet.Memory, memoryEntries(t, kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "hugepages-2Mi", Bytes: 2 << 20}),
+		"huge pages without a request": {kubelet.Memory, memoryEntries(t,
+			kubelet.MemoryBlock{Nodes: numa.Of(0), Resource: "hugepages-2Mi", Bytes: 2 << 20}),
 			[]string{"flawed/main", "2097152 bytes", "requests 0"}},
-		"a plugin of CPUs":            {kubelet.Device, entries(t, "cpu", kubelet.DeviceEntry{}), []string{"RegisteredDevices cpu", "extended resource"}},
-		"devices of CPUs":             {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: "cpu", IDs: ids("c0", "c1")}), []string{"cpu of flawed/main", "extended resource"}},
-		"a name with escapes":         {kubelet.Device, entries(t, "\x1b[31m", kubelet.DeviceEntry{}), []string{`"\x1b[31m"`, "extended resource"}},
-		"a name that turns the text":  {kubelet.Device, entries(t, "a\u202eb", kubelet.DeviceEntry{}), []string{`"a\u202eb"`, "extended resource"}},
-		"a device with escapes":       {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("\x1b[31m")}), []string{gpu + " of flawed/main", `"\x1b[31m"`}},
-		"more devices than requested": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0", "g3")}), []string{gpu + " of flawed/main", "2 devices", "requests 1"}},
-		"an answer that is none": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0"), Response: []byte(strings.Repeat("\xff", 8))}),
+		"a plugin of CPUs": {kubelet.Device, entries(t, "cpu", kubelet.DeviceEntry{}),
+			[]string{"RegisteredDevices cpu", "extended resource"}},
+		"devices of CPUs": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: "cpu", IDs: ids("c0", "c1")}),
+			[]string{"cpu of flawed/main", "extended resource"}},
+		"a name with escapes": {kubelet.Device, entries(t, "\x1b[31m", kubelet.DeviceEntry{}),
+			[]string{`"\x1b[31m"`, "extended resource"}},
+		"a name that turns the text": {kubelet.Device, entries(t, "a\u202eb", kubelet.DeviceEntry{}),
+			[]string{`"a\u202eb"`, "extended resource"}},
+		"a device with escapes": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("\x1b[31m")}),
+			[]string{gpu + " of flawed/main", `"\x1b[31m"`}},
+		"more devices than requested": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0", "g3")}),
+			[]string{gpu + " of flawed/main", "2 devices", "requests 1"}},
+		"an answer that is none": {kubelet.Device, entries(t, "", kubelet.DeviceEntry{Resource: gpu, IDs: ids("g0"),
+			Response: []byte(strings.Repeat("\xff", 8))}),
 			[]string{gpu + " of flawed/main", "AllocResp"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -72,7 +72,8 @@ func TestHungPluginHoldsUpNobody(t *testing.T) {
 	if r, err := h.Resize(t.Context(), resizeTo(shared, false)); err != nil || r.Outcome != admission.Admitted {
 		t.Errorf("resize: %+v, %v", r, err)
 	}
-	if removed, err := h.Sync(t.Context(), h.listed([]string{"next", "gpu", "shared"})); err != nil || !slices.Equal(removed, []string{"old"}) {
+	if removed, err := h.Sync(t.Context(), h.listed([]string{"next", "gpu", "shared"})); err != nil ||
+		!slices.Equal(removed, []string{"old"}) {
 		t.Errorf("sync: %v, %v", removed, err)
 	}
 	if h.cgroups.pods["nobody"] {
@@ -132,11 +133,13 @@ func TestWaitForReservation(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() { h.admit(t, guaranteed("first", 1, 4)) })
 				synctest.Wait()
-				if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("second", 9, 0)}); err != nil || v.Outcome != admission.Admitted {
+				if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("second", 9, 0)}); err != nil ||
+					v.Outcome != admission.Admitted {
 					t.Fatalf("a pod that fits beside: %+v, %v", v, err)
 				}
 				dry, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("third", 1, 1), DryRun: true})
-				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, "resized: first")) || !c.defers && class(t, err) != errdefs.Unavailable {
+				if c.defers && (dry.Outcome != admission.Deferred || !strings.HasSuffix(dry.Message, "resized: first")) || !c.defers &&
+					class(t, err) != errdefs.Unavailable {
 					t.Errorf("a dry run: %+v, %v", dry, err)
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), c.timeout)
@@ -153,7 +156,8 @@ func TestWaitForReservation(t *testing.T) {
 					}
 				case err != nil || v.Outcome != c.outcome:
 					t.Errorf("%v %s, %v", v.Outcome, v.Message, err)
-				case v.Outcome == admission.Deferred && (v.Condition.Type != admission.AdmissionsInFlight || !strings.HasSuffix(v.Message, "resized: first")):
+				case v.Outcome == admission.Deferred && (v.Condition.Type != admission.AdmissionsInFlight ||
+					!strings.HasSuffix(v.Message, "resized: first")):
 					t.Errorf("%+v: %s", v.Condition, v.Message)
 				}
 				wg.Wait()
@@ -268,7 +272,8 @@ func TestOvertakenBetweenTwoPlugins(t *testing.T) {
 			c.during = during
 		}
 	}
-	if _, err := h.Admit(t.Context(), admission.Request{Pod: both}); class(t, err) != errdefs.Unavailable || !errors.Is(err, hint.ErrInputsChanged) {
+	if _, err := h.Admit(t.Context(), admission.Request{Pod: both}); class(t, err) != errdefs.Unavailable ||
+		!errors.Is(err, hint.ErrInputsChanged) {
 		t.Errorf("%v", err)
 	}
 	h.nothingReserved(t)

@@ -79,7 +79,8 @@ func drawScenario(rt *rapid.T) scenario {
 	s.nicLatency = rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second}).Draw(rt, "latency of nic")
 	for range rapid.IntRange(2, 16).Draw(rt, "operations") {
 		s.operations = append(s.operations, operation{
-			kind:   rapid.SampledFrom([]string{"admit", "admit", "admit", "admit", "resize", "remove", "sync", "policy", "machine"}).Draw(rt, "kind"),
+			kind: rapid.SampledFrom([]string{"admit", "admit", "admit", "admit", "resize", "remove", "sync", "policy",
+				"machine"}).Draw(rt, "kind"),
 			at:     time.Duration(rapid.IntRange(0, 40).Draw(rt, "at")) * time.Second,
 			limit:  rapid.SampledFrom([]time.Duration{5 * time.Second, time.Minute, time.Hour}).Draw(rt, "limit"),
 			pod:    rapid.IntRange(0, podsOfScenario-1).Draw(rt, "pod"),
@@ -159,7 +160,8 @@ func (w *world) Allocate(ctx context.Context, resource string, ids []string) ([]
 	}
 	w.mu.Unlock()
 	for c := range w.ledger.View().Claims() {
-		if c.Resource == resource && c.Devices != nil && slices.ContainsFunc(c.Devices.IDs(), func(id string) bool { return slices.Contains(ids, id) }) {
+		if c.Resource == resource && c.Devices != nil && slices.ContainsFunc(c.Devices.IDs(),
+			func(id string) bool { return slices.Contains(ids, id) }) {
 			w.complain("%s %v is allocated while %s holds %v", resource, ids, c.Owner, c.Devices.IDs())
 		}
 	}
@@ -384,7 +386,8 @@ func (w *world) overdue() {
 		most := time.Duration(0)
 		if r.kind == "admit" || r.kind == "resize" || r.kind == "remove" {
 			if w.gpus[r.pod] > 0 && r.kind == "admit" || w.slow[r.pod] || slices.ContainsFunc(w.running, func(o interval) bool {
-				return o.pod == r.pod && (o.kind == "admit" || o.kind == "resize" || o.kind == "remove") && !reflect.DeepEqual(o, w.running[i]) &&
+				return o.pod == r.pod && (o.kind == "admit" || o.kind == "resize" || o.kind == "remove") &&
+					!reflect.DeepEqual(o, w.running[i]) &&
 					!o.from.After(r.to) && !o.to.Before(r.from)
 			}) {
 				continue // it needs the plugin that may hang, its cgroup or the end of another operation

@@ -55,7 +55,8 @@ func TestCallerLeaves(t *testing.T) {
 			leaving,
 			func(ctx context.Context, h *fixture) error {
 				_, err := h.Admit(ctx, admission.Request{
-					Pod: guaranteed("new", 1, 0), RunningAllocations: []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(5)}},
+					Pod: guaranteed("new", 1, 0), RunningAllocations: []admission.RunningAllocation{{Container: "main",
+						CPUs: cpuset.Of(5)}},
 				})
 				return err
 			},

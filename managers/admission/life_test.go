@@ -170,7 +170,8 @@ func TestRandomLife(t *testing.T) {
 				l.begin(t, ledgertest.NewJournal())
 				l.mark, l.marked = 0, nil
 				if len(l.cgroups.pods) > 0 {
-					if _, err := l.ledger.Update(context.Background(), func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
+					if _, err := l.ledger.Update(context.Background(),
+						func(d *ledger.Draft) error { d.SetUncertain("lost"); return nil }); err != nil {
 						t.Fatalf("%v", err)
 					}
 				}

@@ -126,10 +126,12 @@ func ofDevices(view *ledger.View, p *ledger.Pod, claims []ledger.Claim) error {
 			case c.CPUs != nil && c.CPUs.Set.Len() != ctr.Requests.WholeCPUs():
 				vs.Addf("running_allocations", "device %s has CPUs %s, expected %d CPUs", ctr.Name, c.CPUs.Set, ctr.Requests.WholeCPUs())
 			case c.CPUs != nil && c.CPUs.Set.Overlaps(elsewhere):
-				vs.Addf("running_allocations", "device %s has CPUs %s, which are not on its NUMA node %d", ctr.Name, c.CPUs.Set.Intersect(elsewhere), device.Node)
+				vs.Addf("running_allocations", "device %s has CPUs %s, which are not on its NUMA node %d", ctr.Name,
+					c.CPUs.Set.Intersect(elsewhere), device.Node)
 			}
 			for _, b := range c.Memory {
-				if c.Owner.Container == ctr.Name && (b.Nodes != numa.Of(device.Node) || int64(b.Bytes) > ctr.Requests[workload.Resource(c.Resource)]) {
+				if c.Owner.Container == ctr.Name && (b.Nodes != numa.Of(device.Node) ||
+					int64(b.Bytes) > ctr.Requests[workload.Resource(c.Resource)]) {
 					vs.Addf("running_allocations", "device %s has %d bytes of %s on NUMA nodes %s, expected at most %d on node %d",
 						ctr.Name, b.Bytes, c.Resource, b.Nodes, ctr.Requests[workload.Resource(c.Resource)], device.Node)
 				}
@@ -160,7 +162,8 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && !l.known.DevicesUnknown && len(l.running) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
 			return nil, errdefs.Preconditionf("pod %s runs here with another specification than the given one, which requests other "+
-				"amounts than it holds: admit it with the specification that it runs with, or remove it first", p.UID()).Coded(errdefs.PodSpecDiffers, "pod_uid", p.UID())
+				"amounts than it holds: admit it with the specification that it runs with, or remove it first",
+				p.UID()).Coded(errdefs.PodSpecDiffers, "pod_uid", p.UID())
 		}
 		return slices.Clone(l.known.Claims), nil
 	}
@@ -174,7 +177,8 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.noted && l.known.Source == "" && len(l.running) == 0 && wantsCPUs(p) {
 		return nil, unknownAllocation(p, "its CPUs and memory are", "")
 	}
-	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") && len(l.running) == 0 {
+	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") &&
+		len(l.running) == 0 {
 		return nil, unknownAllocation(p, "which devices of "+missing+" it runs with is", missing)
 	} else if missing != "" && len(l.running) > 0 {
 		var vs errdefs.Violations
@@ -284,14 +288,16 @@ func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, e
 			}
 			_, huge := workload.HugePageSize(resource)
 			if m.Nodes.IsEmpty() || m.Bytes == 0 || resource != workload.Memory && huge != nil {
-				vs.Addf(fmt.Sprintf("%s.memory[%d]", path, j), "resource %.80q, nodes %q, %d bytes: expected memory or huge pages, nodes and bytes", resource, m.Nodes, m.Bytes)
+				vs.Addf(fmt.Sprintf("%s.memory[%d]", path, j),
+					"resource %.80q, nodes %q, %d bytes: expected memory or huge pages, nodes and bytes", resource, m.Nodes, m.Bytes)
 				continue
 			}
 			claims = add(claims, []ledger.Claim{ownMemory(owner, string(resource), m.Nodes, m.Bytes)})
 		}
 		for _, resource := range slices.Sorted(maps.Keys(h.Devices)) {
 			ids := slices.Sorted(slices.Values(h.Devices[resource]))
-			if !workload.Resource(resource).IsExtended() || len(ids) == 0 || len(slices.Compact(slices.Clone(ids))) != len(ids) || ids[0] == "" {
+			if !workload.Resource(resource).IsExtended() || len(ids) == 0 || len(slices.Compact(slices.Clone(ids))) != len(ids) ||
+				ids[0] == "" {
 				vs.Addf(path+".devices", "%.80q: expected an extended resource, and ids that differ", resource)
 				continue
 			}
@@ -299,7 +305,8 @@ func given(p *ledger.Pod, running []RunningAllocation) (claims []ledger.Claim, e
 			for k, id := range ids {
 				devices[k] = ledger.Device{ID: id}
 			}
-			claims = append(claims, ledger.Claim{Owner: owner, Provider: "device", Resource: resource, Devices: &ledger.Devices{Devices: devices, Answer: notKnown}})
+			claims = append(claims, ledger.Claim{Owner: owner, Provider: "device", Resource: resource,
+				Devices: &ledger.Devices{Devices: devices, Answer: notKnown}})
 		}
 	}
 	return claims, vs.Err("request")
@@ -434,7 +441,8 @@ func heldBack(view *ledger.View, uid string, claims []ledger.Claim) (condition, 
 		const end = "until the agent has admitted or removed it, or has sent Sync without it"
 		switch {
 		case u.Source == "":
-			return StateUncertain, fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out %s", u.UID, end)
+			return StateUncertain, fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out %s",
+				u.UID, end)
 		case u.DevicesUnknown && devices:
 			return UnknownDevices, fmt.Sprintf("pod %s lives here, and its devices are not known; no devices are given out %s", u.UID, end)
 		}

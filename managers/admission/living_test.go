@@ -130,7 +130,8 @@ func TestTakeOver(t *testing.T) {
 			running: []admission.RunningAllocation{{Container: "other"}}, class: errdefs.Invalid, text: "running_allocations[0].container",
 		},
 		"the caller names one id twice": {
-			known: ledger.UnknownLivePod{}, pod: asks, running: running("5", "g1", "g1"), class: errdefs.Invalid, text: "running_allocations[0].devices",
+			known: ledger.UnknownLivePod{}, pod: asks, running: running("5", "g1", "g1"), class: errdefs.Invalid,
+			text: "running_allocations[0].devices",
 		},
 		"the caller has memory without nodes": {
 			known: ledger.UnknownLivePod{}, pod: asks,
@@ -412,12 +413,15 @@ func TestLookedAtAgain(t *testing.T) {
 func TestRunningAllocationsOfNoMachine(t *testing.T) {
 	t.Parallel()
 	for field, allocation := range map[string]admission.RunningAllocation{
-		"running_allocations[0].cpus":                 {Container: "main", CPUs: cpuset.Of(1, 8191)},
-		"running_allocations[0].memory[0].numa_nodes": {Container: "main", Memory: []admission.RunningMemory{{Nodes: numa.Of(0, 63), Bytes: 1}}},
+		"running_allocations[0].cpus": {Container: "main", CPUs: cpuset.Of(1, 8191)},
+		"running_allocations[0].memory[0].numa_nodes": {Container: "main",
+			Memory: []admission.RunningMemory{{Nodes: numa.Of(0, 63), Bytes: 1}}},
 	} {
 		h := build(t, topology.BestEffort, ledgertest.NewJournal())
-		_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), RunningAllocations: []admission.RunningAllocation{allocation}})
-		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || len(fe.Fields) != 1 || fe.Fields[0].Field != field {
+		_, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0),
+			RunningAllocations: []admission.RunningAllocation{allocation}})
+		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || len(fe.Fields) != 1 ||
+			fe.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 		if _, ok := h.ledger.View().Pod("u"); ok {
@@ -436,7 +440,8 @@ func TestTakeOverOnAFullNode(t *testing.T) {
 	if v := h.admit(t, guaranteed("new", 2, 0)); v.Reason != errdefs.OutOfCPU {
 		t.Fatalf("a new pod: %+v", v)
 	}
-	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0), RunningAllocations: []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(1, 2)}}})
+	v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("u", 2, 0),
+		RunningAllocations: []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(1, 2)}}})
 	must(t, err)
 	if v.Outcome != admission.Admitted {
 		t.Errorf("%v: %s", v.Outcome, v.Message)

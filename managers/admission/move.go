@@ -66,11 +66,13 @@ func markers(view *ledger.View, record *ledger.Pod, container int) (out []worklo
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
 // that must be allocated again; those that are planned together with them move, too. Without moves, all
 // do. With stays, they stay on the NUMA nodes that they have.
-func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []string, stays bool, trace *ledger.Trace) (*ledger.Move, error) {
+func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []string, stays bool,
+	trace *ledger.Trace) (*ledger.Move, error) {
 	view, uid := b.view, record.UID()
 	for i := range record.Claims {
 		if c := &record.Claims[i]; c.CPUs == nil && c.Memory == nil && c.Devices == nil {
-			return nil, errdefs.Refuse(errdefs.Infeasible, "pod %s has %s of provider %s, which cannot move", &record.Pod, c.Resource, c.Provider)
+			return nil, errdefs.Refuse(errdefs.Infeasible, "pod %s has %s of provider %s, which cannot move", &record.Pod, c.Resource,
+				c.Provider)
 		}
 	}
 	var rounds []topology.Round
@@ -79,7 +81,8 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 	if stays {
 		bare.Pod.Containers = slices.Clone(record.Pod.Containers)
 		for i := range bare.Pod.Containers {
-			bare.Pod.Containers[i].ExternalDevices = append(slices.Clone(bare.Pod.Containers[i].ExternalDevices), markers(view, record, i)...)
+			bare.Pod.Containers[i].ExternalDevices = append(slices.Clone(bare.Pod.Containers[i].ExternalDevices),
+				markers(view, record, i)...)
 		}
 	}
 	for _, round := range b.policy.Rounds(&bare.Pod, e.Features) {
@@ -96,7 +99,8 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 	for _, c := range record.Claims {
 		// The policy was another one at the admission.
 		if all := len(moves) == 0; !movable(c) && c.Devices == nil && (all || slices.Contains(moves, c.Owner.Container)) {
-			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", c.Owner, c.Content())
+			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", c.Owner,
+				c.Content())
 		}
 	}
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
@@ -117,7 +121,8 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 			return n.Key() == have.Key()
 		})
 		if at < 0 || have.CPUs != nil && after.Claims[at].CPUs.Use != have.CPUs.Use {
-			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", have.Owner, have.Content())
+			return nil, errdefs.Refuse(errdefs.Infeasible, "%s has %s, which an admission would not allocate to it now", have.Owner,
+				have.Content())
 		}
 		out.From, out.To = append(out.From, have), append(out.To, after.Claims[at])
 	}
@@ -135,10 +140,12 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 func withinNodes(view *ledger.View, record *ledger.Pod, m *ledger.Move) error {
 	for i := range m.To {
 		have, gets := &m.From[i], &m.To[i]
-		own := nodesIn(view, &ledger.Pod{Claims: slices.DeleteFunc(slices.Clone(record.Claims), func(c ledger.Claim) bool { return c.Owner != have.Owner })})
+		own := nodesIn(view, &ledger.Pod{Claims: slices.DeleteFunc(slices.Clone(record.Claims),
+			func(c ledger.Claim) bool { return c.Owner != have.Owner })})
 		then := nodesIn(view, &ledger.Pod{Claims: m.To[i : i+1]})
 		if !then.IsSubsetOf(own) || gets.Memory != nil && then != ledger.NodesOf(have.Memory) {
-			return errdefs.Refuse(errdefs.ResizeDeferred, "the %s of %s would leave NUMA nodes %s for %s", have.Resource, have.Owner, nodesIn(view, &ledger.Pod{Claims: m.From[i : i+1]}), then)
+			return errdefs.Refuse(errdefs.ResizeDeferred, "the %s of %s would leave NUMA nodes %s for %s", have.Resource, have.Owner,
+				nodesIn(view, &ledger.Pod{Claims: m.From[i : i+1]}), then)
 		}
 	}
 	return nil
@@ -160,7 +167,9 @@ func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
 			return o.Key() == c.Key()
 		})
 		if at >= 0 && on(before, at).IsSubsetOf(devices) {
-			return errdefs.Refuse(errdefs.ResizeDeferred, "the devices of %s are near NUMA nodes %s, and its %s would move to NUMA nodes %s", c.Owner, devices, c.Resource, on(after, i))
+			return errdefs.Refuse(errdefs.ResizeDeferred,
+				"the devices of %s are near NUMA nodes %s, and its %s would move to NUMA nodes %s", c.Owner, devices, c.Resource,
+				on(after, i))
 		}
 	}
 	return nil
@@ -203,14 +212,16 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 
 // steps plans the steps of a move. record is the pod with the claims that it has, and before with the amounts before a
 // resize; nil without one.
-func (e *Engine) steps(ctx context.Context, b basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod, trace *ledger.Trace) (*planned, error) {
+func (e *Engine) steps(ctx context.Context, b basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod,
+	trace *ledger.Trace) (*planned, error) {
 	view, uid, out := b.view, record.UID(), &planned{move: *m}
 	start := ledger.NewDraft(view)
 	start.PutPod(clone(record))
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
 	final := ledger.NewDraft(start.View())
 	final.AddClaims(uid, m.To...)
-	if err := b.bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before}, trace); err != nil {
+	if err := b.bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before},
+		trace); err != nil {
 		return nil, err
 	}
 	var err error
@@ -223,7 +234,8 @@ func (e *Engine) steps(ctx context.Context, b basis, record *ledger.Pod, m *ledg
 	moves.Move = &out.move
 	start.PutPod(moves)
 	if start.View().SharedCPUs().IsEmpty() && !view.SharedCPUs().IsEmpty() && view.AnyShares() {
-		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would hold all shared CPUs while it moves, and others run on them", &record.Pod)
+		return nil, errdefs.Refuse(errdefs.ResizeDeferred, "pod %s would hold all shared CPUs while it moves, and others run on them",
+			&record.Pod)
 	}
 	if out.Plan, err = transition.New(start.View(), []transition.Change{moveOf(uid, m)}); err != nil {
 		return nil, err
@@ -284,7 +296,8 @@ func moving(p *ledger.Pod) error {
 	if p.Move.Before != "" {
 		help = ", or resize it back to undo the move"
 	}
-	return errdefs.Refuse(errdefs.ResizeDeferred, "pod %s is moving to other CPUs or memory nodes: try again when the move has ended%s", &p.Pod, help)
+	return errdefs.Refuse(errdefs.ResizeDeferred, "pod %s is moving to other CPUs or memory nodes: try again when the move has ended%s",
+		&p.Pod, help)
 }
 
 // elsewhere plans a resize as a move, after the providers have refused it where the pod is. The
@@ -331,7 +344,8 @@ func (r *resizing) elsewhere(ctx context.Context, b basis, old, record *ledger.P
 	}
 	if c, ok := p.late(); ok {
 		return errdefs.Refuse(errdefs.ResizeDeferred,
-			"%s would get CPUs or memory that another container of the pod has to release first: resize one container after the other", c.Owner)
+			"%s would get CPUs or memory that another container of the pod has to release first: resize one container after the other",
+			c.Owner)
 	}
 	p.move.BytesPerSecond, p.move.Before = e.BytesPerSecond, old.Digest
 	r.claims, r.move = p.begin, p

@@ -78,7 +78,8 @@ func openTwoNodes(t ledgertest.T, scope hint.Scope, journal *ledgertest.Journal)
 	return nodesUnder(t, topology.SingleNUMANode, scope, journal, ledgertest.Open)
 }
 
-func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journal *ledgertest.Journal, open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
+func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journal *ledgertest.Journal,
+	open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	config := managerset.Config{
 		CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), Features: cpu.Features{
@@ -91,7 +92,8 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 }
 
 // nodesOn is nodesUnder with another configuration and machine.
-func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, journal *ledgertest.Journal, open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
+func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, journal *ledgertest.Journal,
+	open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
 	set, err := managerset.New(config, m)
 	must(t, err)
 	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
@@ -210,19 +212,23 @@ func TestResizeAsAMove(t *testing.T) {
 		maxMove, forbidden admission.Disruption
 	}{
 		"CPUs and memory": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
+			admission.AnyDisruption,
 			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", 0, 0,
 		},
 		"memory alone": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 6})}, podOf("a", [2]int64{2, 5}), admission.MovesMemory,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 6})}, podOf("a", [2]int64{2, 5}),
+			admission.MovesMemory,
 			admission.Admitted, "", "1-2,8-9@0-1 moving", "8-9@1", 0, 0,
 		},
 		"one container of two": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})},
+			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
 			admission.Admitted, "", "1-2@0 3-4,8-13@0-1 moving", "1-2@0 8-13@1", 0, 0,
 		},
 		"both containers, with the scope of pods": {
-			hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})}, podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})},
+			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
 			admission.Admitted, "", "1-2,8-9@0-1 3-4,10-15@0-1 moving", "8-9@1 10-15@1", 0, 0,
 		},
 		"a pod as a whole, on its node": {
@@ -234,27 +240,34 @@ func TestResizeAsAMove(t *testing.T) {
 			admission.Admitted, "", "1,8@0-1 2,9-11@0-1 moving", "8@1 9-11@1", 0, 0,
 		},
 		"not without the right to": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.MovesCPUs,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
+			admission.MovesCPUs,
 			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, admission.MovesMemory,
 		},
 		"nor without any": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.NoDisruption,
-			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, admission.MovesMemory,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
+			admission.NoDisruption,
+			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there; max_disruption does not allow the move",
+			"1-2@0", "1-2@0", 0, admission.MovesMemory,
 		},
 		"in place only": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
-			admission.Deferred, "and 1 are free there; max_move_disruption does not allow the move", "1-2@0", "1-2@0", admission.NoDisruption, admission.MovesMemory,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
+			admission.AnyDisruption,
+			admission.Deferred, "and 1 are free there; max_move_disruption does not allow the move", "1-2@0", "1-2@0",
+			admission.NoDisruption, admission.MovesMemory,
 		},
 		"in place only, and no other node has enough": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
 			admission.Rejected, "which have 7 allocatable CPUs, and now requests 9", "1-2@0", "1-2@0", admission.NoDisruption, 0,
 		},
 		"a move of memory is allowed": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
+			admission.AnyDisruption,
 			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", admission.MovesMemory, 0,
 		},
 		"no other node has enough now": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{6, 1})}, podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{6, 1})},
+			podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
 			admission.Deferred, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0", 0, 0,
 		},
 		"no node has ever enough": {
@@ -283,7 +296,8 @@ func TestResizeAsAMove(t *testing.T) {
 			req.DryRun = false
 			got, err := h.Resize(t.Context(), req)
 			must(t, err)
-			if got.Outcome != row.outcome || dry.Outcome != row.outcome || !strings.Contains(got.Message, row.text) || got.Message != dry.Message {
+			if got.Outcome != row.outcome || dry.Outcome != row.outcome || !strings.Contains(got.Message, row.text) ||
+				got.Message != dry.Message {
 				t.Errorf("%v, %v: %s", got.Outcome, dry.Outcome, got.Message)
 			}
 			if got.MoveDisruption != row.forbidden || dry.MoveDisruption != row.forbidden {
@@ -300,10 +314,12 @@ func TestResizeAsAMove(t *testing.T) {
 				// Another resize waits until the move has ended.
 				more := row.to
 				more.Containers = slices.Clone(more.Containers)
-				more.Containers[0].Requests, more.Containers[0].Limits = maps.Clone(more.Containers[0].Requests), maps.Clone(more.Containers[0].Limits)
+				more.Containers[0].Requests, more.Containers[0].Limits = maps.Clone(more.Containers[0].Requests),
+					maps.Clone(more.Containers[0].Limits)
 				more.Containers[0].Requests[workload.Memory]++
 				more.Containers[0].Limits[workload.Memory]++
-				if v, err := h.Resize(t.Context(), sized(more)); err != nil || v.Outcome != admission.Deferred || !strings.Contains(v.Message, "is moving") {
+				if v, err := h.Resize(t.Context(), sized(more)); err != nil || v.Outcome != admission.Deferred ||
+					!strings.Contains(v.Message, "is moving") {
 					t.Errorf("another resize: %+v, %v", v.Verdict, err)
 				}
 			}
@@ -359,7 +375,8 @@ func TestMoveOfUnobservedMemory(t *testing.T) {
 	req := resizeTo(podOf("a", [2]int64{6, 2}), false)
 	req.MaxMove = admission.NoDisruption
 	got, err = h.Resize(t.Context(), req)
-	if err != nil || got.Outcome != admission.Deferred || strings.Contains(got.Message, "max_move_disruption") || got.MoveDisruption != admission.AnyDisruption {
+	if err != nil || got.Outcome != admission.Deferred || strings.Contains(got.Message, "max_move_disruption") ||
+		got.MoveDisruption != admission.AnyDisruption {
 		t.Errorf("in place only: %+v, %v", got, err)
 	}
 }
@@ -444,7 +461,8 @@ func TestMoveWithoutRoom(t *testing.T) {
 	lost.Move = &move
 	_, err = h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(&lost); return nil })
 	must(t, err)
-	if _, err := h.Advance(t.Context(), "a", false); class(t, err) != errdefs.Refused || !strings.Contains(err.Error(), "waits for CPUs 3-6") {
+	if _, err := h.Advance(t.Context(), "a", false); class(t, err) != errdefs.Refused ||
+		!strings.Contains(err.Error(), "waits for CPUs 3-6") {
 		t.Errorf("%v", err)
 	}
 }

@@ -48,8 +48,9 @@ func TestMoveNearExternalDevices(t *testing.T) {
 		near numa.Mask
 		why  string
 	}{
-		"no device":       {0, ""},
-		"on its node":     {numa.Of(0), "pod default/a (a) would have to move, and cannot: the devices of a/c0 are near NUMA nodes 0, and its "},
+		"no device": {0, ""},
+		"on its node": {numa.Of(0),
+			"pod default/a (a) would have to move, and cannot: the devices of a/c0 are near NUMA nodes 0, and its "},
 		"on both":         {numa.Of(0, 1), ""},
 		"on another node": {numa.Of(1), ""},
 	} {
@@ -77,7 +78,8 @@ func TestArrivedAsPlanned(t *testing.T) {
 		has      string
 	}{
 		"it keeps its CPUs": {topology.BestEffort, memory.PolicyStatic,
-			[]workload.Pod{podOf("a", [2]int64{2, 1}), podOf("b", [2]int64{5, 6}), podOf("c", [2]int64{8, 1})}, podOf("a", [2]int64{2, 8}), "1-2@1"},
+			[]workload.Pod{podOf("a", [2]int64{2, 1}), podOf("b", [2]int64{5, 6}), podOf("c", [2]int64{8, 1})},
+			podOf("a", [2]int64{2, 8}), "1-2@1"},
 		"it only grows": {topology.Restricted, memory.PolicyNone,
 			[]workload.Pod{podOf("a", [2]int64{4, 1})}, podOf("a", [2]int64{12, 1}), "1-4,8-15@"},
 	} {
@@ -119,8 +121,10 @@ func TestCancelWhileMemoryWaits(t *testing.T) {
 		begin, cancel func(*testing.T, *twoNodes)
 		migrates      bool
 	}{
-		"a resize":                     {func(t *testing.T, h *twoNodes) { resize(t, h, 6) }, func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, false},
-		"a resize, its memory moves":   {func(t *testing.T, h *twoNodes) { resize(t, h, 6) }, func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, true},
+		"a resize": {func(t *testing.T, h *twoNodes) { resize(t, h, 6) },
+			func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, false},
+		"a resize, its memory moves": {func(t *testing.T, h *twoNodes) { resize(t, h, 6) },
+			func(t *testing.T, h *twoNodes) { resize(t, h, 2) }, true},
 		"of its own":                   {relocateA, func(t *testing.T, h *twoNodes) { must(t, h.CancelMove(t.Context(), "a")) }, false},
 		"of its own, its memory moves": {relocateA, func(t *testing.T, h *twoNodes) { must(t, h.CancelMove(t.Context(), "a")) }, true},
 	} {
@@ -129,7 +133,8 @@ func TestCancelWhileMemoryWaits(t *testing.T) {
 			h := newTwoNodes(t, hint.ContainerScope)
 			h.admit(t, size(2), podOf("b", [2]int64{4, 1}))
 			row.begin(t, h)
-			for _, err := h.Advance(t.Context(), "a", true); !errors.Is(err, admission.ErrMemoryStays); _, err = h.Advance(t.Context(), "a", true) {
+			for _, err := h.Advance(t.Context(), "a", true); !errors.Is(err, admission.ErrMemoryStays); _,
+				err = h.Advance(t.Context(), "a", true) {
 				must(t, err)
 			}
 			if row.migrates {
@@ -171,7 +176,8 @@ func TestNoPodMayMove(t *testing.T) {
 	h.admit(t, movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere), podOf("b", [2]int64{4, 1}))
 	relocateA(t, h)
 	why := func(stay ...string) string {
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("large", [2]int64{7, 1}), MaxMoves: 1, Stay: stay})
+		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("large", [2]int64{7, 1}), MaxMoves: 1,
+			Stay: stay})
 		must(t, err)
 		return plan.Why
 	}

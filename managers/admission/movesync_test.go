@@ -24,8 +24,8 @@ func (m *syncsIn) Settled(ctx context.Context, v *ledger.View, uid string) error
 	return m.mover.Settled(ctx, v, uid)
 }
 
-// TestSyncBesideAMove: a Sync takes back a step of a move that was not acknowledged, between two steps and while one is made. The move goes on
-// from where it was, and ends as without the Sync.
+// TestSyncBesideAMove: a Sync takes back a step of a move that was not acknowledged, between two steps and while one is
+// made. The move goes on from where it was, and ends as without the Sync.
 func TestSyncBesideAMove(t *testing.T) {
 	t.Parallel()
 	const end = "8-13@1"

@@ -44,9 +44,10 @@ func TestTakeOverInFlight(t *testing.T) {
 	inside, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	h.cgroups.recording = func() { close(inside); <-leave }
 	go func() {
-		_, err := h.Admit(context.Background(), admission.Request{Pod: guaranteed("u", 1, 1), RunningAllocations: []admission.RunningAllocation{{
-			Container: "main", CPUs: cpuset.Of(2), Devices: map[string][]string{gpu: {"g0"}},
-		}}})
+		_, err := h.Admit(context.Background(), admission.Request{Pod: guaranteed("u", 1, 1),
+			RunningAllocations: []admission.RunningAllocation{{
+				Container: "main", CPUs: cpuset.Of(2), Devices: map[string][]string{gpu: {"g0"}},
+			}}})
 		done <- err
 	}()
 	<-inside

@@ -21,10 +21,14 @@ func TestPodScopeWithInitMemory(t *testing.T) {
 		fits   [2]int64
 		second string // where a pod of this size gets its CPUs and memory
 	}{
-		"the others have more":                       {[2]int64{2, 6}, [][2]int64{{1, 3}, {2, 4}}, "1-2@0 1@0 2-3@0", 7, [2]int64{1, 3}, "4@0"},
-		"and the rest is too small":                  {[2]int64{2, 6}, [][2]int64{{1, 3}, {2, 4}}, "1-2@0 1@0 2-3@0", 7, [2]int64{1, 4}, "8@1"},
-		"it has more":                                {[2]int64{3, 8}, [][2]int64{{1, 2}, {1, 1}}, "1-3@0 1@0 2@0", 8, [2]int64{1, 2}, "4@0"},
-		"more than a node has in sum, never at once": {[2]int64{4, 9}, [][2]int64{{3, 5}, {3, 5}}, "1-4@0 1-3@0 4-6@0", 10, [2]int64{1, 1}, "8@1"},
+		"the others have more": {[2]int64{2, 6}, [][2]int64{{1, 3}, {2, 4}}, "1-2@0 1@0 2-3@0", 7, [2]int64{1, 3},
+			"4@0"},
+		"and the rest is too small": {[2]int64{2, 6}, [][2]int64{{1, 3}, {2, 4}}, "1-2@0 1@0 2-3@0", 7, [2]int64{1, 4},
+			"8@1"},
+		"it has more": {[2]int64{3, 8}, [][2]int64{{1, 2}, {1, 1}}, "1-3@0 1@0 2@0", 8, [2]int64{1, 2},
+			"4@0"},
+		"more than a node has in sum, never at once": {[2]int64{4, 9}, [][2]int64{{3, 5}, {3, 5}}, "1-4@0 1-3@0 4-6@0", 10,
+			[2]int64{1, 1}, "8@1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -21,7 +21,8 @@ import (
 func other(t *testing.T, h *fixture, reserved cpuset.Set, policy topology.Policy, options ...string) admission.Change {
 	t.Helper()
 	m := h.ledger.View().Machine()
-	cfg := cpu.Config{Options: map[string]string{}, Features: cpu.Features{BetaOptions: true, Features: workload.Features{PodLevelResources: true}}}
+	cfg := cpu.Config{Options: map[string]string{}, Features: cpu.Features{BetaOptions: true,
+		Features: workload.Features{PodLevelResources: true}}}
 	if !reserved.IsEmpty() {
 		cfg.Policy, cfg.ReservedCPUs = cpu.PolicyStatic, reserved
 	}

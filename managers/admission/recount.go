@@ -24,7 +24,8 @@ type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 // before is a view from before the runtime was listed. If ids were unbound since then, an
 // unbound container in the list may be one of them that ended after the listing. Then
 // nothing is bound; the next list shows the difference.
-func (l *Lock) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found, gone func(id string) bool) (ReconciledBindings, error) {
+func (l *Lock) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found,
+	gone func(id string) bool) (ReconciledBindings, error) {
 	var out ReconciledBindings
 	_, err := l.update(ctx, func(d *ledger.Draft) error {
 		out = ReconciledBindings{}

@@ -60,6 +60,7 @@ func (r *refusedIDs) check(owner, id string, a attempted) error {
 		return errdefs.Existsf("admission id %q is that of an attempt for pod %s, which was refused: %s", id, had.uid, advice).
 			Coded(errdefs.AdmissionIDUsed, "admission_id", id, "pod_uid", had.uid)
 	}
-	return errdefs.Existsf("admission id %q is that of an attempt for pod %s with another specification, which was refused: %s", id, had.uid, advice).
+	return errdefs.Existsf("admission id %q is that of an attempt for pod %s with another specification, which was refused: %s", id,
+		had.uid, advice).
 		Coded(errdefs.AdmissionIDUsed, "admission_id", id, "pod_uid", had.uid)
 }

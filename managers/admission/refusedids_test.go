@@ -46,7 +46,8 @@ func TestRefusedIDs(t *testing.T) {
 			}
 			continue
 		}
-		if code, _ := errdefs.CodeOf(err, errdefs.Exists); err == nil || class(t, err) != errdefs.Exists || code != errdefs.AdmissionIDUsed {
+		if code, _ := errdefs.CodeOf(err, errdefs.Exists); err == nil || class(t, err) != errdefs.Exists ||
+			code != errdefs.AdmissionIDUsed {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}
 	}
@@ -113,7 +114,8 @@ func TestRepeatedResizesUndoNothing(t *testing.T) {
 	}
 	for i := range int64(2) {
 		got, err := resize(fmt.Sprint("id-", i), 600+i)
-		if code, _ := errdefs.CodeOf(err, errdefs.Exists); err == nil || class(t, err) != errdefs.Exists || code != errdefs.AdmissionIDUsed {
+		if code, _ := errdefs.CodeOf(err, errdefs.Exists); err == nil || class(t, err) != errdefs.Exists ||
+			code != errdefs.AdmissionIDUsed {
 			t.Errorf("resize %d again: %+v, %v", i, got, err)
 		}
 	}

@@ -65,7 +65,8 @@ func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint
 }
 
 // reserveMove decides under the admission lock whether a move may begin, and reserves what the pod gets.
-func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond uint64) (record *ledger.Pod, begin []ledger.Claim, err error) {
+func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond uint64) (record *ledger.Pod, begin []ledger.Claim,
+	err error) {
 	release, err := e.acquire(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +135,8 @@ func (e *Engine) CancelMove(ctx context.Context, uid string) error {
 	case !ok || pod.Move == nil || pod.Move.Canceled:
 		return nil
 	case !pod.Move.SameAmounts:
-		return errdefs.Refuse(errdefs.Infeasible, "cancel the move of pod %s: it is that of a resize; resize the pod back to its amounts before", &pod.Pod)
+		return errdefs.Refuse(errdefs.Infeasible,
+			"cancel the move of pod %s: it is that of a resize; resize the pod back to its amounts before", &pod.Pod)
 	}
 	record := clone(pod)
 	back := pod.ReversedMove()

@@ -180,18 +180,26 @@ func TestReplace(t *testing.T) {
 		has     []string // what the pods have then
 		refused map[string]string
 	}{
-		"a CPU":                    {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("2"), []string{"1,3@0"}, nil},
-		"all CPUs of a pod":        {hint.ContainerScope, []workload.Pod{pod("a", 2, 2), pod("b", 2, 2)}, without("1-2"), []string{"5-6@0", "3-4@0"}, nil},
-		"nothing of the pod":       {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("7"), []string{"1-2@0"}, nil},
-		"its node is full":         {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2)}, without("2"), []string{"8-10@1", "4-7@0"}, nil},
-		"none is free":             {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2), pod("c", 6, 2)}, without("2,4"), []string{"1-3@0", "4-7@0", "8-13@1"}, map[string]string{"a": "", "b": ""}},
-		"with the scope of pods":   {hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), pod("b", 3, 1)}, without("3"), []string{"8-9@1 10-11@1", "5-7@0"}, nil},
-		"a pod as a whole":         {hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, without("2"), []string{"1@0 3@0"}, nil},
-		"a pod with a device":      {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 2, 2))}, without("2"), []string{"1,3@0"}, nil},
-		"far from its device":      {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 3, 2)), pod("b", 4, 2)}, without("2"), []string{"1-3@0", "4-7@0"}, map[string]string{"a": ""}},
-		"memory of a node":         {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6)}, less(0, 7), []string{"8@1", "2@0"}, nil},
-		"memory, and none is free": {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6), pod("c", 7, 8)}, less(0, 7), []string{"1@0", "2@0", "8-14@1"}, map[string]string{"a": "", "b": ""}},
-		"a node":                   {hint.ContainerScope, []workload.Pod{pod("a", 5, 3), pod("b", 3, 3)}, one, []string{"1-5@0", "8-10@1"}, map[string]string{"b": ""}},
+		"a CPU": {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("2"), []string{"1,3@0"}, nil},
+		"all CPUs of a pod": {hint.ContainerScope, []workload.Pod{pod("a", 2, 2), pod("b", 2, 2)}, without("1-2"),
+			[]string{"5-6@0", "3-4@0"}, nil},
+		"nothing of the pod": {hint.ContainerScope, []workload.Pod{pod("a", 2, 2)}, without("7"), []string{"1-2@0"}, nil},
+		"its node is full": {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2)}, without("2"),
+			[]string{"8-10@1", "4-7@0"}, nil},
+		"none is free": {hint.ContainerScope, []workload.Pod{pod("a", 3, 2), pod("b", 4, 2), pod("c", 6, 2)}, without("2,4"),
+			[]string{"1-3@0", "4-7@0", "8-13@1"}, map[string]string{"a": "", "b": ""}},
+		"with the scope of pods": {hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), pod("b", 3, 1)},
+			without("3"), []string{"8-9@1 10-11@1", "5-7@0"}, nil},
+		"a pod as a whole":    {hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, without("2"), []string{"1@0 3@0"}, nil},
+		"a pod with a device": {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 2, 2))}, without("2"), []string{"1,3@0"}, nil},
+		"far from its device": {hint.ContainerScope, []workload.Pod{onGPU(pod("a", 3, 2)), pod("b", 4, 2)}, without("2"),
+			[]string{"1-3@0", "4-7@0"}, map[string]string{"a": ""}},
+		"memory of a node": {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6)}, less(0, 7),
+			[]string{"8@1", "2@0"}, nil},
+		"memory, and none is free": {hint.ContainerScope, []workload.Pod{pod("a", 1, 3), pod("b", 1, 6), pod("c", 7, 8)}, less(0, 7),
+			[]string{"1@0", "2@0", "8-14@1"}, map[string]string{"a": "", "b": ""}},
+		"a node": {hint.ContainerScope, []workload.Pod{pod("a", 5, 3), pod("b", 3, 3)}, one,
+			[]string{"1-5@0", "8-10@1"}, map[string]string{"b": ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -296,8 +304,9 @@ func TestReplaceMeanwhile(t *testing.T) {
 			_, _, err := h.Remove(t.Context(), "a", admission.Scope{})
 			must(t, err)
 		}, errdefs.NotFound},
-		"the room is taken":        {func(t *testing.T, h *twoNodes) { h.admit(t, podOf("b", [2]int64{5, 1})) }, errdefs.Refused},
-		"the new CPU is lost, too": {func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("2-3"))) }, errdefs.Refused},
+		"the room is taken": {func(t *testing.T, h *twoNodes) { h.admit(t, podOf("b", [2]int64{5, 1})) }, errdefs.Refused},
+		"the new CPU is lost, too": {func(t *testing.T, h *twoNodes) { h.become(t, twoNodesOf(machinetest.Offline("2-3"))) },
+			errdefs.Refused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -431,7 +440,8 @@ func TestRandomReplacements(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		scope := rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
-		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort, topology.None}).Draw(r, "policy")
+		policy := rapid.SampledFrom([]topology.Policy{topology.SingleNUMANode, topology.Restricted, topology.BestEffort,
+			topology.None}).Draw(r, "policy")
 		h := changing(r, policy, scope)
 		for i := range rapid.IntRange(8, 24).Draw(r, "operations") {
 			uid := fmt.Sprint("p", i)
@@ -525,9 +535,10 @@ func TestMovesOnAFullNode(t *testing.T) {
 		outcome admission.Outcome
 		text    string
 	}{
-		"resize to more memory":            {[2]int64{2, 5}, admission.Admitted, ""},
-		"resize to fewer CPUs":             {[2]int64{1, 5}, admission.Admitted, ""},
-		"resize to more CPUs":              {[2]int64{6, 2}, admission.Deferred, "Node didn't have enough resource: cpu, requested: 6000, used: 14000, capacity: 15000"},
+		"resize to more memory": {[2]int64{2, 5}, admission.Admitted, ""},
+		"resize to fewer CPUs":  {[2]int64{1, 5}, admission.Admitted, ""},
+		"resize to more CPUs": {[2]int64{6, 2}, admission.Deferred,
+			"Node didn't have enough resource: cpu, requested: 6000, used: 14000, capacity: 15000"},
 		"resize to more than the node has": {[2]int64{15, 2}, admission.Rejected, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

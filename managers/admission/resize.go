@@ -106,7 +106,8 @@ func (r *resizing) run(ctx context.Context) (Resized, error) {
 		case !errors.Is(err, errOvertaken):
 			return out, err
 		case attempt == e.Attempts:
-			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy or the machine was changed during each of %d attempts", req.UID, attempt)
+			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy or the machine was changed during each of %d attempts",
+				req.UID, attempt)
 		}
 	}
 }
@@ -407,7 +408,8 @@ func (r *resizing) disturbs(amounts *ledger.Draft, have *ledger.Pod, restarts []
 // change computes the pod with the changes, and its digest.
 func (r *resizing) change(have *ledger.Pod) (digest string, notes []string, err error) {
 	e := r.engine
-	if whole := slices.ContainsFunc(r.request.Changes, func(c workload.Change) bool { return c.Container == "" }); whole && have.Pod.Resources == nil {
+	if whole := slices.ContainsFunc(r.request.Changes, func(c workload.Change) bool { return c.Container == "" }); whole &&
+		have.Pod.Resources == nil {
 		var vs errdefs.Violations
 		vs.Addf("resources", "pod %s was admitted without resources as a whole", have.UID())
 		return "", nil, vs.Err("request")

@@ -57,7 +57,8 @@ func TestResize(t *testing.T) {
 		t.Errorf("cgroups were told %v", h.cgroups.sizes)
 	}
 	record, _ := h.ledger.View().Pod("a")
-	if record.Pod.Containers[0].Requests[workload.CPU] != 700 || record.AdmissionID != admitted.Pod.AdmissionID || record.QoS != workload.Burstable {
+	if record.Pod.Containers[0].Requests[workload.CPU] != 700 || record.AdmissionID != admitted.Pod.AdmissionID ||
+		record.QoS != workload.Burstable {
 		t.Errorf("the ledger has %+v", record)
 	}
 	if !has(ledger.StepCommitted, record.Trace) || record.Trace != got.Trace {
@@ -95,7 +96,8 @@ func TestResizeOfAnInitContainer(t *testing.T) {
 	h.admit(t, with(guaranteed("own", 2, 1), 2000))
 	before := h.ledger.View()
 	got, err = h.Resize(t.Context(), resizeTo(with(guaranteed("own", 2, 1), 3000), false))
-	if err != nil || got.Outcome != admission.Rejected || got.Reason != errdefs.Infeasible || !strings.Contains(got.Message, `"setup" is an ordinary init container`) {
+	if err != nil || got.Outcome != admission.Rejected || got.Reason != errdefs.Infeasible ||
+		!strings.Contains(got.Message, `"setup" is an ordinary init container`) {
 		t.Errorf("exclusive CPUs: %+v, %v", got.Verdict, err)
 	}
 	if h.ledger.View() != before {
@@ -132,7 +134,8 @@ func TestRefusedResizes(t *testing.T) {
 			}
 		}
 	}
-	check("more CPUs than its node has", guaranteed("own", 8, 1), admission.Rejected, errdefs.Infeasible, "on NUMA nodes 0, which have 7 allocatable CPUs")
+	check("more CPUs than its node has", guaranteed("own", 8, 1), admission.Rejected, errdefs.Infeasible,
+		"on NUMA nodes 0, which have 7 allocatable CPUs")
 	for _, dry := range []bool{true, false} {
 		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
 		got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<20), dry))
@@ -141,9 +144,10 @@ func TestRefusedResizes(t *testing.T) {
 		}
 	}
 	invalid := map[string]workload.Pod{
-		"more devices":  guaranteed("own", 2, 2),
-		"class":         guaranteed("a", 1, 0),
-		"below request": {UID: "a", Containers: []workload.Container{{Name: "main", Limits: workload.Quantities{workload.Memory: 1 << 10}}}},
+		"more devices": guaranteed("own", 2, 2),
+		"class":        guaranteed("a", 1, 0),
+		"below request": {UID: "a", Containers: []workload.Container{{Name: "main",
+			Limits: workload.Quantities{workload.Memory: 1 << 10}}}},
 	}
 	for what, p := range invalid {
 		if _, err := h.Resize(t.Context(), resizeTo(p, false)); class(t, err) != errdefs.Invalid {
@@ -176,7 +180,8 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	}
 	// No other pod can get its new resources while the cgroups are written, and they have the earlier CPUs until the commit.
 	h.cgroups.resizing = func() {
-		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("late", 4, 1), DryRun: true}); err != nil || v.Outcome != admission.Admitted || len(v.Pod.Claims) == 0 {
+		if v, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("late", 4, 1), DryRun: true}); err != nil ||
+			v.Outcome != admission.Admitted || len(v.Pod.Claims) == 0 {
 			t.Errorf("another pod: %+v, %v", v, err)
 		} else if set, _, _ := v.View.ContainerCPUs(ledger.Owner{Pod: "late", Container: "main"}); set.Overlaps(cpuset.Of(1, 2, 3, 4)) {
 			t.Errorf("another pod gets CPUs %s", set)
@@ -187,10 +192,12 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	}
 	got := to(4, admission.MovesCPUs)
 	h.cgroups.resizing = nil
-	if got.Outcome != admission.Admitted || got.Disruption != admission.MovesCPUs || h.cpus("own") != "1-4" || !has(ledger.StepPlanned, got.Trace) {
+	if got.Outcome != admission.Admitted || got.Disruption != admission.MovesCPUs || h.cpus("own") != "1-4" ||
+		!has(ledger.StepPlanned, got.Trace) {
 		t.Errorf("more: %+v, has %s", got.Verdict, h.cpus("own"))
 	}
-	if r, err := ledger.DecodeClaimRecord("own", h.cgroups.records["own"]); err != nil || !slices.ContainsFunc(r.Claims, func(c ledger.Claim) bool { return c.CPUs != nil && c.CPUs.Set == cpuset.Of(1, 2, 3, 4) }) {
+	if r, err := ledger.DecodeClaimRecord("own", h.cgroups.records["own"]); err != nil ||
+		!slices.ContainsFunc(r.Claims, func(c ledger.Claim) bool { return c.CPUs != nil && c.CPUs.Set == cpuset.Of(1, 2, 3, 4) }) {
 		t.Errorf("its claim record has %+v, %v", r, err)
 	}
 	if !slices.Equal(h.cgroups.sets, []string{"1-2"}) {
@@ -201,7 +208,8 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	}
 	before := h.ledger.View()
 	h.cgroups.fail["resize"] = errdefs.Unavailablef("device or resource busy")
-	if _, err := h.Resize(t.Context(), resizeTo(guaranteed("own", 6, 1), false)); class(t, err) != errdefs.Unavailable || h.ledger.View() != before {
+	if _, err := h.Resize(t.Context(), resizeTo(guaranteed("own", 6, 1), false)); class(t, err) != errdefs.Unavailable ||
+		h.ledger.View() != before {
 		t.Errorf("the kernel refuses: %v, has %s", err, h.cpus("own"))
 	}
 	h.admit(t, guaranteed("other", 2, 1))
@@ -413,9 +421,11 @@ func TestRepeatedDeferredResizeIsRecordedOnce(t *testing.T) {
 		size   int64
 		reason string
 		want   int
-	}{{1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 19, "in use", 2}, {1 << 19, "still in use", 3}, {1 << 19, "still in use", 3}, {1 << 20, "in use", 4}} {
+	}{{1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 20, "in use", 1}, {1 << 19, "in use", 2}, {1 << 19, "still in use", 3},
+		{1 << 19, "still in use", 3}, {1 << 20, "in use", 4}} {
 		h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "%s", c.reason)
-		if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, c.size), false)); err != nil || got.Outcome != admission.Deferred {
+		if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, c.size), false)); err != nil ||
+			got.Outcome != admission.Deferred {
 			t.Fatalf("resize %d: %+v, %v", i, got, err)
 		}
 		if n := recorded(); n != c.want {
@@ -427,7 +437,8 @@ func TestRepeatedDeferredResizeIsRecordedOnce(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	h.cgroups.fail["check resize"] = errdefs.Refuse(errdefs.ResizeDeferred, "in use")
-	if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<19), false)); err != nil || got.Outcome != admission.Deferred || recorded() != 5 {
+	if got, err := h.Resize(t.Context(), resizeTo(burstable("a", 500, 1<<19), false)); err != nil || got.Outcome != admission.Deferred ||
+		recorded() != 5 {
 		t.Errorf("after a resize that was carried out: %+v, %v, %d entries", got, err, recorded())
 	}
 }

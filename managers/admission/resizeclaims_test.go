@@ -120,7 +120,8 @@ func TestResizeIsDecidedAgainAfterAnImport(t *testing.T) {
 				if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
 					other := ledgertest.With(ledgertest.Pod("other", "c"), row.other)
 					if row.unknown {
-						d.PutUnknownLive(ledger.UnknownLivePod{UID: "other", Source: ledger.FromClaimRecord, Digest: "d", Claims: other.Claims})
+						d.PutUnknownLive(ledger.UnknownLivePod{UID: "other", Source: ledger.FromClaimRecord, Digest: "d",
+							Claims: other.Claims})
 					} else {
 						d.PutPod(other)
 					}
@@ -161,12 +162,14 @@ func TestFailedWideningLeavesNoOvercommitment(t *testing.T) {
 			t.Fatalf("it has %v", before)
 		}
 		h.meanwhile(func() {
-			if v, err := h.Admit(t.Context(), admission.Request{Pod: withMemory("late", 1, late), DryRun: true}); (err == nil && v.Outcome == admission.Admitted) != (late == 1) {
+			if v, err := h.Admit(t.Context(), admission.Request{Pod: withMemory("late", 1, late), DryRun: true}); (err == nil &&
+				v.Outcome == admission.Admitted) != (late == 1) {
 				t.Errorf("%d GiB: %v %s, %v", late, v.Outcome, v.Message, err)
 			}
 		})
 		h.cgroups.fail = map[string]error{"resize": errdefs.Unavailablef("device or resource busy")}
-		if _, err := h.Resize(t.Context(), resizeTo(withMemory("a", 1, 9), false)); class(t, err) != errdefs.Unavailable || !slices.Equal(h.contents("a"), before) {
+		if _, err := h.Resize(t.Context(), resizeTo(withMemory("a", 1, 9), false)); class(t, err) != errdefs.Unavailable ||
+			!slices.Equal(h.contents("a"), before) {
 			t.Errorf("%v, it has %v", err, h.contents("a"))
 		}
 		h.nothingReserved(t)
@@ -207,7 +210,8 @@ func TestResizeFollowsTheTopologyPolicy(t *testing.T) {
 			if err != nil || got.Outcome != want {
 				t.Errorf("%s, %d GiB: %v %s, %v; an admission is %v", policy, gib, got.Outcome, got.Message, err, want)
 			}
-			if want == admission.Rejected && (got.Reason != errdefs.Infeasible || !slices.Equal(h.contents("a"), before) || !strings.Contains(got.Message, `container "main"`)) {
+			if want == admission.Rejected && (got.Reason != errdefs.Infeasible || !slices.Equal(h.contents("a"), before) ||
+				!strings.Contains(got.Message, `container "main"`)) {
 				t.Errorf("%s, %d GiB: %s %s, has %v", policy, gib, got.Reason, got.Message, h.contents("a"))
 			}
 			ledgertest.Check(t, h.ledger)

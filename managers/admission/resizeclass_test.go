@@ -41,13 +41,15 @@ func TestResizeIsNotRejectedForWhatPasses(t *testing.T) {
 		// defers: the answer is a verdict, deferred.
 		defers bool
 	}{
-		"no descriptors to look":   {func(_ *testing.T, h *fixture) { h.cgroups.fail["check resize"] = emfile }, errdefs.Unavailable, false},
+		"no descriptors to look": {func(_ *testing.T, h *fixture) { h.cgroups.fail["check resize"] = emfile }, errdefs.Unavailable,
+			false},
 		"no descriptors to write":  {func(_ *testing.T, h *fixture) { h.cgroups.fail["resize"] = emfile }, errdefs.Unavailable, false},
 		"no descriptors to record": {func(_ *testing.T, h *fixture) { h.cgroups.fail["record"] = emfile }, errdefs.Unavailable, false},
 		"systemd is silent": {func(_ *testing.T, h *fixture) {
 			h.cgroups.fail["resize"] = errdefs.Deadlinef("systemd does not answer")
 		}, errdefs.Deadline, false},
-		"a failure without a class": {func(_ *testing.T, h *fixture) { h.cgroups.fail["resize"] = errors.New("write: no such device") }, errdefs.Internal, false},
+		"a failure without a class": {func(_ *testing.T, h *fixture) { h.cgroups.fail["resize"] = errors.New("write: no such device") },
+			errdefs.Internal, false},
 		"its cgroup has just gone": {func(_ *testing.T, h *fixture) {
 			h.cgroups.fail["record"] = errdefs.NotFoundf("there is no such cgroup")
 		}, errdefs.Unavailable, false},
@@ -56,11 +58,13 @@ func TestResizeIsNotRejectedForWhatPasses(t *testing.T) {
 		"the disk is full": {func(_ *testing.T, h *fixture) {
 			h.journal.FailNext(1, errdefs.Unavailablef("no space left on device"))
 		}, errdefs.Unavailable, false},
-		"the ledger moves": {func(_ *testing.T, h *fixture) { h.journal.FailNext(1, errdefs.Conflictf("moved")) }, errdefs.Unavailable, false},
+		"the ledger moves": {func(_ *testing.T, h *fixture) { h.journal.FailNext(1, errdefs.Conflictf("moved")) }, errdefs.Unavailable,
+			false},
 		"a provider is away": {func(t *testing.T, h *fixture) {
 			h.with(t, &resizer{err: errdefs.Unavailablef("connection refused")})
 		}, errdefs.Unavailable, false},
-		"a provider is late": {func(t *testing.T, h *fixture) { h.with(t, &resizer{err: errdefs.Deadlinef("no answer")}) }, errdefs.Deadline, false},
+		"a provider is late": {func(t *testing.T, h *fixture) { h.with(t, &resizer{err: errdefs.Deadlinef("no answer")}) },
+			errdefs.Deadline, false},
 		"a provider is broken": {func(t *testing.T, h *fixture) {
 			h.with(t, &resizer{err: errors.New("nil pointer")})
 		}, errdefs.Internal, false},
@@ -84,11 +88,13 @@ func TestResizeIsNotRejectedForWhatPasses(t *testing.T) {
 				t.Errorf("%v %s, %v; want an error of class %v", got.Outcome, got.Message, err, c.class)
 			}
 			p, _ := h.ledger.View().Pod("s")
-			if p.Pod.Containers[0].Requests[workload.CPU] != 500 || len(h.cgroups.sizes) > 0 && h.cgroups.sizes[len(h.cgroups.sizes)-1] != 500 {
+			if p.Pod.Containers[0].Requests[workload.CPU] != 500 || len(h.cgroups.sizes) > 0 &&
+				h.cgroups.sizes[len(h.cgroups.sizes)-1] != 500 {
 				t.Errorf("the pod has %v, its cgroups %v", p.Pod.Containers[0].Requests, h.cgroups.sizes)
 			}
 			h.nothingReserved(t)
-			if got, err = h.Resize(t.Context(), resizeTo(burstable("s", 700, 2<<20), false)); err != nil || got.Outcome != admission.Admitted {
+			if got, err = h.Resize(t.Context(), resizeTo(burstable("s", 700, 2<<20), false)); err != nil ||
+				got.Outcome != admission.Admitted {
 				t.Errorf("again: %v %s, %v", got.Outcome, got.Message, err)
 			}
 		})
@@ -149,7 +155,8 @@ func TestLivingPodIsNotUnknown(t *testing.T) {
 			err := do(h)
 			code, _ := errdefs.CodeOf(err, class(t, err))
 			if class(t, err) != row.class || code != row.code || !strings.Contains(err.Error(), row.says) {
-				t.Errorf("%s, %s: %v of class %v and code %s; want %v, %s", call, name, err, errdefs.ClassOf(err), code, row.class, row.code)
+				t.Errorf("%s, %s: %v of class %v and code %s; want %v, %s", call, name, err, errdefs.ClassOf(err), code, row.class,
+					row.code)
 			}
 		}
 	}

@@ -26,7 +26,8 @@ func (s Scope) check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
 	}
-	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner, s.agent()).
+	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner,
+		s.agent()).
 		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
 

@@ -57,7 +57,8 @@ func (b setup) open(t ledgertest.T) *fixture {
 	reserved := cpuset.Of(0)
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: reserved, Options: b.options,
-		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, Features: workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}, ResizeExclusiveCPUs: true},
+		Features: cpu.Features{BetaOptions: true, AlphaOptions: true, Features: workload.Features{PodLevelResources: true,
+			PodLevelResourceManagers: b.whole}, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
 	entries := []hint.Entry{{Provider: cpus, Mode: hint.Required}}
@@ -120,7 +121,8 @@ func (b setup) open(t ledgertest.T) *fixture {
 	h.bus.Store(bus)
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}
 	h.Engine = admission.New(admission.Config{Features: features}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), policy }, CgroupManager: b.cgroups, Starter: b.plugins,
+		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), policy }, CgroupManager: b.cgroups,
+		Starter:     b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
 	})
 	return h

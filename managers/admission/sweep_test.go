@@ -109,7 +109,8 @@ func TestSyncBesideARemoval(t *testing.T) {
 					}
 					wg.Wait()
 					h.cgroups.stuck = nil
-					if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); err != nil || h.unknownLivePods() != "" || !h.Synced() || h.ledger.View().Uncertain() != "" {
+					if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); err != nil || h.unknownLivePods() != "" ||
+						!h.Synced() || h.ledger.View().Uncertain() != "" {
 						t.Errorf("with the processes gone: %v, unknown live pods %q, synced %t", err, h.unknownLivePods(), h.Synced())
 					}
 				})
@@ -162,7 +163,8 @@ func TestSyncWaitsForShortOperations(t *testing.T) {
 				wg.Go(func() { h.admit(t, guaranteed("a", 0, 0)) })
 				synctest.Wait()
 				if _, err := h.Sync(t.Context(), h.listed(list)); err != nil || !h.Synced() || h.ledger.View().Uncertain() != "" {
-					t.Errorf("uncertain before %t, list %q: %v, synced %t, uncertain %q", uncertain, list, err, h.Synced(), h.ledger.View().Uncertain())
+					t.Errorf("uncertain before %t, list %q: %v, synced %t, uncertain %q", uncertain, list, err, h.Synced(),
+						h.ledger.View().Uncertain())
 				}
 				wg.Wait()
 				if _, here := h.ledger.View().Pod("a"); !here || h.unknownLivePods() != "" || !h.cgroups.pods["a"] {

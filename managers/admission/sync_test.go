@@ -52,10 +52,13 @@ func TestSyncGoesOn(t *testing.T) {
 		t.Errorf("%v %v", removed, err)
 	}
 	view := h.ledger.View()
-	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] || h.unknownLivePods() != "foreign" {
-		t.Errorf("%d pods, uncertain %q, cgroups %v, unknown live pods %s", view.NumPods(), view.Uncertain(), h.cgroups.pods, h.unknownLivePods())
+	if _, here := view.Pod("a"); !here || view.NumPods() != 2 || view.Uncertain() != "" || h.cgroups.pods["orphan"] ||
+		h.unknownLivePods() != "foreign" {
+		t.Errorf("%d pods, uncertain %q, cgroups %v, unknown live pods %s", view.NumPods(), view.Uncertain(), h.cgroups.pods,
+			h.unknownLivePods())
 	}
-	if removed, err := h.Sync(t.Context(), h.listed([]string{"c"})); err != nil || strings.Join(removed, ",") != "a" || h.unknownLivePods() != "" {
+	if removed, err := h.Sync(t.Context(), h.listed([]string{"c"})); err != nil || strings.Join(removed, ",") != "a" ||
+		h.unknownLivePods() != "" {
 		t.Errorf("again: %v %v, unknown live pods %s", removed, err, h.unknownLivePods())
 	}
 }
@@ -79,7 +82,8 @@ func TestSyncWithoutTheTree(t *testing.T) {
 			t.Errorf("uncertain %q, unknown live pods %s", got, h.unknownLivePods())
 		}
 	}
-	if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); err != nil || h.ledger.View().Uncertain() != "" || h.unknownLivePods() != "other" {
+	if _, err := h.Sync(t.Context(), h.listed([]string{"other"})); err != nil || h.ledger.View().Uncertain() != "" ||
+		h.unknownLivePods() != "other" {
 		t.Errorf("%v, uncertain %q, unknown live pods %s", err, h.ledger.View().Uncertain(), h.unknownLivePods())
 	}
 }
@@ -112,16 +116,19 @@ func TestSyncSparesWhoCameLater(t *testing.T) {
 	if _, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: "main"}, "id", 0); err != nil {
 		t.Fatal(err)
 	}
-	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: []string{"b"}, Known: known}); err != nil || strings.Join(removed, ",") != "a" {
+	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: []string{"b"}, Known: known}); err != nil ||
+		strings.Join(removed, ",") != "a" {
 		t.Fatalf("%v %v", removed, err)
 	}
 	if got := slices.Sorted(maps.Keys(h.cgroups.pods)); !slices.Equal(got, []string{"b", "c"}) {
 		t.Errorf("cgroups %v", got)
 	}
-	if _, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil, Known: h.ledger.View().Revision() + 1}); class(t, err) != errdefs.Precondition || h.ledger.View().NumPods() != 2 {
+	if _, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil,
+		Known: h.ledger.View().Revision() + 1}); class(t, err) != errdefs.Precondition || h.ledger.View().NumPods() != 2 {
 		t.Errorf("a revision of another ledger: %v, %d pods", err, h.ledger.View().NumPods())
 	}
-	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil, Known: h.ledger.View().Revision()}); err != nil || strings.Join(removed, ",") != "b,c" {
+	if removed, err := h.Sync(t.Context(), admission.SyncRequest{Living: nil, Known: h.ledger.View().Revision()}); err != nil ||
+		strings.Join(removed, ",") != "b,c" {
 		t.Errorf("%v %v", removed, err)
 	}
 }
@@ -185,7 +192,8 @@ func TestUnknownLive(t *testing.T) {
 	wait := func(want string) {
 		t.Helper()
 		v := h.admit(t, guaranteed("new", 2, 0))
-		if v.Outcome != admission.Deferred || v.Condition == nil || v.Condition.Type != admission.StateUncertain || !strings.Contains(v.Message, want) {
+		if v.Outcome != admission.Deferred || v.Condition == nil || v.Condition.Type != admission.StateUncertain ||
+			!strings.Contains(v.Message, want) {
 			t.Fatalf("verdict %v: %s", v.Outcome, v.Message)
 		}
 	}
@@ -194,7 +202,8 @@ func TestUnknownLive(t *testing.T) {
 		t.Errorf("a pod that takes nothing from anybody: %s", v.Message)
 	}
 	v := h.admit(t, guaranteed("old", 1, 0))
-	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices || !strings.Contains(v.Message, "running_allocations") {
+	if v.Outcome != admission.Deferred || v.Condition.Type != admission.UnknownDevices ||
+		!strings.Contains(v.Message, "running_allocations") {
 		t.Fatalf("a living pod of which nothing is known: %v %s", v.Outcome, v.Message)
 	}
 	running := []admission.RunningAllocation{{Container: "main", CPUs: cpuset.Of(3)}}

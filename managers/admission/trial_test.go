@@ -41,7 +41,8 @@ func TestTrialAgreesWithTheEngine(t *testing.T) {
 		}
 		return text
 	}
-	pods := []workload.Pod{guaranteed("a", 2, 1), guaranteed("b", 1, 0), guaranteed("c", 40, 0), guaranteed("d", 1, 2), guaranteed("e", 1, 2)}
+	pods := []workload.Pod{guaranteed("a", 2, 1), guaranteed("b", 1, 0), guaranteed("c", 40, 0), guaranteed("d", 1, 2),
+		guaranteed("e", 1, 2)}
 	for _, p := range pods {
 		v, err := try.Admit(t.Context(), &p)
 		must(t, err)

@@ -184,9 +184,11 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 				"remove the pod and admit it again to allocate it", c.Name, c.Limits[name], name)
 		case e.Resources.elsewhere(name):
 			note.Expected = true
-			note.Text = fmt.Sprintf("container %s requests %d %s, which another program allocates (devices.elsewhere)", c.Name, c.Limits[name], name)
+			note.Text = fmt.Sprintf("container %s requests %d %s, which another program allocates (devices.elsewhere)", c.Name,
+				c.Limits[name], name)
 		default:
-			note.Text = fmt.Sprintf("container %s requests %d %s, which has no provider here: the container does not get it", c.Name, c.Limits[name], name)
+			note.Text = fmt.Sprintf("container %s requests %d %s, which has no provider here: the container does not get it", c.Name,
+				c.Limits[name], name)
 		}
 		notes = append(notes, note)
 	}

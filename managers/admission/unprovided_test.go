@@ -56,25 +56,32 @@ func TestUnknownResources(t *testing.T) {
 		notes     []string
 		expected  bool // of the notes
 	}{
-		"defer, in the grace":        {unknown: admission.DeferUnknown, now: inGrace, fpgas: 2, want: admission.Deferred, message: waits},
-		"defer, after the grace":     {unknown: admission.DeferUnknown, now: after, fpgas: 2, message: refused},
-		"defer, without deferrals":   {unknown: admission.DeferUnknown, rejects: true, now: inGrace, fpgas: 2, fails: true, message: waits},
-		"defer, late, no deferrals":  {unknown: admission.DeferUnknown, rejects: true, now: after, fpgas: 2, message: refused},
-		"reject":                     {unknown: admission.RejectUnknown, now: inGrace, fpgas: 2, message: refused},
-		"ignore":                     {unknown: admission.IgnoreUnknown, now: inGrace, fpgas: 2, want: admission.Admitted, notes: []string{without}},
-		"nothing said":               {now: after, fpgas: 2, want: admission.Admitted, notes: []string{without}},
-		"none asked for":             {unknown: admission.RejectUnknown, now: after, want: admission.Admitted},
-		"elsewhere by name":          {unknown: admission.RejectUnknown, elsewhere: []string{fpga}, now: after, fpgas: 2, want: admission.Admitted, notes: []string{others}, expected: true},
-		"elsewhere by domain":        {unknown: admission.DeferUnknown, elsewhere: []string{"example.org"}, now: after, fpgas: 2, want: admission.Admitted, notes: []string{others}, expected: true},
-		"all elsewhere":              {unknown: admission.IgnoreUnknown, elsewhere: []string{"*"}, now: after, fpgas: 2, want: admission.Admitted, notes: []string{others}, expected: true},
-		"elsewhere, another":         {unknown: admission.RejectUnknown, elsewhere: []string{"example.org/f", "org", "a.example.org"}, now: after, fpgas: 2, message: refused},
-		"elsewhere, and not its own": {unknown: admission.DeferUnknown, elsewhere: []string{gpu}, now: inGrace, fpgas: 2, want: admission.Deferred, message: waits},
+		"defer, in the grace":       {unknown: admission.DeferUnknown, now: inGrace, fpgas: 2, want: admission.Deferred, message: waits},
+		"defer, after the grace":    {unknown: admission.DeferUnknown, now: after, fpgas: 2, message: refused},
+		"defer, without deferrals":  {unknown: admission.DeferUnknown, rejects: true, now: inGrace, fpgas: 2, fails: true, message: waits},
+		"defer, late, no deferrals": {unknown: admission.DeferUnknown, rejects: true, now: after, fpgas: 2, message: refused},
+		"reject":                    {unknown: admission.RejectUnknown, now: inGrace, fpgas: 2, message: refused},
+		"ignore": {unknown: admission.IgnoreUnknown, now: inGrace, fpgas: 2, want: admission.Admitted,
+			notes: []string{without}},
+		"nothing said":   {now: after, fpgas: 2, want: admission.Admitted, notes: []string{without}},
+		"none asked for": {unknown: admission.RejectUnknown, now: after, want: admission.Admitted},
+		"elsewhere by name": {unknown: admission.RejectUnknown, elsewhere: []string{fpga}, now: after, fpgas: 2,
+			want: admission.Admitted, notes: []string{others}, expected: true},
+		"elsewhere by domain": {unknown: admission.DeferUnknown, elsewhere: []string{"example.org"}, now: after, fpgas: 2,
+			want: admission.Admitted, notes: []string{others}, expected: true},
+		"all elsewhere": {unknown: admission.IgnoreUnknown, elsewhere: []string{"*"}, now: after, fpgas: 2,
+			want: admission.Admitted, notes: []string{others}, expected: true},
+		"elsewhere, another": {unknown: admission.RejectUnknown, elsewhere: []string{"example.org/f", "org", "a.example.org"},
+			now: after, fpgas: 2, message: refused},
+		"elsewhere, and not its own": {unknown: admission.DeferUnknown, elsewhere: []string{gpu}, now: inGrace, fpgas: 2,
+			want: admission.Deferred, message: waits},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := newFixture(t, topology.None)
 			h.DeferWaits = !row.rejects
-			h.Resources = admission.Resources{Unknown: row.unknown, Started: time.Unix(1000, 0), Grace: time.Minute, Elsewhere: row.elsewhere}
+			h.Resources = admission.Resources{Unknown: row.unknown, Started: time.Unix(1000, 0), Grace: time.Minute,
+				Elsewhere: row.elsewhere}
 			h.now.Store(row.now)
 			for _, dry := range []bool{true, false} {
 				v, err := h.Admit(context.Background(), admission.Request{Pod: wanting("pod", 1, row.fpgas), DryRun: dry})
@@ -87,7 +94,8 @@ func TestUnknownResources(t *testing.T) {
 					continue
 				}
 				must(t, err)
-				if v.Outcome != row.want || v.Message != row.message || v.Trace.Message != row.message || !slices.Equal(texts(v.Notes), row.notes) {
+				if v.Outcome != row.want || v.Message != row.message || v.Trace.Message != row.message ||
+					!slices.Equal(texts(v.Notes), row.notes) {
 					t.Errorf("%v %q, notes %q", v.Outcome, v.Message, texts(v.Notes))
 				}
 				for _, n := range v.Notes {
@@ -101,7 +109,9 @@ func TestUnknownResources(t *testing.T) {
 						t.Errorf("%s %v %v", v.Reason, v.Condition, v.RetryAfter)
 					}
 				case admission.Deferred:
-					if v.Reason != "" || v.Trace.Reason != "" || v.Condition == nil || *v.Condition != (admission.Condition{Type: admission.ResourceUnknown, Resource: fpga}) || v.RetryAfter != 5*time.Second {
+					if v.Reason != "" || v.Trace.Reason != "" || v.Condition == nil ||
+						*v.Condition != (admission.Condition{Type: admission.ResourceUnknown, Resource: fpga}) ||
+						v.RetryAfter != 5*time.Second {
 						t.Errorf("%s %v %v", v.Reason, v.Condition, v.RetryAfter)
 					}
 				case admission.Admitted:
@@ -172,7 +182,8 @@ func TestKnownToAnAdvisoryProvider(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.None)
 	h.Resources.Unknown = admission.RejectUnknown
-	bus, err := hint.NewBus(nil, append(slices.Collect(slices.Values(h.bus.Load().Entries())), hint.Entry{Provider: offering{}, Mode: hint.Advisory}), nil)
+	bus, err := hint.NewBus(nil, append(slices.Collect(slices.Values(h.bus.Load().Entries())),
+		hint.Entry{Provider: offering{}, Mode: hint.Advisory}), nil)
 	must(t, err)
 	h.bus.Store(bus)
 	v := h.admit(t, wanting("pod", 0, 1))
@@ -228,7 +239,8 @@ func TestUnservedFields(t *testing.T) {
 		gpus       int64
 		want       admission.Outcome
 	}{
-		"a dry run": {dry: true, want: admission.Admitted}, "b refused": {gpus: 9}, "c admitted": {want: admission.Admitted}, "d again": {again: true, want: admission.Admitted},
+		"a dry run": {dry: true, want: admission.Admitted}, "b refused": {gpus: 9}, "c admitted": {want: admission.Admitted},
+		"d again": {again: true, want: admission.Admitted},
 	} {
 		pod := guaranteed("pod-"+name[:1], 1, row.gpus)
 		req := admission.Request{Pod: pod, Unserved: []string{text}, DryRun: row.dry}
@@ -239,7 +251,8 @@ func TestUnservedFields(t *testing.T) {
 			must(t, err)
 		}
 		told := slices.ContainsFunc(v.Trace.Steps, func(s ledger.Step) bool { return s.Kind == ledger.StepNoted && s.Text == text })
-		if v.Outcome != row.want || !slices.Equal(texts(v.Notes), []string{text}) || v.Notes[0].Expected || !told || v.Repeated != row.again {
+		if v.Outcome != row.want || !slices.Equal(texts(v.Notes), []string{text}) || v.Notes[0].Expected || !told ||
+			v.Repeated != row.again {
 			t.Errorf("%s: %v %q, notes %q, in the trace %v", name, v.Outcome, v.Message, texts(v.Notes), told)
 		}
 	}

@@ -20,7 +20,8 @@ import (
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	unhealthy := func(h *fixture) {
-		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}}, time.Unix(0, 0))
+		h.inventory.Listed(h.session, []device.Device{{ID: "g0", Nodes: 1, Topology: true}, {ID: "g1", Nodes: 2, Topology: true}},
+			time.Unix(0, 0))
 	}
 	for name, row := range map[string]struct {
 		policy topology.Policy
@@ -74,7 +75,8 @@ func TestWaiting(t *testing.T) {
 					return
 				}
 				want := admission.Condition{Type: row.want, Provider: device.Name, Resource: gpu}
-				if v.Outcome != admission.Deferred || v.Reason != "" || v.RetryAfter != 5*time.Second || v.Condition == nil || *v.Condition != want {
+				if v.Outcome != admission.Deferred || v.Reason != "" || v.RetryAfter != 5*time.Second || v.Condition == nil ||
+					*v.Condition != want {
 					t.Errorf("%v %q %v %v, want %v", v.Outcome, v.Reason, v.RetryAfter, v.Condition, want)
 				}
 			}
@@ -122,7 +124,8 @@ func TestPluginGoesUnderWay(t *testing.T) {
 		if v.Outcome != row.want || v.Message != "Allocate failed due to "+row.fail.Error()+", which is unexpected" {
 			t.Errorf("%v %q, want %v for %q", v.Outcome, v.Message, row.want, row.fail)
 		}
-		if row.want == admission.Deferred && (v.Condition == nil || *v.Condition != (admission.Condition{Type: "PluginAway", Provider: device.Name, Resource: gpu})) {
+		if row.want == admission.Deferred && (v.Condition == nil || *v.Condition != (admission.Condition{Type: "PluginAway",
+			Provider: device.Name, Resource: gpu})) {
 			t.Errorf("condition %v", v.Condition)
 		}
 		if h.ledger.View().NumPods() != 0 || len(h.cgroups.pods) != 0 {
@@ -186,7 +189,8 @@ func TestUncertainIsACondition(t *testing.T) {
 	h.DeferWaits = false
 	_, err = h.Admit(context.Background(), admission.Request{Pod: guaranteed("pod", 1, 0)})
 	var wait *errdefs.Error
-	if !errors.As(err, &wait) || wait.Class != errdefs.Unavailable || wait.Reason != admission.StateUncertain || wait.RetryAfter != 5*time.Second {
+	if !errors.As(err, &wait) || wait.Class != errdefs.Unavailable || wait.Reason != admission.StateUncertain ||
+		wait.RetryAfter != 5*time.Second {
 		t.Errorf("without deferrals: %#v", err)
 	}
 }

@@ -26,13 +26,15 @@ var containerRows = []struct {
 	{"burstable", pod(ctr(workload.App, 250, 128, 1000, 512)), 0, LimitedSwap, 999, map[string]string{
 		"cpu.weight": "35", "cpu.max": "100000 100000", "memory.max": "536870912", "memory.low": "134217728", "memory.high": "496603136",
 		"memory.swap.max": "16777216"}},
-	{"nothing, in a burstable pod", pod(ctr(workload.App, 250, 128, 1000, 512), workload.Container{}), 1, LimitedSwap, 999, map[string]string{
-		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.high": "59914792960", "memory.swap.max": "0"}},
+	{"nothing, in a burstable pod", pod(ctr(workload.App, 250, 128, 1000, 512), workload.Container{}), 1, LimitedSwap, 999,
+		map[string]string{
+			"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.high": "59914792960", "memory.swap.max": "0"}},
 	{"best effort", pod(workload.Container{}), 0, LimitedSwap, 1000, map[string]string{
 		"cpu.weight": "1", "memory.min": "0", "memory.low": "0", "memory.high": "59914792960", "memory.swap.max": "0"}},
 	{"overhead is not the container's", withOverhead(pod(equal(workload.App, 1000, 1024)), 250, 120), 0, NoSwap, -997, map[string]string{
 		"cpu.weight": "100", "cpu.max": "100000 100000", "memory.max": "1073741824", "memory.min": "1073741824", "memory.swap.max": "0"}},
-	{"takes the pod's limits", withPodLevel(pod(workload.Container{}, workload.Container{}), amounts(2000, 2048, no), amounts(2000, 2048, no)), 1,
+	{"takes the pod's limits", withPodLevel(pod(workload.Container{}, workload.Container{}), amounts(2000, 2048, no),
+		amounts(2000, 2048, no)), 1,
 		NoSwap, -997, map[string]string{"cpu.weight": "174", "cpu.max": "200000 100000", "memory.max": "2147483648", "memory.min": "0",
 			"memory.low": "0", "memory.swap.max": "0"}},
 	{"shares what the pod requests beyond its containers", withPodLevel(pod(ctr(workload.App, 500, 512, no, no), workload.Container{}),
@@ -41,12 +43,16 @@ var containerRows = []struct {
 		"memory.swap.max": "67108864"}},
 	{"weighs as much as the pod's limit", withPodLevel(pod(ctr(workload.App, 500, 512, no, no), workload.Container{}),
 		amounts(1000, 1024, no), amounts(2000, 2048, no)), 1, LimitedSwap, 997, map[string]string{
-		"cpu.weight": "174", "cpu.max": "200000 100000", "memory.max": "2147483648", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}},
-	{"own huge pages before the pod's", withPodLevel(withPages(pod(ctr(workload.App, no, 64, no, 64)), 64), amounts(1000, 1024, 256), amounts(1000, 1024, 256)),
-		0, NoSwap, -997, map[string]string{"cpu.weight": "100", "cpu.max": "100000 100000", "memory.max": "67108864", "memory.min": "67108864",
+		"cpu.weight": "174", "cpu.max": "200000 100000", "memory.max": "2147483648", "memory.min": "0", "memory.low": "0",
+		"memory.swap.max": "0"}},
+	{"own huge pages before the pod's", withPodLevel(withPages(pod(ctr(workload.App, no, 64, no, 64)), 64), amounts(1000, 1024, 256),
+		amounts(1000, 1024, 256)),
+		0, NoSwap, -997, map[string]string{"cpu.weight": "100", "cpu.max": "100000 100000", "memory.max": "67108864",
+			"memory.min":      "67108864",
 			"hugetlb.2MB.max": "67108864", "memory.swap.max": "0"}},
 	{"a sidecar outlives the smallest app container", pod(ctr(workload.Sidecar, no, 64, no, no), ctr(workload.App, no, 1024, no, no)),
-		0, NoSwap, 985, map[string]string{"cpu.weight": "1", "memory.low": "67108864", "memory.high": "59921502208", "memory.swap.max": "0"}},
+		0, NoSwap, 985, map[string]string{"cpu.weight": "1", "memory.low": "67108864", "memory.high": "59921502208",
+			"memory.swap.max": "0"}},
 }
 
 func TestContainerResources(t *testing.T) {
@@ -60,7 +66,8 @@ func TestContainerResources(t *testing.T) {
 			if got.OOMScoreAdj != row.oom {
 				t.Errorf("oom_score_adj %d, want %d", got.OOMScoreAdj, row.oom)
 			}
-			want := map[string]string{"hugetlb.2MB.max": "0", "hugetlb.1GB.max": "0", "memory.oom.group": "1", "cpu.max": "max 100000", "memory.high": "max"}
+			want := map[string]string{"hugetlb.2MB.max": "0", "hugetlb.1GB.max": "0", "memory.oom.group": "1", "cpu.max": "max 100000",
+				"memory.high": "max"}
 			for file, text := range row.files {
 				want[file] = text
 			}
@@ -132,7 +139,8 @@ func TestMemoryHigh(t *testing.T) {
 		if row.allocatable < 0 {
 			c.AllocatableMemoryBytes = 0
 		}
-		ctr := workload.Container{Requests: workload.Quantities{workload.Memory: row.request}, Limits: workload.Quantities{workload.Memory: row.limit}}
+		ctr := workload.Container{Requests: workload.Quantities{workload.Memory: row.request},
+			Limits: workload.Quantities{workload.Memory: row.limit}}
 		p := workload.Pod{Containers: []workload.Container{ctr}}
 		if row.podLimit > 0 {
 			p.Resources = &workload.Resources{Limits: workload.Quantities{workload.Memory: row.podLimit}}

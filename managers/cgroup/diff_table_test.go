@@ -57,9 +57,11 @@ func TestDiff(t *testing.T) {
 		{"what is as it should be stays", v1, []Observed{there(pod, limit(8192))}, []Node{{Name: pod, Values: limit(8192 + 100)}}, nil},
 		{"absent values stay", v1, []Observed{there(pod, limit(8192))}, []Node{{Name: pod, Values: Values{}}}, nil},
 		{"who is not wanted is left alone", v1, []Observed{there(pod, limit(8192)), there(a, limit(4096))}, nil, nil},
-		{"who is not wanted is a child all the same", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1"))}, []Node{{Name: pod, Values: cpus("1-2")}},
+		{"who is not wanted is a child all the same", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1"))},
+			[]Node{{Name: pod, Values: cpus("1-2")}},
 			[]string{"set /p cpuset.cpus:0-1>0-2", "set /p cpuset.cpus:0-2>1-2"}},
-		{"but not where nothing is left of it", v1, []Observed{there(pod, cpus("0-1")), {Name: a, State: Absent}}, []Node{{Name: pod, Values: cpus("1-2")}},
+		{"but not where nothing is left of it", v1, []Observed{there(pod, cpus("0-1")), {Name: a, State: Absent}},
+			[]Node{{Name: pod, Values: cpus("1-2")}},
 			[]string{"set /p cpuset.cpus:0-1>1", "set /p cpuset.cpus:1>1-2"}},
 		{"of one that was seen twice the later counts", v1,
 			[]Observed{there(a, limit(8192)), {Name: a, State: Invalid}, {Name: b, State: Invalid}, there(b, limit(8192))},
@@ -81,7 +83,8 @@ func TestDiff(t *testing.T) {
 			[]string{"set /p/a memory.limit_in_bytes:8192>4096", "set /p memory.limit_in_bytes:8192>4096"}},
 		{"CPUs move through the wider set", v1, []Observed{there(pod, cpus("0-1")), there(a, cpus("0-1")), there(b, cpus("1"))},
 			[]Node{{Name: pod, Values: cpus("1-3")}, {Name: a, Values: cpus("1")}, {Name: b, Values: cpus("2-3")}},
-			[]string{"set /p cpuset.cpus:0-1>0-3", "set /p/a cpuset.cpus:0-1>1", "set /p/b cpuset.cpus:1>2-3", "set /p cpuset.cpus:0-3>1-3"}},
+			[]string{"set /p cpuset.cpus:0-1>0-3", "set /p/a cpuset.cpus:0-1>1", "set /p/b cpuset.cpus:1>2-3",
+				"set /p cpuset.cpus:0-3>1-3"}},
 		{"who had all CPUs leaves first on v2", v2, []Observed{there(pod, Values{}), there(a, cpus("1")), there(b, Values{})},
 			[]Node{{Name: a, Values: cpus("0-1")}, {Name: b, Values: cpus("2-3")}},
 			[]string{"set /p/b cpuset.cpus:>2-3", "set /p/a cpuset.cpus:1>0-1"}},
@@ -168,7 +171,8 @@ func TestDesired(t *testing.T) {
 	if got := nodes[3].Values; got.CPUs != view.SharedCPUs() {
 		t.Errorf("container without: CPUs %s, want the shared %s", got.CPUs, view.SharedCPUs())
 	}
-	if _, err := ContainerNode(view, ledger.Binding{Owner: ledger.Owner{Pod: "none"}, CgroupPath: "/a"}, exampleConfig()); errdefs.ClassOf(err) != errdefs.Internal {
+	if _, err := ContainerNode(view, ledger.Binding{Owner: ledger.Owner{Pod: "none"}, CgroupPath: "/a"},
+		exampleConfig()); errdefs.ClassOf(err) != errdefs.Internal {
 		t.Errorf("binding of an unknown pod: %v, want class internal", err)
 	}
 }

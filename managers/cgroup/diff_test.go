@@ -36,7 +36,8 @@ func subset(t *rapid.T, of []int, label string) []int {
 // a quota does not exceed the next one above.
 func values(t *rapid.T, f cgroup.Facts, within cgroup.Cpuset, quotaAbove float64) (cgroup.Values, float64) {
 	v := cgroup.Values{
-		CPUShares:   optional(t, rapid.Uint64Range(0, 300_000).Filter(func(n uint64) bool { return n == 0 || n >= 2 && n <= 262144 }), "shares"),
+		CPUShares: optional(t, rapid.Uint64Range(0, 300_000).Filter(func(n uint64) bool { return n == 0 || n >= 2 && n <= 262144 }),
+			"shares"),
 		MemoryBytes: optional(t, rapid.Int64Range(-1, 1<<20), "memory"),
 		PIDs:        optional(t, rapid.Int64Range(-1, 100), "pids"),
 		HugePages:   map[int64]int64{},

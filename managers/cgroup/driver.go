@@ -81,7 +81,8 @@ func (n Name) ToSystemd() (string, error) {
 	prefix := 0
 	for i, c := range escaped {
 		if c == "" || strings.Contains(c, "/") {
-			return "", errdefs.Invalidf("cgroup %s is no systemd slice: component %d is %q, expected neither an empty one nor a slash", n, i, n[i])
+			return "", errdefs.Invalidf("cgroup %s is no systemd slice: component %d is %q, expected neither an empty one nor a slash", n,
+				i, n[i])
 		}
 		prefix += len(c)
 		b.WriteByte('/')

@@ -23,7 +23,8 @@ func TestNotApplied(t *testing.T) {
 	}{
 		{V1, true, []int64{2 << 20, 1 << 30}, []string{"cpu_weight", `unified["memory.min"]`, `unified["memory.swap.max"]`}},
 		{V1, false, nil, []string{
-			"cpu_weight", "memory_swap_limit_bytes", "hugepage_limits", "hugepage_limits", `unified["memory.min"]`, `unified["memory.swap.max"]`,
+			"cpu_weight", "memory_swap_limit_bytes", "hugepage_limits", "hugepage_limits", `unified["memory.min"]`,
+			`unified["memory.swap.max"]`,
 		}},
 		{V2, true, []int64{2 << 20}, []string{"cpu_shares", "memory_swap_limit_bytes", "hugepage_limits"}},
 		{V2, false, []int64{2 << 20, 1 << 30}, []string{"cpu_shares", "memory_swap_limit_bytes", `unified["memory.swap.max"]`}},
@@ -49,8 +50,10 @@ func TestWhatIsAppliedHasAFile(t *testing.T) {
 	t.Parallel()
 	single := []Values{
 		{CPUShares: new(uint64(2))}, {CPUWeight: new(uint64(3))}, {CPUQuotaUS: new(int64(1000))}, {CPUPeriodUS: new(uint64(1000))},
-		{MemoryBytes: new(int64(1 << 20))}, {MemorySwapBytes: new(int64(1 << 20))}, {PIDs: new(int64(0))}, {HugePages: map[int64]int64{2 << 20: 0}},
-		{HugePages: map[int64]int64{4096: 0}}, {Unified: map[string]string{"memory.min": "0"}}, {Unified: map[string]string{"memory.swap.max": "0"}},
+		{MemoryBytes: new(int64(1 << 20))}, {MemorySwapBytes: new(int64(1 << 20))}, {PIDs: new(int64(0))},
+		{HugePages: map[int64]int64{2 << 20: 0}},
+		{HugePages: map[int64]int64{4096: 0}}, {Unified: map[string]string{"memory.min": "0"}},
+		{Unified: map[string]string{"memory.swap.max": "0"}},
 	}
 	for _, version := range []Version{V1, V2} {
 		for _, swap := range []bool{false, true} {

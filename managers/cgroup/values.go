@@ -116,7 +116,8 @@ func (v Values) Only(resource string) (Values, error) {
 	case string(workload.Memory):
 		return Values{MemoryBytes: v.MemoryBytes, MemorySwapBytes: v.MemorySwapBytes}, nil
 	}
-	return Values{}, errdefs.Unsupportedf("unsupported resource %.80q of a cgroup, expected %s or %s", resource, workload.CPU, workload.Memory)
+	return Values{}, errdefs.Unsupportedf("unsupported resource %.80q of a cgroup, expected %s or %s", resource, workload.CPU,
+		workload.Memory)
 }
 
 // MilliCPU gives the weight as a request and the quota as a limit; 0 where there

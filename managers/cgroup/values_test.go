@@ -164,7 +164,8 @@ func TestQuotasUnderSystemd(t *testing.T) {
 		for version, f := range map[string]Facts{"v1": {Version: V1, Driver: Systemd}, "v2": {Version: V2, Driver: Systemd}} {
 			got := v.For(f)
 			if *got.CPUQuotaUS != tt.want || *got.CPUPeriodUS != tt.wantedUS {
-				t.Errorf("%s, %d/%d: %d/%d, want %d/%d", version, tt.quota, tt.period, *got.CPUQuotaUS, *got.CPUPeriodUS, tt.want, tt.wantedUS)
+				t.Errorf("%s, %d/%d: %d/%d, want %d/%d", version, tt.quota, tt.period, *got.CPUQuotaUS, *got.CPUPeriodUS, tt.want,
+					tt.wantedUS)
 			}
 			if again := got.For(f); *again.CPUQuotaUS != *got.CPUQuotaUS {
 				t.Errorf("%s, %d/%d: rounded twice: %d, %d", version, tt.quota, tt.period, *got.CPUQuotaUS, *again.CPUQuotaUS)

@@ -75,7 +75,8 @@ type Features struct {
 // larger than the machine.
 func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	var bad errdefs.Violations
-	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options), withheld: notForPods, asKubelet: cfg.AsKubelet}
+	m := &Manager{table: newTable(topo), features: cfg.Features, given: maps.Clone(cfg.Options), withheld: notForPods,
+		asKubelet: cfg.AsKubelet}
 	switch cfg.Policy {
 	case PolicyNone, "":
 		m.policy = PolicyNone
@@ -121,11 +122,13 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 	m.reserved = cfg.ReservedCPUs.Union(kept)
 	switch {
 	case count < 0 || count == 0 && !cfg.AllowUnreserved:
-		bad.Addf("kubeReserved", "the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero; with --reserve-one-if-none (reserved.oneIfNone), one core is reserved")
+		bad.Addf("kubeReserved",
+			"the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero; with --reserve-one-if-none (reserved.oneIfNone), one core is reserved")
 	case !cfg.ReservedCPUs.IsSubsetOf(known):
 		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", cfg.ReservedCPUs.Minus(known), all)
 	case !cfg.ReservedCPUs.IsEmpty() && cfg.ReservedCPUs.Len() != count:
-		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, cfg.ReservedCPUs.Len(), cfg.ReservedCPUs)
+		bad.Addf("reservedSystemCPUs", "expected %d CPUs as reserved for the system, got the %d of %s", count, cfg.ReservedCPUs.Len(),
+			cfg.ReservedCPUs)
 	case m.reserved.IsEmpty() && count > all.Len():
 		bad.Addf("kubeReserved", "cannot reserve %d CPUs: the machine has %d", count, all.Len())
 	case m.reserved.Len() < count:

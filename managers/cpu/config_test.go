@@ -24,7 +24,8 @@ func TestReserved(t *testing.T) {
 		{"A", DistributeAcrossCores, []string{"0", "0-1", "0-2", "0-3", "0-4", "", ""}},
 		{"B", "", []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8-9", "0-4,8-11", "0-4,8-12"}},
 		{"B", DistributeAcrossNUMA, []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8-9", "0-2,4-5,8-9,12-13", "0-2,4-6,8-9,12-13"}},
-		{"B", DistributeAcrossNUMA + " " + FullPCPUsOnly, []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8-9", "0-4,8-11", "0-2,4-5,8-10,12-13"}},
+		{"B", DistributeAcrossNUMA + " " + FullPCPUsOnly, []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8-9", "0-4,8-11",
+			"0-2,4-5,8-10,12-13"}},
 		{"B", DistributeAcrossCores, []string{"0", "0-1", "0-2", "0-3", "0-3,8", "0-4,8-11", "0-5,8-11"}},
 		{"C", "", []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8-9", "0-4,8-11", "0-4,8-12"}},
 		{"C", DistributeAcrossNUMA, []string{"0", "0,8", "0-1,8", "0-1,8-9", "0-2,8,10", "0-5,8,10,12", "0-5,8-10,12"}},
@@ -93,7 +94,8 @@ func TestNew(t *testing.T) {
 		{"false does not count", "B", static(func(c *Config) {
 			c.Options = map[string]string{PreferUncores: "1", DistributeAcrossNUMA: "0"}
 		}), ""},
-		{"sockets go with all", "C", options(AlignBySocket + " " + FullPCPUsOnly + " " + DistributeAcrossNUMA + " " + StrictReservation), ""},
+		{"sockets go with all", "C", options(AlignBySocket + " " + FullPCPUsOnly + " " + DistributeAcrossNUMA + " " + StrictReservation),
+			""},
 		{"sockets and one node only", "C", static(func(c *Config) {
 			c.Options, c.TopologyPolicy = optionMap(AlignBySocket), singleNUMANode
 		}), singleNUMANode},

@@ -37,8 +37,9 @@ func set(list string) cpuset.Set {
 }
 
 var (
-	allFeatures = Features{AlphaOptions: true, BetaOptions: true, Features: workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}, ResizeExclusiveCPUs: true}
-	anywhere    = hint.Hint{Any: true}
+	allFeatures = Features{AlphaOptions: true, BetaOptions: true, Features: workload.Features{PodLevelResources: true,
+		PodLevelResourceManagers: true}, ResizeExclusiveCPUs: true}
+	anywhere = hint.Hint{Any: true}
 )
 
 func on(nodes ...int) hint.Hint { return hint.Hint{Nodes: numa.Of(nodes...)} }

@@ -277,7 +277,8 @@ func TestPodAsAWholeIsRefusedWhole(t *testing.T) {
 		n := newNode(t, machines["B"], "0,8", row.options)
 		before := n.View()
 		err := n.admitWhole(row.pod, anywhere)
-		if got, _ := errdefs.ReasonOf(err); errdefs.ClassOf(err) != errdefs.Refused || got != row.reason || !strings.Contains(err.Error(), row.text) {
+		if got, _ := errdefs.ReasonOf(err); errdefs.ClassOf(err) != errdefs.Refused || got != row.reason ||
+			!strings.Contains(err.Error(), row.text) {
 			t.Errorf("%s: got %v", row.name, err)
 		}
 		if n.View() != before {

@@ -49,7 +49,8 @@ func anyMachine(t *rapid.T) *machine.Topology {
 					socketOf[coreID] = coreID % sockets
 				}
 				for range pick("threads", threads) {
-					places = append(places, machine.CPU{Core: coreID, Node: n * 3, Socket: socketOf[coreID], Uncore: n*7 + c, Die: -1, Cluster: -1})
+					places = append(places, machine.CPU{Core: coreID, Node: n * 3, Socket: socketOf[coreID], Uncore: n*7 + c, Die: -1,
+						Cluster: -1})
 				}
 			}
 		}
@@ -116,7 +117,8 @@ func TestAssignmentAgreesWithOracle(t *testing.T) {
 			got != kubelet && len(slices.Collect(uncores.Touched(got))) >= len(slices.Collect(uncores.Touched(kubelet)))) {
 			t.Fatalf("uncores, %d of %s: got %s, %v, the kubelet %s", n, free, got, err2, kubelet)
 		}
-		for _, how := range []evenly{{group: 1}, {group: 2}, {group: 3}, {group: 1, bySocket: true}, {group: 2, bySocket: true}, {group: 1, least: 2}, {group: 2, least: 3, bySocket: true}} {
+		for _, how := range []evenly{{group: 1}, {group: 2}, {group: 3}, {group: 1, bySocket: true}, {group: 2, bySocket: true},
+			{group: 1, least: 2}, {group: 2, least: 3, bySocket: true}} {
 			got, err := table.distributed(free, n, how)
 			want, ok := oracleDistributed(topo, free, n, how)
 			check(fmt.Sprintf("distributed, %+v", how), got, err, want, ok)
@@ -225,10 +227,12 @@ func (n *testNode) online(t *rapid.T, whole *machine.Topology, online cpuset.Set
 				continue
 			}
 			runs := after.RunsOn(c.Owner)
-			if !c.CPUs.Set.IsSubsetOf(online) && !slices.ContainsFunc(found, func(f ledger.Finding) bool { return f.Owner == c.Owner && f.Rule == ledger.RuleOffline }) {
+			if !c.CPUs.Set.IsSubsetOf(online) && !slices.ContainsFunc(found,
+				func(f ledger.Finding) bool { return f.Owner == c.Owner && f.Rule == ledger.RuleOffline }) {
 				t.Fatalf("%s holds %s and %s are online: no finding in %v", c.Owner, c.CPUs.Set, online, found)
 			}
-			if own := c.CPUs.Set.Intersect(online); !own.IsEmpty() && runs != own || own.IsEmpty() && !after.SharedCPUs().IsEmpty() && runs != after.SharedCPUs() {
+			if own := c.CPUs.Set.Intersect(online); !own.IsEmpty() && runs != own || own.IsEmpty() && !after.SharedCPUs().IsEmpty() &&
+				runs != after.SharedCPUs() {
 				t.Fatalf("%s holds %s, %s are online, and runs on %s", c.Owner, c.CPUs.Set, online, runs)
 			}
 		}
@@ -242,7 +246,8 @@ func (n *testNode) resize(t *rapid.T, old *workload.Pod) *workload.Pod {
 	for i := range wanted.Containers {
 		c := &wanted.Containers[i]
 		if c.Role != workload.Init && rapid.Bool().Draw(t, "changes") {
-			c.Requests = workload.Quantities{workload.CPU: 1000 * int64(rapid.IntRange(0, n.topo.CPUs().Len()/2+1).Draw(t, "cpus")), workload.Memory: 1 << 30}
+			c.Requests = workload.Quantities{workload.CPU: 1000 * int64(rapid.IntRange(0, n.topo.CPUs().Len()/2+1).Draw(t, "cpus")),
+				workload.Memory: 1 << 30}
 			c.Limits = c.Requests
 		}
 	}

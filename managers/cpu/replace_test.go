@@ -37,8 +37,9 @@ func TestReplace(t *testing.T) {
 		"a core for half a one":              {options: whole, have: "1,9", lost: "9", nodes: "0", want: "2,10"},
 		"cores stay whole":                   {options: whole, have: "1-2,9-10", lost: "10", nodes: "0", want: "1,3,9,11", then: "1,9"},
 		"two halves":                         {options: whole, have: "1-2,9-10", lost: "9-10", nodes: "0", want: "1-3,11", then: "1-2"},
-		"no whole core is free":              {options: whole, have: "1,9", others: "2-3", lost: "9", nodes: "0", reason: errdefs.ResizeDeferred},
-		"not in the machine":                 {have: "1,40", lost: "", nodes: "0", want: "1,9", then: "1"},
+		"no whole core is free": {options: whole, have: "1,9", others: "2-3", lost: "9", nodes: "0",
+			reason: errdefs.ResizeDeferred},
+		"not in the machine": {have: "1,40", lost: "", nodes: "0", want: "1,9", then: "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,10 +108,12 @@ func TestReplaceRefused(t *testing.T) {
 		return d.View()
 	}
 	own := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1-2"))
-	if claims, err := m.Replace(t.Context(), view(own), own, hint.Widening{}); err != nil || len(claims) != 1 || claims[0].CPUs.Set != set("1,3") {
+	if claims, err := m.Replace(t.Context(), view(own), own, hint.Widening{}); err != nil || len(claims) != 1 ||
+		claims[0].CPUs.Set != set("1,3") {
 		t.Errorf("got %v, %v", claims, err)
 	}
-	if _, err := m.Replace(t.Context(), view(own, ledgertest.Pod("s", "c")), own, hint.Widening{}); errdefs.ClassOf(err) != errdefs.Refused {
+	if _, err := m.Replace(t.Context(), view(own, ledgertest.Pod("s", "c")), own,
+		hint.Widening{}); errdefs.ClassOf(err) != errdefs.Refused {
 		t.Errorf("the last shared CPU: %v", err)
 	}
 	pod := ledgertest.Exclusive("", "1-2")

@@ -19,11 +19,11 @@ var (
 // Resize returns the claims of the containers whose number of exclusive CPUs changes.
 //
 // A container that grows keeps its CPUs, except those that the machine no longer has or that are
-// offline, and gets the nearest free ones: the other threads of its cores, then its uncore caches, then its NUMA nodes. It leaves the nodes of its affinity only
-// if the admission had no preference and the topology policy allows all nodes. A container that
-// shrinks first gives back CPUs that the machine no longer has or that are offline, then those that
-// a resize has added, and then those that leave it the most whole cores. With full-pcpus-only it
-// keeps whole cores as long as it has some.
+// offline, and gets the nearest free ones: the other threads of its cores, then its uncore caches, then its NUMA nodes.
+// It leaves the nodes of its affinity only if the admission had no preference and the topology policy allows all nodes. A
+// container that shrinks first gives back CPUs that the machine no longer has or that are offline, then those that a
+// resize has added, and then those that leave it the most whole cores. With full-pcpus-only it keeps whole cores as long
+// as it has some.
 //
 // A container cannot change between exclusive and shared CPUs, and an ordinary init container keeps its
 // exclusive CPUs. Without the feature
@@ -40,13 +40,15 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 		return nil, nil
 	}
 	if !m.features.ResizeExclusiveCPUs || m.policy != PolicyStatic {
-		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q", PolicyStatic)
+		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy %q",
+			PolicyStatic)
 	}
 	if changed, err := resizes(had, m.demand(wanted)); !changed || err != nil {
 		return nil, err
 	}
 	if h.podCPUs != nil {
-		return nil, &hint.OtherNodes{Err: infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place", p.Pod.String())}
+		return nil, &hint.OtherNodes{Err: infeasible("pod %s has exclusive CPUs as a whole, and their number cannot change in place",
+			p.Pod.String())}
 	}
 	r := &resize{manager: m, allocation: h, pod: p, bound: w.OneNode || w.Preferred}
 	var growing []int
@@ -98,7 +100,8 @@ func (m *Manager) Replace(_ context.Context, view *ledger.View, pod *ledger.Pod,
 	h := m.allocation(view, &pod.Pod)
 	online := m.topo.CPUs()
 	if h.podCPUs != nil && !h.podCPUs.Set.IsSubsetOf(online) {
-		return nil, &hint.OtherNodes{Err: infeasible("pod %s has CPUs %s as a whole, and they cannot change in place", pod.Pod.String(), h.podCPUs.Set)}
+		return nil, &hint.OtherNodes{Err: infeasible("pod %s has CPUs %s as a whole, and they cannot change in place", pod.Pod.String(),
+			h.podCPUs.Set)}
 	}
 	r := &resize{manager: m, allocation: h, pod: pod, bound: w.OneNode || w.Preferred}
 	for i, c := range h.claims {

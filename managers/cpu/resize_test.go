@@ -76,22 +76,29 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 		then    string // admitted, after the resize
 		reason  errdefs.Reason
 	}{
-		"the other thread of its core first":     {have: "2", nodes: "0", n: 2, want: "2,10", then: "2"},
-		"then whole cores of its node":           {have: "2,10", nodes: "0", n: 4, want: "1-2,9-10", then: "2,10"},
-		"not the nodes of others":                {have: "4", others: "12", nodes: "1", n: 2, want: "4-5", then: "4"},
-		"with no preference on any node":         {have: "4-7,12-15", n: 9, want: "4-8,12-15", then: "4-7,12-15"},
-		"its nodes are busy":                     {have: "4-7", others: "12-13", nodes: "1", n: 7, reason: errdefs.ResizeDeferred},
-		"its nodes are too small":                {have: "4-7", nodes: "1", n: 9, reason: errdefs.Infeasible},
-		"threads of other cores":                 {options: map[string]string{DistributeAcrossCores: "true"}, have: "1", nodes: "0", n: 3, want: "1-2,8", then: "1"},
-		"whole cores only":                       {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2", nodes: "0", n: 4, want: "1,3,9,11", then: "1,9"},
-		"no whole core":                          {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2-3", nodes: "0", n: 4, reason: errdefs.ResizeDeferred},
-		"half a core":                            {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", nodes: "0", n: 3, reason: errdefs.Infeasible},
-		"half a core less":                       {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,2,9,10", nodes: "0", n: 3, reason: errdefs.Infeasible},
-		"what was added goes first":              {have: "1-3,9-11", admitted: "2,10", nodes: "0", n: 3, want: "1-2,10", then: "2,10"},
-		"all that was added goes":                {have: "1-3,9-11", admitted: "3,11", nodes: "0", n: 2, want: "3,11"},
-		"then CPUs of the admission":             {have: "1-3,9-11", admitted: "1-2,9-10", nodes: "0", n: 2, want: "1,9"},
-		"what is offline goes before":            {have: "1-3,9-11", admitted: "2,10", offline: "2", nodes: "0", n: 3, want: "1,9-10", then: "10"},
-		"too few are online to leave no other":   {have: "1-3,9-11", admitted: "1-3,9-11", offline: "2-3,10-11", nodes: "0", n: 4, want: "1-3,9"},
+		"the other thread of its core first": {have: "2", nodes: "0", n: 2, want: "2,10", then: "2"},
+		"then whole cores of its node":       {have: "2,10", nodes: "0", n: 4, want: "1-2,9-10", then: "2,10"},
+		"not the nodes of others":            {have: "4", others: "12", nodes: "1", n: 2, want: "4-5", then: "4"},
+		"with no preference on any node":     {have: "4-7,12-15", n: 9, want: "4-8,12-15", then: "4-7,12-15"},
+		"its nodes are busy":                 {have: "4-7", others: "12-13", nodes: "1", n: 7, reason: errdefs.ResizeDeferred},
+		"its nodes are too small":            {have: "4-7", nodes: "1", n: 9, reason: errdefs.Infeasible},
+		"threads of other cores": {options: map[string]string{DistributeAcrossCores: "true"}, have: "1", nodes: "0", n: 3,
+			want: "1-2,8", then: "1"},
+		"whole cores only": {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2",
+			nodes: "0", n: 4, want: "1,3,9,11", then: "1,9"},
+		"no whole core": {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", others: "2-3",
+			nodes: "0", n: 4, reason: errdefs.ResizeDeferred},
+		"half a core": {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,9", nodes: "0", n: 3,
+			reason: errdefs.Infeasible},
+		"half a core less": {options: map[string]string{FullPCPUsOnly: "true"}, have: "1,2,9,10", nodes: "0", n: 3,
+			reason: errdefs.Infeasible},
+		"what was added goes first":  {have: "1-3,9-11", admitted: "2,10", nodes: "0", n: 3, want: "1-2,10", then: "2,10"},
+		"all that was added goes":    {have: "1-3,9-11", admitted: "3,11", nodes: "0", n: 2, want: "3,11"},
+		"then CPUs of the admission": {have: "1-3,9-11", admitted: "1-2,9-10", nodes: "0", n: 2, want: "1,9"},
+		"what is offline goes before": {have: "1-3,9-11", admitted: "2,10", offline: "2", nodes: "0", n: 3, want: "1,9-10",
+			then: "10"},
+		"too few are online to leave no other": {have: "1-3,9-11", admitted: "1-3,9-11", offline: "2-3,10-11", nodes: "0", n: 4,
+			want: "1-3,9"},
 		"whole cores stay":                       {have: "1-3,9", nodes: "0", n: 2, want: "1,9"},
 		"CPUs of the admission are known longer": {have: "1-2,9", admitted: "2", nodes: "0", n: 4, want: "1-2,9-10", then: "2"},
 	} {
@@ -123,7 +130,8 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 			}
 			pod := func(n int) *workload.Pod {
 				q := workload.Quantities{workload.CPU: int64(n) * 1000, workload.Memory: 1}
-				return &workload.Pod{UID: "a", QoS: workload.Guaranteed, Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
+				return &workload.Pod{UID: "a", QoS: workload.Guaranteed,
+					Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
 			}
 			claims, err := m.Resize(t.Context(), d.View(), pod(set(tt.have).Len()), pod(tt.n), hint.Widening{})
 			if reason, _ := errdefs.ReasonOf(err); reason != tt.reason {
@@ -189,7 +197,8 @@ func TestResizeBetweenSharedAndExclusiveCPUs(t *testing.T) {
 func TestResizeOfAPodAsAWhole(t *testing.T) {
 	t.Parallel()
 	topo := machinetest.Build("1s8c")
-	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"), Features: Features{Features: workload.Features{PodLevelResources: true}}}, topo)
+	m, err := New(Config{Policy: PolicyStatic, ReservedCPUs: set("0"),
+		Features: Features{Features: workload.Features{PodLevelResources: true}}}, topo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +227,8 @@ func TestResizeOfInitContainersWithExclusiveCPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := func(class workload.QoSClass, milli, bytes int64) *workload.Pod {
-		q, app := workload.Quantities{workload.CPU: milli, workload.Memory: bytes}, workload.Quantities{workload.CPU: 500, workload.Memory: 1}
+		q, app := workload.Quantities{workload.CPU: milli, workload.Memory: bytes},
+			workload.Quantities{workload.CPU: 500, workload.Memory: 1}
 		return &workload.Pod{UID: "a", QoS: class, Containers: []workload.Container{
 			{Name: "i", Role: workload.Init, Requests: q, Limits: q}, {Name: "c", Requests: app, Limits: app},
 		}}
@@ -228,9 +238,12 @@ func TestResizeOfInitContainersWithExclusiveCPUs(t *testing.T) {
 		old, wanted *workload.Pod
 		says        string
 	}{
-		"more":                    {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1), `container "i" is an ordinary init container`},
-		"after it has ended":      {"", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1), `container "i" is an ordinary init container`},
-		"to shared CPUs":          {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 500, 1), `container "i" is an ordinary init container`},
+		"more": {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1),
+			`container "i" is an ordinary init container`},
+		"after it has ended": {"", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 3000, 1),
+			`container "i" is an ordinary init container`},
+		"to shared CPUs": {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 500, 1),
+			`container "i" is an ordinary init container`},
 		"on shared CPUs":          {"", pod(workload.Guaranteed, 1500, 1), pod(workload.Guaranteed, 1700, 1), ""},
 		"memory alone":            {"1-2", pod(workload.Guaranteed, 2000, 1), pod(workload.Guaranteed, 2000, 2), ""},
 		"of a pod of other class": {"", pod(workload.Burstable, 2000, 1), pod(workload.Burstable, 3000, 1), ""},
@@ -245,7 +258,8 @@ func TestResizeOfInitContainersWithExclusiveCPUs(t *testing.T) {
 			d.PutPod(record)
 			claims, err := m.Resize(t.Context(), d.View(), tt.old, tt.wanted, hint.Widening{})
 			reason, _ := errdefs.ReasonOf(err)
-			if tt.says != "" && (reason != errdefs.Infeasible || !strings.Contains(err.Error(), tt.says)) || tt.says == "" && err != nil || len(claims) > 0 {
+			if tt.says != "" && (reason != errdefs.Infeasible || !strings.Contains(err.Error(), tt.says)) || tt.says == "" &&
+				err != nil || len(claims) > 0 {
 				t.Errorf("%v, %v, want %q", claims, err, tt.says)
 			}
 		})

@@ -39,11 +39,13 @@ func TestResizeWithoutSomeCPUs(t *testing.T) {
 		n                       int
 		want, then              string
 	}{
-		"enough are online":                      {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
-		"fewer are online":                       {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
-		"all are offline":                        {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,4"},
-		"of the admission, as far as they go":    {have: "1-3,9-11", admitted: "2,10", offline: "1,2,9,10", n: 3, want: "2-3,11", then: "2"},
-		"a core whose other thread is offline":   {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4, want: "1-3,9", then: "1-2,9"},
+		"enough are online": {have: "1-3,9", offline: "3", n: 3, want: "1-2,9"},
+		"fewer are online":  {have: "1,4,9", offline: "1,9", n: 2, want: "1,4"},
+		"all are offline":   {have: "1,4,9", offline: "1,4,9", n: 2, want: "1,4"},
+		"of the admission, as far as they go": {have: "1-3,9-11", admitted: "2,10", offline: "1,2,9,10", n: 3, want: "2-3,11",
+			then: "2"},
+		"a core whose other thread is offline": {options: whole, have: "1-3,9-11", admitted: "1-2,9-10", offline: "10", n: 4,
+			want: "1-3,9", then: "1-2,9"},
 		"all cores have a thread offline":        {options: whole, have: "1-3,9-11", offline: "10-11", n: 4, want: "1-3,9"},
 		"not in the machine":                     {have: "1-3,30-33", n: 6, want: "1-3,30-32"},
 		"not in the machine, fewer than it has":  {have: "1-3,30-33", n: 2, want: "1,2"},
@@ -167,7 +169,8 @@ func TestShrinkKeepsWhatRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		options := map[string]string{FullPCPUsOnly: strconv.FormatBool(whole)}
-		m, err := New(Config{Policy: PolicyStatic, Options: options, ReservedCPUs: set("0,8"), Features: Features{BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
+		m, err := New(Config{Policy: PolicyStatic, Options: options, ReservedCPUs: set("0,8"),
+			Features: Features{BetaOptions: true, ResizeExclusiveCPUs: true}}, topo)
 		if err != nil {
 			t.Fatal(err)
 		}

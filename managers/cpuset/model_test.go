@@ -212,7 +212,8 @@ func TestBuilderMatchesModel(t *testing.T) {
 // the text form is the shortest of its kind.
 func FuzzParse(f *testing.F) {
 	for _, list := range []string{
-		"", "0", "0-3,8,10-11", "255,256", "8191", "8192", "1,0", "0-0", "3-1", "1-2-3", " 1", "1\n", "-1", "+1", ",", "007", "0-8191", "all",
+		"", "0", "0-3,8,10-11", "255,256", "8191", "8192", "1,0", "0-0", "3-1", "1-2-3", " 1", "1\n", "-1", "+1", ",", "007", "0-8191",
+		"all",
 	} {
 		f.Add(list)
 	}

@@ -24,7 +24,8 @@ func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Res
 	}
 	free := b.available(r)
 	if len(free) < p.need {
-		return nil, refusef(r.Name, "requested number of devices unavailable for %s. Requested: %d, Available: %d", r.Name, p.need, len(free))
+		return nil, refusef(r.Name, "requested number of devices unavailable for %s. Requested: %d, Available: %d", r.Name, p.need,
+			len(free))
 	}
 	s := r.split(free, affinity)
 	if p.need < len(s.aligned) {
@@ -52,7 +53,8 @@ func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Res
 
 // preferred calls the plugin's GetPreferredAllocation, if it has one, with free devices and
 // those taken already. It returns nil without the option, and in a what-if.
-func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device, size int) (map[string]bool, error) {
+func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device,
+	size int) (map[string]bool, error) {
 	if !r.Options.Preferred {
 		return nil, nil
 	}

@@ -23,15 +23,19 @@ func TestExternalDevices(t *testing.T) {
 		here    bool
 		want    string
 	}{
-		"none":                  {nil, false, ""},
-		"without nodes":         {[]workload.ExternalDevice{on("a")}, false, "no-preference"},
-		"one":                   {[]workload.ExternalDevice{on("a", 1)}, false, "1 preferred; a on node 1"},
-		"one and another":       {[]workload.ExternalDevice{on("a", 1), on("b", 0), on("c")}, false, "0-1 preferred; a on node 1, b on node 0"},
-		"of two nodes":          {[]workload.ExternalDevice{on("a", 0, 1)}, false, "0 preferred 1 preferred 0-1; a on node 0-1"},
-		"of two nodes and one":  {[]workload.ExternalDevice{on("a", 0, 1), on("b", 1)}, false, "1 preferred 0-1; a on node 0-1, b on node 1"},
+		"none":          {nil, false, ""},
+		"without nodes": {[]workload.ExternalDevice{on("a")}, false, "no-preference"},
+		"one":           {[]workload.ExternalDevice{on("a", 1)}, false, "1 preferred; a on node 1"},
+		"one and another": {[]workload.ExternalDevice{on("a", 1), on("b", 0), on("c")}, false,
+			"0-1 preferred; a on node 1, b on node 0"},
+		"of two nodes": {[]workload.ExternalDevice{on("a", 0, 1)}, false, "0 preferred 1 preferred 0-1; a on node 0-1"},
+		"of two nodes and one": {[]workload.ExternalDevice{on("a", 0, 1), on("b", 1)}, false,
+			"1 preferred 0-1; a on node 0-1, b on node 1"},
 		"partly on the machine": {[]workload.ExternalDevice{on("a", 1, 9)}, false, "1 preferred; a on node 1,9"},
-		"not on the machine":    {[]workload.ExternalDevice{on("a", 9)}, false, "impossible: external device a is near to NUMA nodes 9, and the machine has 0-1"},
-		"of a plugin here":      {[]workload.ExternalDevice{on("a", 1)}, true, "impossible: devices of example.com/gpu are allocated by a device plugin that is registered with berthd: external_devices must not have any"},
+		"not on the machine": {[]workload.ExternalDevice{on("a", 9)}, false,
+			"impossible: external device a is near to NUMA nodes 9, and the machine has 0-1"},
+		"of a plugin here": {[]workload.ExternalDevice{on("a", 1)}, true,
+			"impossible: devices of example.com/gpu are allocated by a device plugin that is registered with berthd: external_devices must not have any"},
 	} {
 		pod := &workload.Pod{UID: "u", Containers: []workload.Container{{Name: "other"}, {Name: "main", ExternalDevices: row.devices}}}
 		for _, container := range []int{-1, 0, 1} {

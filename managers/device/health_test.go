@@ -55,7 +55,8 @@ func TestHistoryIsBounded(t *testing.T) {
 	b := newBench(t, "1n1c")
 	s := b.inv.Registered(gpu, Options{}, epoch)
 	for i := range 3 * HistoryLength {
-		b.inv.Listed(s, []Device{{ID: "flapping", Healthy: i%2 == 0}, {ID: fmt.Sprintf("new%04d", i)}}, epoch.Add(time.Duration(i)*time.Second))
+		b.inv.Listed(s, []Device{{ID: "flapping", Healthy: i%2 == 0}, {ID: fmt.Sprintf("new%04d", i)}},
+			epoch.Add(time.Duration(i)*time.Second))
 	}
 	r, _ := b.inv.Snapshot().Resource(gpu)
 	if h := r.History("flapping"); len(h) != HistoryLength || !h[len(h)-1].At.Equal(epoch.Add((3*HistoryLength-1)*time.Second)) {

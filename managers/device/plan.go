@@ -61,7 +61,8 @@ func (m *Manager) planContainer(ctx context.Context, b *usage, req hint.Request,
 // planResource returns the devices that a container is to get of one resource;
 // none if it needs none or has them. The order of the tests is the kubelet's,
 // and so are the texts: clients match on them.
-func (m *Manager) planResource(ctx context.Context, b *usage, req hint.Request, name workload.Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
+func (m *Manager) planResource(ctx context.Context, b *usage, req hint.Request, name workload.Resource, n int,
+	affinity hint.Hint) ([]ledger.Device, error) {
 	resource := string(name)
 	r, counted, concerned := b.resource(resource)
 	if !concerned {
@@ -82,7 +83,8 @@ func (m *Manager) planResource(ctx context.Context, b *usage, req hint.Request, 
 	}
 	for _, d := range present(r, owned) {
 		if !r.Healthy(d) {
-			return nil, refusef(resource, "previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", resource)
+			return nil, refusef(resource, "previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s",
+				resource)
 		}
 	}
 	if len(owned) == n {

@@ -89,7 +89,8 @@ func TestDecisionTable(t *testing.T) {
 			refusal: "Node didn't have enough resource: example.com/gpu, requested: 3, used: 0, capacity: 0",
 			reason:  "OutOfexample.com/gpu",
 		},
-		{name: "4: none healthy", devices: "a! b!", wants: "gpu=1", refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: NoHealthyDevice},
+		{name: "4: none healthy", devices: "a! b!", wants: "gpu=1",
+			refusal: "no healthy devices present; cannot allocate unhealthy devices example.com/gpu", condition: NoHealthyDevice},
 		{name: "4: no device", devices: " ", wants: "gpu=1", refusal: "no healthy devices present"},
 		{name: "4: fewer than wanted, none healthy", devices: "a! b!", wants: "gpu=3", refusal: "no healthy devices present"},
 		{
@@ -102,7 +103,8 @@ func TestDecisionTable(t *testing.T) {
 			before:  func(b *bench, s Session) { b.inv.Gone(s, epoch); b.inv.Registered(gpu, Options{}, epoch) },
 			refusal: "no healthy devices present", condition: PluginAway,
 		},
-		{name: "4 before 6: none wanted, none healthy", devices: "a!", wants: "gpu=0", refusal: "no healthy devices present", condition: NoHealthyDevice},
+		{name: "4 before 6: none wanted, none healthy", devices: "a!", wants: "gpu=0", refusal: "no healthy devices present",
+			condition: NoHealthyDevice},
 		{
 			name: "5: holds one that is not healthy", devices: "a! b", wants: "gpu=1",
 			before:  func(b *bench, _ Session) { b.hold("pod", "c", gpu, "a") },
@@ -201,23 +203,29 @@ func TestPicking(t *testing.T) {
 		asked     string
 	}{
 		{name: "fewer than aligned", wants: 2, affinity: nodes(0), preferred: "-", want: "b d"},
-		{name: "fewer than aligned, as the plugin prefers", wants: 2, affinity: nodes(0), preferred: "e d", want: "d e", asked: "b d e |  | 2"},
+		{name: "fewer than aligned, as the plugin prefers", wants: 2, affinity: nodes(0), preferred: "e d", want: "d e",
+			asked: "b d e |  | 2"},
 		{name: "the plugin prefers others", wants: 2, affinity: nodes(0), preferred: "a x", want: "b d", asked: "b d e |  | 2"},
 		{name: "the plugin prefers one", wants: 2, affinity: nodes(0), preferred: "e", want: "b e", asked: "b d e |  | 2"},
 		{name: "the plugin prefers too many", wants: 2, affinity: nodes(0), preferred: "e d b", want: "b d", asked: "b d e |  | 2"},
 		{name: "exactly the aligned: nobody is asked", wants: 3, affinity: nodes(0), preferred: "a", want: "b d e"},
 		{name: "more than aligned", wants: 4, affinity: nodes(0), preferred: "-", want: "a b d e"},
-		{name: "more than aligned, as the plugin prefers", wants: 4, affinity: nodes(0), preferred: "b g", want: "b d e g", asked: "a b c d e f g | b d e | 4"},
-		{name: "unaligned before those without nodes", wants: 6, affinity: nodes(0), preferred: "", want: "a b c d e f", asked: "a b c d e f g | b d e | 6"},
+		{name: "more than aligned, as the plugin prefers", wants: 4, affinity: nodes(0), preferred: "b g", want: "b d e g",
+			asked: "a b c d e f g | b d e | 4"},
+		{name: "unaligned before those without nodes", wants: 6, affinity: nodes(0), preferred: "", want: "a b c d e f",
+			asked: "a b c d e f g | b d e | 6"},
 		{name: "all", wants: 7, affinity: nodes(0), preferred: "-", want: "a b c d e f g"},
 		{name: "any nodes", wants: 3, affinity: anywhere, preferred: "-", want: "a b c"},
-		{name: "any nodes, as the plugin prefers", wants: 2, affinity: anywhere, preferred: "g f", want: "f g", asked: "a b c d e f g |  | 2"},
+		{name: "any nodes, as the plugin prefers", wants: 2, affinity: anywhere, preferred: "g f", want: "f g",
+			asked: "a b c d e f g |  | 2"},
 		{name: "both nodes", wants: 1, affinity: nodes(0, 1), preferred: "-", want: "a"},
 		{name: "no device has nodes", devices: "a b@ c", wants: 1, affinity: nodes(1), preferred: "c", want: "c", asked: "a b c |  | 1"},
 		{name: "the device on both is aligned", devices: "a@0 d@0+1", wants: 1, affinity: nodes(1), preferred: "-", want: "d"},
-		{name: "taken over and aligned", wants: 2, affinity: nodes(0), preferred: "e", reuse: []string{"f"}, want: "e f", asked: "b d e f | f | 2"},
+		{name: "taken over and aligned", wants: 2, affinity: nodes(0), preferred: "e", reuse: []string{"f"}, want: "e f",
+			asked: "b d e f | f | 2"},
 		{name: "taken over, the aligned ones first", wants: 1, affinity: nodes(0), preferred: "-", reuse: []string{"a", "e"}, want: "e"},
-		{name: "taken over and all aligned", wants: 5, affinity: nodes(0), preferred: "f", reuse: []string{"c"}, want: "b c d e f", asked: "a b c d e f g | b c d e | 5"},
+		{name: "taken over and all aligned", wants: 5, affinity: nodes(0), preferred: "f", reuse: []string{"c"}, want: "b c d e f",
+			asked: "a b c d e f g | b c d e | 5"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -250,7 +258,8 @@ func TestPreferredFails(t *testing.T) {
 	b.list(gpu, "a b", Options{Preferred: true})
 	b.plugins.preferErr = errPlugin
 	_, err := b.plan(b.pod("pod", "c gpu=1"), 0, anywhere)
-	if !errors.Is(err, errPlugin) || errdefs.ClassOf(err) != errdefs.Refused || !strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
+	if !errors.Is(err, errPlugin) || errdefs.ClassOf(err) != errdefs.Refused ||
+		!strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
 		t.Errorf("got %v", err)
 	}
 }

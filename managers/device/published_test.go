@@ -25,7 +25,8 @@ func TestUpdatePublished(t *testing.T) {
 	})
 	for _, pod := range []*ledger.Pod{
 		// The init container's device is the main container's too.
-		ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"), ledgertest.Devices("prepare", gpu, "g0"), ledgertest.Devices("main", gpu, "g0", "g1")),
+		ledgertest.With(ledgertest.Pod("a", "init:prepare", "main"), ledgertest.Devices("prepare", gpu, "g0"),
+			ledgertest.Devices("main", gpu, "g0", "g1")),
 		ledgertest.With(ledgertest.Pod("b", "main"), ledgertest.Devices("main", nic, "n0")),
 		ledgertest.Pod("none", "main"), outside,
 	} {
@@ -40,7 +41,8 @@ func TestUpdatePublished(t *testing.T) {
 	}{
 		{"the plugin is away", "a", workload.Quantities{gpu: 0, nic: 0}, workload.Quantities{gpu: 2, nic: 1}, []string{gpu, nic}},
 		{"enough", "a", workload.Quantities{gpu: 4, nic: 1}, workload.Quantities{gpu: 4, nic: 1}, nil},
-		{"one is not published", "b", workload.Quantities{gpu: 1, "cpu": 3000}, workload.Quantities{gpu: 2, nic: 1, "cpu": 3000}, []string{gpu, nic}},
+		{"one is not published", "b", workload.Quantities{gpu: 1, "cpu": 3000}, workload.Quantities{gpu: 2, nic: 1, "cpu": 3000},
+			[]string{gpu, nic}},
 		{"nothing published", "b", nil, workload.Quantities{gpu: 2, nic: 1}, []string{gpu, nic}},
 		{"a pod without devices", "none", workload.Quantities{gpu: 0}, workload.Quantities{gpu: 0}, nil},
 		{"a pod with another provider's", "outside", workload.Quantities{gpu: 0}, workload.Quantities{gpu: 0}, nil},

@@ -34,7 +34,8 @@ func refusal(t *testing.T) *Refusal {
 		t.Fatal(err)
 	}
 	q := workload.Quantities{workload.Memory: 1 << 40, "hugepages-2Mi": 1 << 41, "a.com/x": 1 << 20, "b.com/x": 1 << 20}
-	pod := workload.Pod{UID: "new", Name: "new", Namespace: "default", Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
+	pod := workload.Pod{UID: "new", Name: "new", Namespace: "default",
+		Containers: []workload.Container{{Name: "c", Requests: q, Limits: q}}}
 	return &Refusal{
 		Request: hint.Request{Pod: &pod}, Err: errors.New("no"),
 		Base: l.View(), Planned: l.View(), Bus: shortages{}, Policy: policy,

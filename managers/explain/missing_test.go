@@ -64,7 +64,8 @@ func TestMissingNearExternalDevices(t *testing.T) {
 		want  string
 	}{{0, ""}, {numa.Of(1), "1"}, {numa.Of(0, 1), ""}, {numa.Of(1, 2), "1 2"}, {numa.Of(63), ""}} {
 		r := refusal(t)
-		policy, err := topology.New(topology.Config{Policy: topology.SingleNUMANode, Scope: hint.ContainerScope}, r.Planned.Machine().NodeMask(), r.Planned.Machine().Distances())
+		policy, err := topology.New(topology.Config{Policy: topology.SingleNUMANode, Scope: hint.ContainerScope},
+			r.Planned.Machine().NodeMask(), r.Planned.Machine().Distances())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,7 +78,8 @@ func TestFitOfAnUncertainState(t *testing.T) {
 // A resource that was not registered in time never fits.
 func TestFitOfAnUnknownResource(t *testing.T) {
 	set := newSet(t, nil)
-	cfg := admission.Config{DeferWaits: true, Resources: admission.Resources{Unknown: admission.DeferUnknown, Started: time.Now().Add(-time.Hour), Grace: time.Minute}}
+	cfg := admission.Config{DeferWaits: true, Resources: admission.Resources{Unknown: admission.DeferUnknown,
+		Started: time.Now().Add(-time.Hour), Grace: time.Minute}}
 	p := pod("a", workload.Quantities{workload.CPU: 2000, workload.Memory: 16 * mi, "example.com/gpu": 1})
 	out, _, err := fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, time.Now(), []workload.Pod{p}, fit.Search{})
 	if err != nil {
@@ -87,7 +88,8 @@ func TestFitOfAnUnknownResource(t *testing.T) {
 	if out[0].When != fit.Never {
 		t.Errorf("%s %v: %s", out[0].When, out[0].Verdict.Outcome, out[0].Verdict.Message)
 	}
-	if out, _, err = fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, cfg.Resources.Started, []workload.Pod{p}, fit.Search{}); err != nil || out[0].When != fit.Later {
+	if out, _, err = fit.Try(t.Context(), cfg, ledger.Empty(set.Rules), set, cfg.Resources.Started, []workload.Pod{p},
+		fit.Search{}); err != nil || out[0].When != fit.Later {
 		t.Errorf("within the grace: %v, %v", out, err)
 	}
 }

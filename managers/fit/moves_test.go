@@ -52,7 +52,8 @@ func TestFitAfterMoves(t *testing.T) {
 	}
 	d := ledger.NewDraft(ledgertest.New(t, set.Rules).View())
 	for uid, list := range map[string]string{"a": "1-2", "b": "4-5"} {
-		p := ledgertest.With(ledgertest.Pod(uid, "main"), ledgertest.Exclusive("main", list), ledgertest.Memory("main", "memory", fmt.Sprint(len(uid)-1+int(list[0]-'1')/3), 64*mi))
+		p := ledgertest.With(ledgertest.Pod(uid, "main"), ledgertest.Exclusive("main", list),
+			ledgertest.Memory("main", "memory", fmt.Sprint(len(uid)-1+int(list[0]-'1')/3), 64*mi))
 		p.Pod = sized(uid, 2)
 		p.QoS = workload.Guaranteed
 		if uid == "a" {
@@ -69,9 +70,11 @@ func TestFitAfterMoves(t *testing.T) {
 		pods   []workload.Pod
 		want   string
 	}{
-		"without a search":             {fit.Search{}, []workload.Pod{sized("big", 3)}, "later"},
-		"one moves":                    {fit.Search{MaxMoves: 1}, []workload.Pod{sized("big", 3)}, "after-defragmentation by 1 moves of 64 MiB"},
-		"each has the room of its own": {fit.Search{MaxMoves: 4}, []workload.Pod{sized("big", 3), sized("also", 3), sized("huge", 9)}, "after-defragmentation by 1 moves of 64 MiB, later, never"},
+		"without a search": {fit.Search{}, []workload.Pod{sized("big", 3)}, "later"},
+		"one moves": {fit.Search{MaxMoves: 1}, []workload.Pod{sized("big", 3)},
+			"after-defragmentation by 1 moves of 64 MiB"},
+		"each has the room of its own": {fit.Search{MaxMoves: 4}, []workload.Pod{sized("big", 3), sized("also", 3), sized("huge", 9)},
+			"after-defragmentation by 1 moves of 64 MiB, later, never"},
 		"those that fit now come first": {fit.Search{MaxMoves: 4}, []workload.Pod{sized("big", 3), sized("small", 2)},
 			"later, now"},
 		"its memory cannot move": {fit.Search{MaxMoves: 4, Mover: stays{}}, []workload.Pod{sized("big", 3)}, "later"},

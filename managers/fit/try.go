@@ -47,7 +47,8 @@ type Search struct {
 // fit now, and the moves for the pods before. Each pod moves at most once, and the searches have a common
 // limit; limited is whether they have reached it. Nothing is changed, and no process is called. The set must be joined. Errors are those of
 // Trial.Repeat and of the context.
-func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod, search Search) (out []Outcome, limited bool, err error) {
+func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod,
+	search Search) (out []Outcome, limited bool, err error) {
 	cfg.Tries = -1
 	busy := admission.NewTrial(cfg, view, set.Bus, set.Topology)
 	busy.On(view, now)

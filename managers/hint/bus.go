@@ -194,7 +194,8 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	before, known := draft.View().Pod(req.Pod.UID)
 	draft.AddClaims(req.Pod.UID, claims...)
 	findings := slices.DeleteFunc(ledger.CheckPod(draft.View(), req.Pod.UID), func(f ledger.Finding) bool {
-		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
+		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims,
+			func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
 	})
 	err := draft.View().CheckStored(req.Pod.UID, claims)
 	if len(findings) == 0 && err == nil {
@@ -267,7 +268,8 @@ func (b *Bus) Prepare(ctx context.Context, admissionID string, draft *ledger.Dra
 }
 
 // prepared calls a Preparer. Other claims are complete as planned.
-func (b *Bus) prepared(ctx context.Context, e *Entry, admissionID string, req Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
+func (b *Bus) prepared(ctx context.Context, e *Entry, admissionID string, req Request, claims []ledger.Claim) (prepared []ledger.Claim,
+	err error) {
 	p, ok := e.Provider.(Preparer)
 	if !ok {
 		return claims, nil

@@ -272,7 +272,8 @@ func TestTracesAreShort(t *testing.T) {
 		{numa.Of(0, 1, 2, 3, 4), "rule", 0, 0},
 	} {
 		a := &actor{name: "a", hints: func(context.Context) ([]hint.ResourceAnswer, error) {
-			return []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule, Rule: &hint.Rule{Universe: row.nodes, PreferredSize: 1}}}}, nil
+			return []hint.ResourceAnswer{{Resource: "r", Answer: hint.Answer{Kind: hint.ByRule,
+				Rule: &hint.Rule{Universe: row.nodes, PreferredSize: 1}}}}, nil
 		}}
 		s := newStage(t, hint.Entry{Provider: a, Mode: hint.Required})
 		s.draft = ledger.NewDraft(ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s8n1c")}).View())
@@ -280,7 +281,8 @@ func TestTracesAreShort(t *testing.T) {
 			t.Fatalf("%v, trace %+v", err, s.trace)
 		}
 		step := s.trace.Steps[0]
-		if step.Answer != row.answer || len(step.Hints) != row.shown || step.Omitted != row.omitted || (step.Text != "") != (row.answer == "rule") {
+		if step.Answer != row.answer || len(step.Hints) != row.shown || step.Omitted != row.omitted ||
+			(step.Text != "") != (row.answer == "rule") {
 			t.Errorf("%v: step %+v", row.nodes, step)
 		}
 	}
@@ -366,7 +368,8 @@ func TestFailures(t *testing.T) {
 						return
 					}
 					var typed *errdefs.Error
-					if !errors.As(err, &typed) || typed.Provider != "bad" || typed.Class != f.class || !strings.HasPrefix(err.Error(), f.text) {
+					if !errors.As(err, &typed) || typed.Provider != "bad" || typed.Class != f.class ||
+						!strings.HasPrefix(err.Error(), f.text) {
 						t.Errorf("got %#v, want class %s of provider bad: %s", err, f.class, f.text)
 					}
 					if f.name == "refusal" {

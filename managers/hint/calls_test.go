@@ -138,7 +138,8 @@ func TestFailedCalls(t *testing.T) {
 	// What is to happen before a call may fail.
 	calls = &hint.Calls{Before: func(_ context.Context, party string) error { return errdefs.Deadlinef("no turn at %s", party) }}
 	p.heard = nil
-	if _, err := p.call(hint.WithCalls(t.Context(), calls), "gpu", "a"); err == nil || !strings.Contains(err.Error(), "no turn at gpu") || len(p.heard) > 0 {
+	if _, err := p.call(hint.WithCalls(t.Context(), calls), "gpu", "a"); err == nil || !strings.Contains(err.Error(), "no turn at gpu") ||
+		len(p.heard) > 0 {
 		t.Errorf("%v, heard %q", err, p.heard)
 	}
 }
@@ -154,7 +155,8 @@ func (interrupted) Hints(context.Context, *ledger.View, hint.Request) ([]hint.Re
 // of a provider whose failures count for nothing.
 func TestInterrupted(t *testing.T) {
 	t.Parallel()
-	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: &interrupted{hinttest.Slots{At: map[string]int{"s": 0}}}, Mode: hint.Advisory}}, nil)
+	bus, err := hint.NewBus(nil, []hint.Entry{{Provider: &interrupted{hinttest.Slots{At: map[string]int{"s": 0}}}, Mode: hint.Advisory}},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}

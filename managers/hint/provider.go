@@ -119,7 +119,8 @@ const LeaseExpired = "LeaseExpired"
 // ExpiredLease returns the error for a reservation that has expired before the commit, because the provider may have given it to another
 // pod. It names the provider, and is temporary: the rest of the admission took too long.
 func ExpiredLease(l ledger.Lease) error {
-	err := errdefs.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider, l.Expires.UTC().Format(time.RFC3339))
+	err := errdefs.Deadlinef("provider %s held what it reserved until %s, and the admission took longer", l.Provider,
+		l.Expires.UTC().Format(time.RFC3339))
 	err.Provider = l.Provider
 	return expiredLease{err}
 }

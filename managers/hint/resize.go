@@ -39,14 +39,16 @@ type Resizer interface {
 
 // Resize calls every Resizer, in order, and returns the claims that change. An error is a refusal
 // or a required provider's failure.
-func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening, trace *ledger.Trace) ([]ledger.Claim, error) {
-	return b.change(ctx, "resize", Request{Pod: wanted, Container: -1}, trace, func(m Member) func(context.Context) ([]ledger.Claim, error) {
-		r, ok := m.(Resizer)
-		if !ok {
-			return nil
-		}
-		return func(ctx context.Context) ([]ledger.Claim, error) { return r.Resize(ctx, view, old, wanted, w) }
-	})
+func (b *Bus) Resize(ctx context.Context, view *ledger.View, old, wanted *workload.Pod, w Widening,
+	trace *ledger.Trace) ([]ledger.Claim, error) {
+	return b.change(ctx, "resize", Request{Pod: wanted, Container: -1}, trace,
+		func(m Member) func(context.Context) ([]ledger.Claim, error) {
+			r, ok := m.(Resizer)
+			if !ok {
+				return nil
+			}
+			return func(ctx context.Context) ([]ledger.Claim, error) { return r.Resize(ctx, view, old, wanted, w) }
+		})
 }
 
 // Replacer decides which CPUs a pod gets for those that the machine does not have any more.
@@ -60,17 +62,19 @@ type Replacer interface {
 // Replace calls every Replacer, in order, and returns the claims that change. An error is a refusal
 // or a required provider's failure.
 func (b *Bus) Replace(ctx context.Context, view *ledger.View, pod *ledger.Pod, w Widening, trace *ledger.Trace) ([]ledger.Claim, error) {
-	return b.change(ctx, "replacement", Request{Pod: &pod.Pod, Container: -1}, trace, func(m Member) func(context.Context) ([]ledger.Claim, error) {
-		r, ok := m.(Replacer)
-		if !ok {
-			return nil
-		}
-		return func(ctx context.Context) ([]ledger.Claim, error) { return r.Replace(ctx, view, pod, w) }
-	})
+	return b.change(ctx, "replacement", Request{Pod: &pod.Pod, Container: -1}, trace,
+		func(m Member) func(context.Context) ([]ledger.Claim, error) {
+			r, ok := m.(Replacer)
+			if !ok {
+				return nil
+			}
+			return func(ctx context.Context) ([]ledger.Claim, error) { return r.Replace(ctx, view, pod, w) }
+		})
 }
 
 // change makes a call to every member that has one, in order, and returns the claims that change.
-func (b *Bus) change(ctx context.Context, what string, req Request, trace *ledger.Trace, of func(Member) func(context.Context) ([]ledger.Claim, error)) ([]ledger.Claim, error) {
+func (b *Bus) change(ctx context.Context, what string, req Request, trace *ledger.Trace,
+	of func(Member) func(context.Context) ([]ledger.Claim, error)) ([]ledger.Claim, error) {
 	var changed []ledger.Claim
 	for i := range b.entries {
 		e := &b.entries[i]

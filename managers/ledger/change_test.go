@@ -69,7 +69,8 @@ func TestChangesCanBeFollowed(t *testing.T) {
 				case 2:
 					id := fmt.Sprintf("%s-%d", uid, rapid.IntRange(0, 2).Draw(t, "id"))
 					if here {
-						d.Bind(ledger.Binding{ID: id, Owner: ledger.Owner{Pod: uid, Container: "main"}, Sequence: rapid.Uint64Range(1, 3).Draw(t, "sequence")})
+						d.Bind(ledger.Binding{ID: id, Owner: ledger.Owner{Pod: uid, Container: "main"},
+							Sequence: rapid.Uint64Range(1, 3).Draw(t, "sequence")})
 					}
 				case 3:
 					d.Unbind(fmt.Sprintf("%s-%d", uid, rapid.IntRange(0, 2).Draw(t, "id")))

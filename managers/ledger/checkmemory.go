@@ -56,7 +56,8 @@ func (c *checker) podMemory(p *Pod) {
 		}
 		for _, b := range claim.Memory {
 			// What is on nodes that are gone must be on the other nodes. Without other nodes, RuleVanished says it.
-			if key := (memoryKey{claim.Resource, b.Nodes.Intersect(c.view.rules.Machine.NodeMask())}); !key.nodes.IsEmpty() || b.Nodes.IsEmpty() {
+			if key := (memoryKey{claim.Resource, b.Nodes.Intersect(c.view.rules.Machine.NodeMask())}); !key.nodes.IsEmpty() ||
+				b.Nodes.IsEmpty() {
 				at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })
 				if at < 0 {
 					at = len(own)

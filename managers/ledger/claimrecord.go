@@ -287,7 +287,8 @@ func (r *ClaimRecord) check() error {
 			return fmt.Errorf("the claim of %s on %s is listed twice, or out of order", c.Owner, c.Resource)
 		}
 		switch {
-		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains([]CPUUse{CPUExclusive, CPUPod, CPUPodExclusive, CPUPodShared}, c.CPUs.Use)):
+		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains([]CPUUse{CPUExclusive, CPUPod, CPUPodExclusive, CPUPodShared},
+			c.CPUs.Use)):
 			return fmt.Errorf("%s cannot hold CPUs %q for use %q", c.Owner, c.CPUs.Set, c.CPUs.Use)
 		case c.Devices != nil && (len(c.Devices.Devices) == 0 || !slices.IsSortedFunc(c.Devices.Devices, ascending)):
 			return fmt.Errorf("the claim of %s on %s names no devices, or not in strict order of their ids", c.Owner, c.Resource)

@@ -125,7 +125,8 @@ func TestClaimRecordDamage(t *testing.T) {
 	if _, err := ledger.DecodeClaimRecord("b", whole); err == nil {
 		t.Error("the record of another pod is believed")
 	}
-	if _, err := ledger.DecodeClaimRecord("a", make([]byte, ledger.ClaimRecordBytes+1)); err == nil || !strings.Contains(err.Error(), "49153") {
+	if _, err := ledger.DecodeClaimRecord("a", make([]byte, ledger.ClaimRecordBytes+1)); err == nil ||
+		!strings.Contains(err.Error(), "49153") {
 		t.Errorf("a record beyond the limit: %v", err)
 	}
 }
@@ -146,29 +147,35 @@ func TestClaimRecordContradictions(t *testing.T) {
 		t.Fatalf("a good one: %v", err)
 	}
 	for name, text := range map[string]string{
-		"another format":   `{"format":2,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
-		"another pod":      `{"format":1,"pod":"b","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
-		"no digest":        `{"format":1,"pod":"a","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
-		"no class":         `{"format":1,"pod":"a","digest":"d","qos":"Best","epoch":"0123456789abcdef"}`,
-		"no epoch id":      `{"format":1,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"x"}`,
-		"no payload":       head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu"}]}`,
-		"twice":            head + `"claims":[` + cpus + `,` + cpus + `]}`,
-		"no CPUs":          head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"","use":"exclusive"}}]}`,
-		"unknown use":      head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"1","use":"mine"}}]}`,
-		"no devices":       head + `"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[]}}]}`,
-		"devices unsorted": head + `"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[{"id":"b"},{"id":"a"}]}}]}`,
-		"memory nowhere":   head + `"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"","bytes":1}]}]}`,
-		"no id":            head + `"claims":[],"bindings":[{"container":"c"}]}`,
-		"a list":           `[]`,
-		"nothing":          `null`,
-		"deep lists":       head + `"claims":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
-		"deep objects":     head + `"x":` + strings.Repeat(`{"a":`, 9_000) + `1` + strings.Repeat("}", 9_000) + `}`,
-		"a huge format":    `{"format":1e400,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
-		"huge generation":  head + `"generation":99999999999999999999999}`,
-		"huge CPU":         head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"0-99999999999","use":"exclusive"}}]}`,
-		"huge node":        head + `"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"64","bytes":1}]}]}`,
-		"negative bytes":   head + `"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"0","bytes":-1}]}]}`,
-		"parts beyond it":  head + `"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"0-1","bytes":1,"parts":[{"node":0,"bytes":18446744073709551615},{"node":1,"bytes":2}]}]}]}`,
+		"another format": `{"format":2,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"another pod":    `{"format":1,"pod":"b","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"no digest":      `{"format":1,"pod":"a","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"no class":       `{"format":1,"pod":"a","digest":"d","qos":"Best","epoch":"0123456789abcdef"}`,
+		"no epoch id":    `{"format":1,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"x"}`,
+		"no payload":     head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu"}]}`,
+		"twice":          head + `"claims":[` + cpus + `,` + cpus + `]}`,
+		"no CPUs":        head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"","use":"exclusive"}}]}`,
+		"unknown use":    head + `"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"1","use":"mine"}}]}`,
+		"no devices":     head + `"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[]}}]}`,
+		"devices unsorted": head +
+			`"claims":[{"container":"c","provider":"device","resource":"r","devices":{"devices":[{"id":"b"},{"id":"a"}]}}]}`,
+		"memory nowhere": head +
+			`"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"","bytes":1}]}]}`,
+		"no id":           head + `"claims":[],"bindings":[{"container":"c"}]}`,
+		"a list":          `[]`,
+		"nothing":         `null`,
+		"deep lists":      head + `"claims":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + `}`,
+		"deep objects":    head + `"x":` + strings.Repeat(`{"a":`, 9_000) + `1` + strings.Repeat("}", 9_000) + `}`,
+		"a huge format":   `{"format":1e400,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef"}`,
+		"huge generation": head + `"generation":99999999999999999999999}`,
+		"huge CPU": head +
+			`"claims":[{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"0-99999999999","use":"exclusive"}}]}`,
+		"huge node": head +
+			`"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"64","bytes":1}]}]}`,
+		"negative bytes": head +
+			`"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"0","bytes":-1}]}]}`,
+		"parts beyond it": head +
+			`"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"0-1","bytes":1,"parts":[{"node":0,"bytes":18446744073709551615},{"node":1,"bytes":2}]}]}]}`,
 	} {
 		if _, err := ledger.DecodeClaimRecord("a", sealed("a", text)); errdefs.ClassOf(err) != errdefs.Corrupt {
 			t.Errorf("%s: %v", name, err)
@@ -191,7 +198,8 @@ func TestNewClaimRecord(t *testing.T) {
 	}
 	p, _ := view.Pod("a")
 	r := ledger.NewClaimRecord(view, p, 9)
-	if len(r.Bindings) != 1 || r.Bindings[0].ID != "containerd://2" || r.Generation != 9 || r.Epoch != view.EpochID() || r.BootID != view.BootID() {
+	if len(r.Bindings) != 1 || r.Bindings[0].ID != "containerd://2" || r.Generation != 9 || r.Epoch != view.EpochID() ||
+		r.BootID != view.BootID() {
 		t.Errorf("record %+v", r)
 	}
 	data, err := r.Encode()
@@ -333,7 +341,8 @@ func TestEndlessRanges(t *testing.T) {
 	for _, ids := range []string{
 		`{"prefix":"x","first":0,"last":18446744073709551615}`, `{"prefix":"x","first":0,"last":262144}`,
 		`{"prefix":"x","first":0,"last":200000},{"prefix":"y","first":0,"last":200000}`,
-		`{"prefix":"x","first":5,"last":4}`, `{"prefix":"x","first":1,"last":1,"width":1000000000}`, `{"prefix":"x","first":1,"last":1,"width":-1}`,
+		`{"prefix":"x","first":5,"last":4}`, `{"prefix":"x","first":1,"last":1,"width":1000000000}`,
+		`{"prefix":"x","first":1,"last":1,"width":-1}`,
 	} {
 		r := someRecord()
 		data, err := r.Encode()
@@ -344,7 +353,8 @@ func TestEndlessRanges(t *testing.T) {
 		if text == string(data) {
 			t.Fatalf("the record has no ids: %s", data)
 		}
-		if _, err := ledger.DecodeClaimRecord("a", sealed("a", strings.TrimSuffix(text[strings.Index(text, `"value":`)+len(`"value":`):], "}"))); err == nil || !strings.Contains(err.Error(), "devices") {
+		if _, err := ledger.DecodeClaimRecord("a", sealed("a", strings.TrimSuffix(text[strings.Index(text, `"value":`)+len(`"value":`):],
+			"}"))); err == nil || !strings.Contains(err.Error(), "devices") {
 			t.Errorf("%s: %v", ids, err)
 		}
 	}

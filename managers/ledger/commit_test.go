@@ -48,11 +48,13 @@ func TestCommitFindsFlaws(t *testing.T) {
 			change: func(d *ledger.Draft) { c := device; c.Owner = ledger.Owner{Pod: "b"}; d.AddClaims("a", c) }, want: ledger.RuleOwner,
 		},
 		"memory on no node": {
-			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Memory("main", "memory", "", 1))) }, want: ledger.RulePayload,
+			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Memory("main", "memory", "", 1))) },
+			want:   ledger.RulePayload,
 		},
 		"CPUs of a pod that is here": {
 			pods:   []*ledger.Pod{with(pod("a", "main"), ledgertest.Exclusive("main", "1-3"))},
-			change: func(d *ledger.Draft) { d.PutPod(with(pod("b", "main"), ledgertest.Exclusive("main", "3-4"))) }, want: ledger.RuleCPUOverlap,
+			change: func(d *ledger.Draft) { d.PutPod(with(pod("b", "main"), ledgertest.Exclusive("main", "3-4"))) },
+			want:   ledger.RuleCPUOverlap,
 		},
 		"a device of a pod that is here": {
 			pods:   []*ledger.Pod{with(pod("a", "main"), device)},
@@ -122,7 +124,8 @@ func TestCommitFindsFlaws(t *testing.T) {
 			switch {
 			case row.want == "" && err != nil:
 				t.Error(err)
-			case row.want != "" && (err == nil || errdefs.ClassOf(err) != errdefs.Internal || !strings.Contains(err.Error(), "structural "+string(row.want)+": ")):
+			case row.want != "" && (err == nil || errdefs.ClassOf(err) != errdefs.Internal ||
+				!strings.Contains(err.Error(), "structural "+string(row.want)+": ")):
 				t.Errorf("got %v, want %s", err, row.want)
 			case row.want != "" && l.View() != before:
 				t.Error("the ledger has changed")
@@ -175,7 +178,8 @@ func wildPod(t *rapid.T) *ledger.Pod {
 		switch rapid.IntRange(0, 3).Draw(t, "kind") {
 		case 0:
 			ledgertest.With(p, ledgertest.CPUs(name, rapid.SampledFrom([]string{"1", "1-2", "3-5"}).Draw(t, "cpus"),
-				rapid.SampledFrom([]ledger.CPUUse{ledger.CPUExclusive, ledger.CPUPod, ledger.CPUPodExclusive, ledger.CPUPodShared}).Draw(t, "use")))
+				rapid.SampledFrom([]ledger.CPUUse{ledger.CPUExclusive, ledger.CPUPod, ledger.CPUPodExclusive,
+					ledger.CPUPodShared}).Draw(t, "use")))
 		case 1:
 			ledgertest.With(p, ledgertest.Memory(name, "memory", rapid.SampledFrom([]string{"", "0", "0-1"}).Draw(t, "nodes"), 1<<20))
 		default:

@@ -73,7 +73,8 @@ func load(entries []Entry, version int, chain []migration) (state, error) {
 
 // buckets are all buckets, in the order of the schema's comment.
 var buckets = []string{
-	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders, BucketUnknownLive, BucketHistory, BucketHistoryOpen,
+	BucketMeta, BucketPods, BucketClaims, BucketTraces, BucketContainers, BucketResources, BucketLeases, BucketExternalProviders,
+	BucketUnknownLive, BucketHistory, BucketHistoryOpen,
 }
 
 // BucketOf finds the bucket of a key and value by the value's checksum.
@@ -429,7 +430,8 @@ func (d *decoder) pod(uid string, stored *storedPod) {
 	case d.torn[uid] != "" && (sum != stored.ClaimsSum || d.migratedFrom != nil):
 		d.lose(uid, d.torn[uid]).record(p).add(claims...)
 	case sum != stored.ClaimsSum:
-		why := fmt.Sprintf("its claims are not all there, or not those of its record: their sum is %s, that of the record %s", sum, stored.ClaimsSum)
+		why := fmt.Sprintf("its claims are not all there, or not those of its record: their sum is %s, that of the record %s", sum,
+			stored.ClaimsSum)
 		d.stored(BucketPods, uid, fmt.Errorf("%s", why))
 		d.lose(uid, why).record(p).add(claims...)
 	default:
@@ -488,9 +490,11 @@ func (d *decoder) count(records, unknown int) {
 	d.missing = d.counts.Pods - records
 	switch {
 	case d.missing > named:
-		d.uncertain = append(d.uncertain, fmt.Sprintf("there were %d pods at the last commit, the records of %d are there", d.counts.Pods, records))
+		d.uncertain = append(d.uncertain, fmt.Sprintf("there were %d pods at the last commit, the records of %d are there", d.counts.Pods,
+			records))
 	case unknown < d.counts.Unknown:
-		d.uncertain = append(d.uncertain, fmt.Sprintf("%d pods lived here unknown at the last commit, the notes on %d are there", d.counts.Unknown, unknown))
+		d.uncertain = append(d.uncertain, fmt.Sprintf("%d pods lived here unknown at the last commit, the notes on %d are there",
+			d.counts.Unknown, unknown))
 	case d.found < d.counts.Entries && d.migratedFrom != nil: // pods were not counted then
 		d.uncertain = append(d.uncertain, "entries are missing, and it is not known which")
 	}

@@ -42,7 +42,8 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.externalProviders)+len(d.unknown)+len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
+	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.externalProviders)+len(d.unknown)+len(d.traces) == 0 &&
+		d.uncertain == nil && d.renewal == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has one, its

@@ -46,7 +46,8 @@ func TestEpochID(t *testing.T) {
 	if _, err := l.Commit(t.Context(), stale); !errors.Is(err, ledger.ErrStale) {
 		t.Errorf("commit of a draft of the epoch before: %v", err)
 	}
-	if v, err = l.Update(t.Context(), func(d *ledger.Draft) error { d.RenewEpoch(8, 9); return nil }); err != nil || v.EpochID() != 8 || v.Revision() != 9<<10+3 || v.NumPods() != 1 {
+	if v, err = l.Update(t.Context(), func(d *ledger.Draft) error { d.RenewEpoch(8, 9); return nil }); err != nil || v.EpochID() != 8 ||
+		v.Revision() != 9<<10+3 || v.NumPods() != 1 {
 		t.Fatalf("renewed by a draft: epoch %s, %v", v.EpochID(), err)
 	}
 	if l = open(5); l.View().EpochID() != 8 || l.View().Revision() != 9<<10+3 {
@@ -80,7 +81,8 @@ func TestBootID(t *testing.T) {
 		boot   string
 		commit bool
 		last   string // as the start finds it
-	}{{"one", false, ""}, {"one", true, ""}, {"one", true, "one"}, {"two", false, "one"}, {"two", true, "one"}, {"", true, "two"}, {"two", false, "two"}} {
+	}{{"one", false, ""}, {"one", true, ""}, {"one", true, "one"}, {"two", false, "one"}, {"two", true, "one"}, {"", true, "two"},
+		{"two", false, "two"}} {
 		j = j.Reopen()
 		l, report := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), BootID: row.boot})
 		if report.LastBootID != row.last || row.boot != "" && l.View().BootID() != row.boot {

@@ -20,7 +20,8 @@ import (
 // drawHolder draws a pod that may hold CPUs, devices and memory, no matter who else
 // holds them.
 func drawHolder(t *rapid.T, uid string) *Pod {
-	p := &Pod{AdmissionID: rapid.SampledFrom([]string{"", "x", "xy"}).Draw(t, "admission"), Pod: workload.Pod{UID: uid, Containers: []workload.Container{{Name: "i", Role: workload.Init}, {Name: "c"}}}}
+	p := &Pod{AdmissionID: rapid.SampledFrom([]string{"", "x", "xy"}).Draw(t, "admission"),
+		Pod: workload.Pod{UID: uid, Containers: []workload.Container{{Name: "i", Role: workload.Init}, {Name: "c"}}}}
 	for _, c := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"", "i", "c"}), 0, 3, rapid.ID[string]).Draw(t, "owners") {
 		owner := Owner{Pod: uid, Container: c}
 		if rapid.Bool().Draw(t, "cpus") {

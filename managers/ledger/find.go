@@ -35,7 +35,8 @@ func (v *View) NotAdmitted(uid string) error {
 		return errdefs.Unavailablef("pod %s lives here, and its record in the ledger was lost: admit it again first", uid).
 			Coded(errdefs.LedgerUncertain, "pod_uid", uid)
 	case v.Uncertain() != "":
-		return errdefs.Unavailablef("pod %s is not in the ledger, which may lack pods (%s): admit the pod again, or send SyncPods", uid, v.Uncertain()).
+		return errdefs.Unavailablef("pod %s is not in the ledger, which may lack pods (%s): admit the pod again, or send SyncPods", uid,
+			v.Uncertain()).
 			Coded(errdefs.LedgerUncertain, "pod_uid", uid)
 	}
 	return errdefs.NotFoundf("pod %s is not admitted", uid).Coded(errdefs.PodNotFound, "pod_uid", uid)
@@ -58,7 +59,8 @@ func (v *View) FindName(namespace, name string) (*Pod, error) {
 		for _, p := range found[:min(len(found), namedUIDs)] {
 			uids = append(uids, p.UID())
 		}
-		return nil, errdefs.Preconditionf("%d pods are called %s/%s: name one by its uid, as %s", len(found), namespace, name, strings.Join(uids, ", "))
+		return nil, errdefs.Preconditionf("%d pods are called %s/%s: name one by its uid, as %s", len(found), namespace, name,
+			strings.Join(uids, ", "))
 	case v.Uncertain() != "":
 		return nil, errdefs.Unavailablef("pod %s/%s is not in the ledger, which may lack pods (%s): admit the pod again, or send SyncPods", namespace, name, v.Uncertain()).
 			Coded(errdefs.LedgerUncertain)

@@ -33,7 +33,8 @@ func newClock() *ticking { return &ticking{time.Date(2026, 11, 20, 3, 0, 0, 0, t
 
 // recording opens a ledger with a history.
 func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits ledger.HistoryLimits) *ledger.Ledger {
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: limits, Now: clock.now, NewEpochID: func() ledger.EpochID { return 7 }})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: limits, Now: clock.now,
+		NewEpochID: func() ledger.EpochID { return 7 }})
 	return l
 }
 
@@ -206,7 +207,8 @@ func TestRewindEnds(t *testing.T) {
 				}
 			}
 			_, err := l.At(t.Context(), ledger.Moment{Time: all[c.oldest].Time.Add(-1)})
-			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), all[c.oldest].Time.Format(time.RFC3339Nano)) {
+			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), c.want) ||
+				!strings.Contains(err.Error(), all[c.oldest].Time.Format(time.RFC3339Nano)) {
 				t.Errorf("before the oldest: %v, want %q and %s", err, c.want, all[c.oldest].Time)
 			}
 		})
@@ -223,7 +225,8 @@ func put(t *testing.T, l *ledger.Ledger, uid string) {
 // The history never exceeds its limits, by number and by size, and keeps the newest.
 func TestHistoryLimits(t *testing.T) {
 	t.Parallel()
-	for _, limits := range []ledger.HistoryLimits{{Entries: 1}, {Entries: 7}, {Entries: 100}, {Entries: 1000, Bytes: 4000}, {Entries: 1000, Bytes: 1}} {
+	for _, limits := range []ledger.HistoryLimits{{Entries: 1}, {Entries: 7}, {Entries: 100}, {Entries: 1000, Bytes: 4000},
+		{Entries: 1000, Bytes: 1}} {
 		j := ledgertest.NewJournal()
 		l := recording(t, j, newClock(), limits)
 		for i := range 150 {
@@ -258,9 +261,11 @@ func TestRefusals(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { return now }})
 	refuse := func(uid uint32, times int) {
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "r"}}})
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now,
+			Caller: &ledger.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "r"}}})
 		for range times {
-			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", Reason: "TopologyAffinityError", Message: strings.Repeat("m", 3000), Pod: ledgertest.Pod("r", "c"), View: l.View(), AdmissionID: "id"})
+			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", Reason: "TopologyAffinityError", Message: strings.Repeat("m", 3000),
+				Pod: ledgertest.Pod("r", "c"), View: l.View(), AdmissionID: "id"})
 		}
 	}
 	refuse(5, 25)
@@ -279,7 +284,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatalf("%d entries, %d omitted", len(all), l.HistoryOmitted())
 	}
 	e := all[12]
-	if e.Omitted != 15 || e.Verdict != "rejected" || e.Reason != "TopologyAffinityError" || e.AdmissionID != "id" || e.Caller.UID != 5 || e.Name != "pod-r" || len(e.Message) != 1024 || e.Call != "Admit" || !strings.Contains(string(e.Request), `"uid":"r"`) {
+	if e.Omitted != 15 || e.Verdict != "rejected" || e.Reason != "TopologyAffinityError" || e.AdmissionID != "id" || e.Caller.UID != 5 ||
+		e.Name != "pod-r" || len(e.Message) != 1024 || e.Call != "Admit" || !strings.Contains(string(e.Request), `"uid":"r"`) {
 		t.Errorf("entry %+v", e)
 	}
 	if all[0].Call != "Start" || all[13].Pod != "a" || all[13].Number != 14 {
@@ -390,7 +396,8 @@ func TestClockAhead(t *testing.T) {
 func TestRefusalsAfterClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough,
+		Now: func() time.Time { return now }})
 	refuse := func() { l.Refused(t.Context(), ledger.Refusal{Verdict: "rejected", View: l.View()}) }
 	refuse()
 	now = now.Add(-time.Hour)
@@ -423,10 +430,12 @@ func TestEntryOfSeveralPods(t *testing.T) {
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough,
+		Now: func() time.Time { return now }})
 	refusals := map[uint32]int{}
 	refuse := func(uid uint32, size, times int) {
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Caller: &ledger.Caller{UID: uid}, Request: &ledger.HistoryRequest{Owner: strings.Repeat("x", size)}})
+		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Caller: &ledger.Caller{UID: uid},
+			Request: &ledger.HistoryRequest{Owner: strings.Repeat("x", size)}})
 		for range times {
 			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
 			refusals[uid]++
@@ -466,7 +475,8 @@ func TestHeldRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { now = now.Add(time.Second); return now }})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough,
+		Now: func() time.Time { now = now.Add(time.Second); return now }})
 	large := &workload.Pod{UID: "r", PriorityClassName: strings.Repeat("p", 60<<10)}
 	for range 200 {
 		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Request: &ledger.HistoryRequest{Pod: large}})
@@ -515,7 +525,8 @@ func TestHistoryHasNoSecrets(t *testing.T) {
 		t.Error("the ledger's own record has changed")
 	}
 	large := &ledger.Call{Name: "Admit", Request: &ledger.HistoryRequest{Pod: &workload.Pod{Name: strings.Repeat("x", 70<<10)}}}
-	if _, err := l.Update(ledger.WithCall(t.Context(), large), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil }); err != nil {
+	if _, err := l.Update(ledger.WithCall(t.Context(), large),
+		func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	all := entries(t, l)
@@ -570,7 +581,8 @@ func TestLargeChange(t *testing.T) {
 		p.Pod.Labels = map[string]string{"l": strings.Repeat("x", size)}
 		for _, cpu := range set {
 			p.Claims = append(p.Claims, ledger.Claim{
-				Owner: ledger.Owner{Pod: uid, Container: "c"}, Provider: "cpu", Resource: "cpu", CPUs: &ledger.CPUs{Set: cpuset.Of(cpu), Use: ledger.CPUExclusive},
+				Owner: ledger.Owner{Pod: uid, Container: "c"}, Provider: "cpu", Resource: "cpu",
+				CPUs: &ledger.CPUs{Set: cpuset.Of(cpu), Use: ledger.CPUExclusive},
 			})
 		}
 		return p
@@ -666,7 +678,8 @@ func TestRewindOverWaitingStart(t *testing.T) {
 		for _, e := range slices.Backward(all[start-1:]) {
 			rewinder.Next(e, nil)
 		}
-		if got := rewinder.View.Rules(); got.ConfigDigest != "old" || !got.ReservedCPUs.IsEmpty() || rewinder.Oldest.Pod != "b" || rewinder.Why != "" {
+		if got := rewinder.View.Rules(); got.ConfigDigest != "old" || !got.ReservedCPUs.IsEmpty() || rewinder.Oldest.Pod != "b" ||
+			rewinder.Why != "" {
 			t.Errorf("written %v: before the start the rules are %+v, after entry %+v, %s", written, got, rewinder.Oldest, rewinder.Why)
 		}
 		for at, want := range map[time.Time]string{all[start].Time: "new", all[start].Time.Add(-time.Millisecond): "old"} {
@@ -778,7 +791,8 @@ func TestRewindToAnUnknownMachine(t *testing.T) {
 	r.Machine = machinetest.Build("4s2n4c2t")
 	l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
 	put(t, l, "b")
-	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "the machine was another one") {
+	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound ||
+		!strings.Contains(err.Error(), "the machine was another one") {
 		t.Errorf("%v", err)
 	}
 }
@@ -799,10 +813,12 @@ func TestHistoryBlocks(t *testing.T) {
 		return fmt.Sprint(e.Number, string(text))
 	}
 	for i := range 60 {
-		call := &ledger.Call{Name: "Admit", Time: clock.time, Caller: &ledger.Caller{UID: 1}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "p"}}}
+		call := &ledger.Call{Name: "Admit", Time: clock.time, Caller: &ledger.Caller{UID: 1},
+			Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "p"}}}
 		call.Step("hints", "vendor.com/a b", 1500*time.Microsecond)
 		call.Step("commit", "", time.Millisecond)
-		if _, err := l.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(fmt.Sprint(i), "c")); return nil }); err != nil {
+		if _, err := l.Update(ledger.WithCall(t.Context(), call),
+			func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(fmt.Sprint(i), "c")); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		all := entries(t, l)
@@ -820,14 +836,16 @@ func TestHistoryBlocks(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(blocks) < 3 || len(blocks) > 20 || largest > 12000 || blocks[0] != ledger.BucketHistoryOpen || slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
+	if len(blocks) < 3 || len(blocks) > 20 || largest > 12000 || blocks[0] != ledger.BucketHistoryOpen ||
+		slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
 		t.Errorf("blocks %q, the largest has %d bytes", blocks, largest)
 	}
 	var read []string
 	for _, e := range entries(t, l) {
 		if e.Call == "Admit" {
 			read = append(read, text(e))
-			if len(e.Steps) != 2 || e.Steps[0] != (ledger.HistoryStep{Step: "hints", Provider: "vendor.com/a b", Took: 1500 * time.Microsecond}) || e.Steps[1] != (ledger.HistoryStep{Step: "commit", Took: time.Millisecond}) {
+			if len(e.Steps) != 2 || e.Steps[0] != (ledger.HistoryStep{Step: "hints", Provider: "vendor.com/a b",
+				Took: 1500 * time.Microsecond}) || e.Steps[1] != (ledger.HistoryStep{Step: "commit", Took: time.Millisecond}) {
 				t.Errorf("steps %+v", e.Steps)
 			}
 		}
@@ -887,7 +905,10 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 			return j
 		}, "meta/topology, the machine at the last commit: checksum"},
 		"the stored machine is none": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, "topology", "{}").Value })
+			j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte {
+				return ledger.SealText(ledger.BucketMeta, "topology",
+					"{}").Value
+			})
 			return j
 		}, "meta/topology, the machine at the last commit"},
 		"sizes":  {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, sizes: corrupt} }, "page 7"},
@@ -903,7 +924,8 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 			old := l.View().Revision()
 			spoiled := c.spoil(j.Reopen())
 			l, report := ledgertest.Open(t, ledger.Options{Journal: spoiled, Rules: rules(), History: enough, Now: clock.now})
-			if l.View().NumPods() != 40 || len(report.Damage) > 0 || !strings.Contains(report.History, c.note) || (c.note == "") != (report.History == "") {
+			if l.View().NumPods() != 40 || len(report.Damage) > 0 || !strings.Contains(report.History, c.note) ||
+				(c.note == "") != (report.History == "") {
 				t.Errorf("%d pods, report %+v", l.View().NumPods(), report)
 			}
 			put(t, l, "later")
@@ -984,10 +1006,12 @@ func TestRefusalsLeaveTheHistory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	limits := ledger.HistoryLimits{Entries: 1000, Bytes: 64 << 20}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: limits, Now: func() time.Time { return now }})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: limits,
+		Now: func() time.Time { return now }})
 	put(t, l, "first")
 	refuse := func(uid uint32) {
-		l.Refused(ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}}), ledger.Refusal{Verdict: "rejected", View: l.View()})
+		l.Refused(ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}}),
+			ledger.Refusal{Verdict: "rejected", View: l.View()})
 	}
 	for second := range 200 {
 		now = now.Add(time.Second)
@@ -1017,7 +1041,8 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	const most = 1000
 	o := ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: rules(), History: ledger.HistoryLimits{Entries: most, Bytes: 64 << 20}, Now: func() time.Time { return now },
+		Journal: ledgertest.NewJournal(), Rules: rules(), History: ledger.HistoryLimits{Entries: most, Bytes: 64 << 20},
+		Now: func() time.Time { return now },
 	}
 	l, _ := ledgertest.Open(t, o)
 	as := func(uid uint32, change func(d *ledger.Draft)) {

@@ -42,7 +42,8 @@ func TestBasis(t *testing.T) {
 	}
 	for i, want := range []struct{ pods, omitted int }{{1, 0}, {0, 2}} {
 		pods, err := got[i].Pods()
-		if err != nil || len(pods) != want.pods || got[i].Omitted != want.omitted || got[i].Revision != decidedOn.Revision() || got[i].Entry != 2 {
+		if err != nil || len(pods) != want.pods || got[i].Omitted != want.omitted || got[i].Revision != decidedOn.Revision() ||
+			got[i].Entry != 2 {
 			t.Errorf("%d: %+v, %d pods, %v", i, got[i], len(pods), err)
 		}
 	}

@@ -124,7 +124,8 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 		added := len(text)
 		if size += added; size > room {
 			other := &HistoryEntry{
-				Time: e.Time, Clock: e.Clock, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace, Name: e.Name,
+				Time: e.Time, Clock: e.Clock, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace,
+				Name:      e.Name,
 				Container: e.Container, Part: true, Before: part, Begins: last.Begins,
 			}
 			if text, err = json.Marshal(other); err != nil {
@@ -133,7 +134,8 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 			all, last.Begins = append(all, text), false
 			part, size = &HistoryBefore{}, added
 		}
-		part.Pods, part.Unknown, part.Bindings = append(part.Pods, one.Pods...), append(part.Unknown, one.Unknown...), append(part.Bindings, one.Bindings...)
+		part.Pods, part.Unknown, part.Bindings = append(part.Pods, one.Pods...), append(part.Unknown, one.Unknown...),
+			append(part.Bindings, one.Bindings...)
 	}
 	part.Rules = e.Before.Rules
 	last.Before = part

@@ -225,7 +225,8 @@ func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry, reco
 	case err == nil:
 	case errors.Is(err, ctx.Err()):
 		// The journal works: its caller has left.
-		return fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.generation, context.Cause(ctx))
+		return fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.generation,
+			context.Cause(ctx))
 	case errdefs.ClassOf(err) == errdefs.Exhausted:
 		return errdefs.Exhaustedf("commit generation %d: %w", next.generation, err)
 	default:

@@ -67,7 +67,8 @@ func TestJournalFails(t *testing.T) {
 	j.FailNext(1, disk)
 	before := l.View()
 	err := put("a")
-	if code, _ := errdefs.CodeOf(err, errdefs.Unavailable); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) || code != "LEDGER_UNAVAILABLE" {
+	if code, _ := errdefs.CodeOf(err, errdefs.Unavailable); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, disk) ||
+		code != "LEDGER_UNAVAILABLE" {
 		t.Errorf("failed commit: %v", err)
 	}
 	if l.View() != before {
@@ -335,7 +336,8 @@ func TestBatch(t *testing.T) {
 			p := ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Exclusive("c", "1"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
 			p.Trace = &ledger.Trace{AdmissionID: "1", Pod: "a"}
 			d.PutPod(p)
-		}, []string{"+meta/schema", "+meta/machine", "+meta/topology", "+meta/config", "+meta/reservation", "+meta/generation", "+pods/a", "+claims/a/c/cpu", "+claims/a/c/vendor.com/gpu", "+traces/00000000000000000000"}},
+		}, []string{"+meta/schema", "+meta/machine", "+meta/topology", "+meta/config", "+meta/reservation", "+meta/generation", "+pods/a",
+			"+claims/a/c/cpu", "+claims/a/c/vendor.com/gpu", "+traces/00000000000000000000"}},
 		{func(d *ledger.Draft) {
 			p := ledgertest.With(ledgertest.Pod("a"), ledgertest.Exclusive("c", "1-2"), ledgertest.Devices("c", "vendor.com/gpu", "1"))
 			d.AddClaims("a", p.Claims...)
@@ -346,14 +348,16 @@ func TestBatch(t *testing.T) {
 			d.PutLease(ledger.Lease{ID: "l"})
 			d.PutExternalProvider(ledger.ExternalProvider{Name: "nic"})
 		}, []string{"+meta/generation", "+containers/x", "+resources/vendor.com/gpu", "+leases/l", "+external-providers/nic"}},
-		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) }, []string{"+meta/generation", "+traces/00000000000000000001"}},
+		{func(d *ledger.Draft) { d.PutTrace(&ledger.Trace{AdmissionID: "2", Pod: "b"}) },
+			[]string{"+meta/generation", "+traces/00000000000000000001"}},
 		{func(d *ledger.Draft) {
 			d.RemovePod("a")
 			d.ForgetResource("vendor.com/gpu")
 			d.DropLease("l")
 			d.DropExternalProvider("nic")
 		},
-			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x", "-resources/vendor.com/gpu", "-leases/l", "-external-providers/nic", "-traces/00000000000000000000"}},
+			[]string{"+meta/generation", "-pods/a", "-claims/a/c/cpu", "-claims/a/c/vendor.com/gpu", "-containers/x",
+				"-resources/vendor.com/gpu", "-leases/l", "-external-providers/nic", "-traces/00000000000000000000"}},
 	} {
 		d := ledger.NewDraft(l.View())
 		c.change(d)

@@ -44,7 +44,8 @@ func TestMemoryUse(t *testing.T) {
 	}{
 		{"nothing", ledgertest.Pod("a", "c"), "0[]x0 0[]x0 0[]x0"},
 		{"one node", ledgertest.With(ledgertest.Pod("a", "c"), memory("c", "memory", "1", 7)), "0[]x0 7[1]x1 0[]x0"},
-		{"counted by parts", ledgertest.With(ledgertest.Pod("a", "c"), divided(memory("c", "memory", "0-2", 7), "0:4 2:3")), "4[0-2]x1 0[0-2]x1 3[0-2]x1"},
+		{"counted by parts", ledgertest.With(ledgertest.Pod("a", "c"), divided(memory("c", "memory", "0-2", 7), "0:4 2:3")),
+			"4[0-2]x1 0[0-2]x1 3[0-2]x1"},
 		{"no parts", ledgertest.With(ledgertest.Pod("a", "c"), memory("c", "memory", "1-2", 7)), "0[]x0 7[1-2]x1 0[1-2]x1"},
 		{
 			"another resource", ledgertest.With(ledgertest.Pod("a", "c"), memory("c", "hugepages-2Mi", "0", 7)),

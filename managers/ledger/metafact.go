@@ -21,7 +21,8 @@ var metaFacts = []metaFact{
 	{metaBootID, "the boot", "reserved CPUs that went offline in this boot are not kept", false},
 	{metaMachine, "the fingerprint of the machine", "it is not known whether the machine has changed since", true},
 	{metaTopology, "the machine", "states before it cannot be computed", true},
-	{metaConfig, "the digest of the configuration", "it is not known whether the configuration has changed since, and reserved CPUs that went offline are not kept", true},
+	{metaConfig, "the digest of the configuration",
+		"it is not known whether the configuration has changed since, and reserved CPUs that went offline are not kept", true},
 	{metaMemory, "the memory of the NUMA nodes", "it is not known whether the memory has changed since", true},
 	{metaReservation, "the reserved CPUs", "the configuration alone decides which CPUs are reserved", true},
 	{metaClaims, "what resource claims may have", "it is not known whether that has changed since", true},
@@ -39,7 +40,8 @@ func factOf(key string) *metaFact {
 // rules returns the rules of the last commit, as far as they are known.
 func (st *state) rules() *RulesBefore {
 	return &RulesBefore{
-		Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Claims: st.claimRules, Override: st.override,
+		Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Claims: st.claimRules,
+		Override: st.override,
 	}
 }
 
@@ -50,7 +52,8 @@ func (st *state) renewed() (lines []string) {
 		switch {
 		case err == nil:
 		case f.key == metaMachine && st.topology != nil:
-			lines = append(lines, fmt.Sprintf("%s/%s, %s at the last commit: %v; it follows from %[1]s/%[5]s", BucketMeta, f.key, f.of, err, metaTopology))
+			lines = append(lines, fmt.Sprintf("%s/%s, %s at the last commit: %v; it follows from %[1]s/%[5]s", BucketMeta, f.key, f.of,
+				err, metaTopology))
 		default:
 			lines = append(lines, fmt.Sprintf("%s/%s, %s at the last commit: %v; %s", BucketMeta, f.key, f.of, err, f.without))
 		}

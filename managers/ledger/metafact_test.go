@@ -28,7 +28,8 @@ func factJournal(t *testing.T) *ledgertest.Journal {
 	r := factRules()
 	r.ReservedCPUs = cpuset.Of(1)
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: enough, Now: newClock().now})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: enough,
+		Now: newClock().now})
 	put(t, l, "a")
 	put(t, l, "b")
 	return j.Reopen()
@@ -63,7 +64,8 @@ func TestDamagedFacts(t *testing.T) {
 				}
 				next := factRules() // everything but the boot has changed
 				next.Machine, next.ConfigDigest, next.Memory = machinetest.Build("2s1n8c2t"), "two", nil
-				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: enough, Now: newClock().now})
+				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: enough,
+					Now: newClock().now})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -80,7 +82,8 @@ func TestDamagedFacts(t *testing.T) {
 					}
 				}
 				derived := slices.Equal(set, []string{"machine"})
-				if report.MachineChanged != (!lacks("machine") || derived) || report.ConfigChanged != !lacks("config") || (len(report.Memory) == 0) != lacks("memory") ||
+				if report.MachineChanged != (!lacks("machine") || derived) || report.ConfigChanged != !lacks("config") ||
+					(len(report.Memory) == 0) != lacks("memory") ||
 					(report.LastBootID == "") != lacks("boot-id") {
 					t.Errorf("report %+v", report)
 				}
@@ -88,8 +91,10 @@ func TestDamagedFacts(t *testing.T) {
 					t.Errorf("history: %q", report.History)
 				}
 				put(t, l, "c")
-				again, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot, History: enough, Now: newClock().now})
-				if err != nil || len(report.Renewed) > 0 || report.History != "" || report.MachineChanged || report.ConfigChanged || again.View().NumPods() != 3 {
+				again, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot,
+					History: enough, Now: newClock().now})
+				if err != nil || len(report.Renewed) > 0 || report.History != "" || report.MachineChanged || report.ConfigChanged ||
+					again.View().NumPods() != 3 {
 					t.Errorf("after a commit: %v, report %+v", err, report)
 				}
 				_, err = again.At(t.Context(), ledger.Moment{Revision: v.Revision() - 1})
@@ -105,17 +110,19 @@ func TestDamagedFacts(t *testing.T) {
 // reserved them in this boot.
 func TestReservedAfterDamage(t *testing.T) {
 	t.Parallel()
-	for _, damaged := range []string{"", "pods/a", "meta/machine", "meta/topology", "meta/memory", "meta/boot-id", "meta/config", "meta/reservation", "meta/config pods/a"} {
+	for _, damaged := range []string{"", "pods/a", "meta/machine", "meta/topology", "meta/memory", "meta/boot-id", "meta/config",
+		"meta/reservation", "meta/config pods/a"} {
 		j := factJournal(t)
 		for _, name := range strings.Fields(damaged) {
 			bucket, key, _ := strings.Cut(name, "/")
 			j.Alter(bucket, key, func([]byte) []byte { return []byte("x") })
 		}
-		o := ledger.Options{Rules: factRules(), EpochID: nextEpoch, BootID: someBoot, Keep: func(reserved cpuset.Set, _ *ledger.Override) (ledger.Rules, bool) {
-			r := factRules()
-			r.ReservedCPUs = reserved
-			return r, true
-		}}
+		o := ledger.Options{Rules: factRules(), EpochID: nextEpoch, BootID: someBoot,
+			Keep: func(reserved cpuset.Set, _ *ledger.Override) (ledger.Rules, bool) {
+				r := factRules()
+				r.ReservedCPUs = reserved
+				return r, true
+			}}
 		entries, err := j.Load(t.Context())
 		if err != nil {
 			t.Fatal(err)

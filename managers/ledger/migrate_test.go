@@ -127,11 +127,13 @@ func TestMigrateRefuses(t *testing.T) {
 	}{
 		"newer":            {at(7), nil, errdefs.Unsupported, "version 7, this berth reads versions up to 2"},
 		"older than known": {at(0), nil, errdefs.Unsupported, "version 0, this berth reads versions 2 to 2"},
-		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, errdefs.Corrupt, "migrate from version 1: no way"},
-		"negative":         {at(-1), nil, errdefs.Corrupt, "is no version"},
-		"text":             {at("one"), nil, errdefs.Corrupt, "is no version"},
-		"none":             {versionZero(t)[1:], nil, errdefs.Corrupt, "there is none, beside 5 other entries"},
-		"damaged":          {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil, errdefs.Corrupt, "no checksum"},
+		"broken migration": {at(1), []migration{func([]Entry) ([]Entry, error) { return nil, errors.New("no way") }}, errdefs.Corrupt,
+			"migrate from version 1: no way"},
+		"negative": {at(-1), nil, errdefs.Corrupt, "is no version"},
+		"text":     {at("one"), nil, errdefs.Corrupt, "is no version"},
+		"none":     {versionZero(t)[1:], nil, errdefs.Corrupt, "there is none, beside 5 other entries"},
+		"damaged": {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil,
+			errdefs.Corrupt, "no checksum"},
 	} {
 		st, err := load(c.entries, 2, c.chain)
 		if err == nil && len(st.damage) > 0 {
@@ -150,7 +152,8 @@ func FuzzLoad(f *testing.F) {
 	sum := sumOf([]storedClaim{{entry: sealText(BucketClaims, "a/c/cpu", []byte(claim))}}).String()
 	for _, seed := range [][4]string{
 		{"pods", "a", `{"pod":{"uid":"a","containers":[{"name":"c"}]},"claims":"` + sum + `"}`, "claims\na/c/cpu\n" + claim},
-		{"claims", "a/·pod/memory", `{"owner":{"pod":"a"},"resource":"memory","memory":[{"nodes":"0-1","bytes":18446744073709551615}]}`, "pods\na\nnull"},
+		{"claims", "a/·pod/memory", `{"owner":{"pod":"a"},"resource":"memory","memory":[{"nodes":"0-1","bytes":18446744073709551615}]}`,
+			"pods\na\nnull"},
 		{"traces", "00000000000000000007", `{"steps":null}`, "traces\n7\n{}"},
 		{"containers", "x", `{"owner":{"pod":"a","container":"c"}}`, "meta\nother\n1"},
 	} {
@@ -162,7 +165,9 @@ func FuzzLoad(f *testing.F) {
 			entries = append(entries, sealText(parts[0], parts[1], []byte(parts[2])))
 		}
 		entries = append(entries, sealed(t, BucketMeta, metaSchema, schemaVersion), sealed(t, BucketMeta, metaMachine, "m"),
-			sealed(t, BucketMeta, metaConfig, "c"), sealed(t, BucketMeta, metaGeneration, storedGeneration{Number: 1, Entries: len(entries), Pods: count(entries, BucketPods), Unknown: count(entries, BucketUnknownLive)}))
+			sealed(t, BucketMeta, metaConfig, "c"), sealed(t, BucketMeta, metaGeneration,
+				storedGeneration{Number: 1, Entries: len(entries), Pods: count(entries, BucketPods),
+					Unknown: count(entries, BucketUnknownLive)}))
 		st, err := load(entries, schemaVersion, migrations)
 		if err != nil || len(st.damage) > 0 {
 			return

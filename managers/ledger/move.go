@@ -43,7 +43,8 @@ func (p *Pod) ReversedMove() Move {
 	back.From, back.To, back.Migrating, back.Canceled, back.Before = p.Move.To, p.Move.From, nil, true, ""
 	for _, c := range p.Move.From {
 		name := c.Owner.Container
-		if c.Memory != nil && !slices.Contains(p.Move.Migrating, name) && !slices.Contains(back.Stayed, name) && NodesOf(c.Memory).IsSubsetOf(p.MemoryNodes(name)) {
+		if c.Memory != nil && !slices.Contains(p.Move.Migrating, name) && !slices.Contains(back.Stayed, name) &&
+			NodesOf(c.Memory).IsSubsetOf(p.MemoryNodes(name)) {
 			back.Stayed = append(back.Stayed, name)
 		}
 	}

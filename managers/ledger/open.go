@@ -89,7 +89,8 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, report, report.corrupt()
 	}
 	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
-	if o.enter(view) || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() || st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
+	if o.enter(view) || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() ||
+		st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
 		st.reservation != o.Rules.reservation() || !st.claimRules.equal(o.Rules.claims()) {
 		report.MachineChanged = st.machineChanged(o.Rules)
 		report.ConfigChanged = st.configChanged(o.Rules)
@@ -150,7 +151,8 @@ func (o *Options) restore(st *state, r *Report) {
 
 // keep lets the CPUs stay reserved that were reserved by the same configuration in this boot.
 func (o *Options) keep(st *state) {
-	if o.Keep == nil || st.fresh || !st.known[metaReservation] || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID || st.reservation.Reserved == o.Rules.ReservedCPUs {
+	if o.Keep == nil || st.fresh || !st.known[metaReservation] || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID ||
+		st.reservation.Reserved == o.Rules.ReservedCPUs {
 		return
 	}
 	if rules, ok := o.Keep(st.reservation.Reserved, st.view.override); ok {

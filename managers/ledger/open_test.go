@@ -42,9 +42,11 @@ func small(t *testing.T, j ledger.Journal) *ledger.Ledger {
 		p.Trace = &ledger.Trace{AdmissionID: "admission-a", Pod: "a", Admitted: true, Steps: []ledger.Step{{Kind: ledger.StepCommitted}}}
 		d.PutPod(p)
 		d.PutTrace(&ledger.Trace{AdmissionID: "admission-b", Pod: "b", Reason: "TopologyAffinityError"})
-		d.Bind(ledger.Binding{ID: "containerd://1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: "/kubepods/poda/1", Own: true, Sequence: 1})
+		d.Bind(ledger.Binding{ID: "containerd://1", Owner: ledger.Owner{Pod: "a", Container: "c"}, CgroupPath: "/kubepods/poda/1",
+			Own: true, Sequence: 1})
 		d.PutResource(ledger.SeenResource{Name: "vendor.com/gpu", LastSeen: time.Date(2026, 11, 20, 7, 0, 0, 0, time.UTC)})
-		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside", AdmissionID: "admission-c", Expires: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)})
+		d.PutLease(ledger.Lease{ID: "lease", Provider: "outside", AdmissionID: "admission-c",
+			Expires: time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)})
 		d.PutUnknownLive(ledger.UnknownLivePod{UID: "s", Since: time.Date(2026, 11, 20, 8, 30, 0, 0, time.UTC)})
 		return nil
 	})
@@ -135,12 +137,14 @@ func TestChangedRules(t *testing.T) {
 		machine, config       bool
 		grandfathered, broken int
 	}{
-		"same":          {rules: rules()},
-		"other digest":  {rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two"}, config: true},
-		"more reserved": {rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two", ReservedCPUs: cpuset.Of(0, 15)}, config: true, grandfathered: 1},
-		"fewer CPUs":    {rules: ledger.Rules{Machine: machinetest.Build("2s1n3c2t"), ConfigDigest: "one"}, machine: true, broken: 1},
-		"fewer nodes":   {rules: ledger.Rules{Machine: machinetest.Build("1s1n8c2t"), ConfigDigest: "one"}, machine: true, broken: 1},
-		"less memory":   {rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<10), machinetest.Memory(1, 1<<10)), ConfigDigest: "one"}, grandfathered: 1},
+		"same":         {rules: rules()},
+		"other digest": {rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two"}, config: true},
+		"more reserved": {rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two", ReservedCPUs: cpuset.Of(0, 15)},
+			config: true, grandfathered: 1},
+		"fewer CPUs":  {rules: ledger.Rules{Machine: machinetest.Build("2s1n3c2t"), ConfigDigest: "one"}, machine: true, broken: 1},
+		"fewer nodes": {rules: ledger.Rules{Machine: machinetest.Build("1s1n8c2t"), ConfigDigest: "one"}, machine: true, broken: 1},
+		"less memory": {rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<10),
+			machinetest.Memory(1, 1<<10)), ConfigDigest: "one"}, grandfathered: 1},
 	} {
 		l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: c.rules})
 		if err != nil {

@@ -22,11 +22,14 @@ func TestPastHasWholeRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := ledger.Rules{
-		Machine: m, ReservedCPUs: cpuset.Of(0), StrictReservation: true, Memory: []ledger.NodeMemory{{Node: 0, Resource: "memory", Allocatable: 1 << 30}},
-		ClaimCPUs: cpuset.Of(0), ClaimMemory: []ledger.NodeMemory{{Node: 1, Resource: "memory", Allocatable: 1 << 20}}, OnePool: true, ConfigDigest: "a",
+		Machine: m, ReservedCPUs: cpuset.Of(0), StrictReservation: true,
+		Memory:    []ledger.NodeMemory{{Node: 0, Resource: "memory", Allocatable: 1 << 30}},
+		ClaimCPUs: cpuset.Of(0), ClaimMemory: []ledger.NodeMemory{{Node: 1, Resource: "memory", Allocatable: 1 << 20}}, OnePool: true,
+		ConfigDigest: "a",
 	}
 	others := map[string]any{
-		"Machine": less, "ReservedCPUs": cpuset.Of(0, 1), "StrictReservation": false, "Memory": []ledger.NodeMemory(nil), "ClaimCPUs": cpuset.Set{},
+		"Machine": less, "ReservedCPUs": cpuset.Of(0, 1), "StrictReservation": false, "Memory": []ledger.NodeMemory(nil),
+		"ClaimCPUs":   cpuset.Set{},
 		"ClaimMemory": []ledger.NodeMemory(nil), "OnePool": false, "ConfigDigest": "b",
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ledger.Rules]()) {
@@ -40,7 +43,8 @@ func TestPastHasWholeRules(t *testing.T) {
 				j := ledgertest.NewJournal()
 				open := func(r ledger.Rules) *ledger.Ledger {
 					l, _ := ledgertest.OpenChanging(t, ledger.Options{
-						History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now, Journal: j, Rules: r, EpochID: someEpoch, BootID: someBoot,
+						History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now, Journal: j, Rules: r, EpochID: someEpoch,
+						BootID: someBoot,
 					})
 					return l
 				}

@@ -58,7 +58,8 @@ func (w *twins) commit(t *rapid.T, change func(d *ledger.Draft)) error {
 
 // pods draws a new pod out of what is free, with all that a pod can have.
 func drawPod(t *rapid.T, v *ledger.View, uid string) *ledger.Pod {
-	roles := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"init:i", "init:j", "sidecar:s", "c", "d"}), 0, 5, rapid.ID[string]).Draw(t, "containers")
+	roles := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"init:i", "init:j", "sidecar:s", "c", "d"}), 0, 5,
+		rapid.ID[string]).Draw(t, "containers")
 	p := ledgertest.Pod(uid, append(roles, "main")...)
 	free := v.AllocatableCPUs().Minus(v.ExclusiveCPUs())
 	var handed cpuset.Set
@@ -143,7 +144,8 @@ func TestRandomHistories(t *testing.T) {
 					j.FailNext(1, disk)
 				}
 				n++
-				if err := w.commit(t, func(d *ledger.Draft) { d.PutLease(ledger.Lease{ID: fmt.Sprint(n)}) }); !errors.Is(err, disk) || errdefs.ClassOf(err) != errdefs.Unavailable {
+				if err := w.commit(t, func(d *ledger.Draft) { d.PutLease(ledger.Lease{ID: fmt.Sprint(n)}) }); !errors.Is(err, disk) ||
+					errdefs.ClassOf(err) != errdefs.Unavailable {
 					t.Fatalf("commit to a full disk: %v", err)
 				}
 			},
@@ -220,7 +222,8 @@ func TestRandomHistories(t *testing.T) {
 					t.Fatalf("spare: %v", err)
 				}
 				for s := range w.view().UnknownLivePods() {
-					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods, func(p ledger.UnknownLivePod) bool { return p.UID == s.UID }) {
+					if _, known := before.Pod(s.UID); known || !slices.ContainsFunc(pods,
+						func(p ledger.UnknownLivePod) bool { return p.UID == s.UID }) {
 						t.Fatalf("pod %s counts as living of %v", s.UID, pods)
 					}
 				}

@@ -67,7 +67,8 @@ func (r *Rewinder) Next(e *HistoryEntry, damage error) bool {
 	case damage != nil:
 		r.Why = damage.Error()
 	case e.Number != expected:
-		r.Why = fmt.Sprintf("entry %d of the history is missing: it is lost, or a user had made more changes than are recorded of one", expected)
+		r.Why = fmt.Sprintf("entry %d of the history is missing: it is lost, or a user had made more changes than are recorded of one",
+			expected)
 	default:
 		return r.step(e)
 	}

@@ -22,7 +22,8 @@ var factKeys = []string{"boot-id", "machine", "topology", "config", "memory", "r
 // many is a ledger with pods of each sort: a to d hold something, e nothing.
 func many(t *testing.T) *ledger.Ledger {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), Epoch: 7, EpochID: someEpoch, BootID: someBoot})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), Epoch: 7, EpochID: someEpoch,
+		BootID: someBoot})
 	for i, uid := range []string{"a", "b", "c", "d", "e"} {
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 			p := ledgertest.Pod(uid, "main", "side")
@@ -182,7 +183,8 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 				if uid != "" && !slices.Contains(s.lost(), uid) && (uid != "e" || s.Report.Uncertain == "") {
 					t.Errorf("lost are %v, want %s", s.lost(), uid)
 				}
-				optional := e.Bucket == ledger.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" && e.Key != "schema"
+				optional := e.Bucket == ledger.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" &&
+					e.Key != "schema"
 				fact := name == "value" && slices.Contains(factKeys, e.Key) && e.Bucket == ledger.BucketMeta
 				history := fact && e.Key != "boot-id" && e.Key != "machine"
 				if history != (s.Report.History != "") || fact != (len(s.Report.Renewed) == 1) {
@@ -269,7 +271,8 @@ func TestDamagedMeta(t *testing.T) {
 		s := salvage(t, ledger.Found{Entries: entries})
 		s.kept(t, was)
 		if !check(s) || len(s.Report.Damage) == 0 {
-			t.Errorf("%s: %+v, generation %d, revisions from %d, uncertain %q", key, s.Report, s.view.Generation(), s.view.RevisionOf(0), s.view.Uncertain())
+			t.Errorf("%s: %+v, generation %d, revisions from %d, uncertain %q", key, s.Report, s.view.Generation(), s.view.RevisionOf(0),
+				s.view.Uncertain())
 		}
 		if key != "override" && s.view.Override() != nil && !strings.Contains(s.view.Uncertain(), "an older reason") && key != "uncertain" {
 			t.Errorf("%s: the state is certain: %q", key, s.view.Uncertain())
@@ -341,14 +344,16 @@ func TestStale(t *testing.T) {
 		lost  []string // and not kept
 		told  []string // lost, and were not there
 	}{
-		"nothing is missing":               {ledger.Found{Entries: now, Stale: before}, nil, nil},
-		"a trace is missing":               {ledger.Found{Entries: without(now, "traces/00000000000000000002"), Stale: before}, nil, nil},
-		"claims are stale":                 {ledger.Found{Entries: claims, Stale: before}, nil, nil},
-		"claims are loose":                 {ledger.Found{Entries: claims, Loose: of(now, "claims")}, nil, nil},
-		"claims are loose, with old ones":  {ledger.Found{Entries: claims, Loose: of(before, "claims")}, nil, []string{}},
-		"a claim is nowhere":               {ledger.Found{Entries: without(now, "claims/b/main/cpu"), Stale: without(before, "claims/b/main/cpu")}, []string{"b"}, nil},
-		"a record is stale":                {ledger.Found{Entries: without(now, "pods/b"), Stale: before}, []string{"b"}, []string{"a"}},
-		"a record is loose":                {ledger.Found{Entries: without(now, "pods/b"), Loose: of(now, "pods"), Stale: before}, nil, nil},
+		"nothing is missing":              {ledger.Found{Entries: now, Stale: before}, nil, nil},
+		"a trace is missing":              {ledger.Found{Entries: without(now, "traces/00000000000000000002"), Stale: before}, nil, nil},
+		"claims are stale":                {ledger.Found{Entries: claims, Stale: before}, nil, nil},
+		"claims are loose":                {ledger.Found{Entries: claims, Loose: of(now, "claims")}, nil, nil},
+		"claims are loose, with old ones": {ledger.Found{Entries: claims, Loose: of(before, "claims")}, nil, []string{}},
+		"a claim is nowhere": {ledger.Found{Entries: without(now, "claims/b/main/cpu"),
+			Stale: without(before, "claims/b/main/cpu")}, []string{"b"}, nil},
+		"a record is stale": {ledger.Found{Entries: without(now, "pods/b"), Stale: before}, []string{"b"}, []string{"a"}},
+		"a record is loose": {ledger.Found{Entries: without(now, "pods/b"), Loose: of(now, "pods"), Stale: before}, nil,
+			nil},
 		"records are loose, with old ones": {ledger.Found{Entries: without(now, "pods/b"), Loose: before}, []string{"b"}, []string{"a"}},
 		"all is stale":                     {ledger.Found{Stale: before}, []string{"b", "c", "d", "e"}, []string{"a"}},
 	} {

@@ -270,7 +270,8 @@ func (b *batch) drop(bucket, key string) {
 }
 
 func (b *batch) generation(v *View) {
-	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(), Unknown: v.unknown.Len(), History: v.recorded})
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(),
+		Unknown: v.unknown.Len(), History: v.recorded})
 }
 
 // entries counts what is stored outside meta.

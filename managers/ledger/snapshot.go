@@ -61,7 +61,8 @@ type ProviderSnapshot struct {
 // Snapshot returns the view as a Snapshot. It shares data with the view, and must not be changed.
 func (v *View) Snapshot() *Snapshot {
 	s := v.snapshot()
-	s.Machine, s.Config, s.Memory, s.Reservation = v.rules.Machine.Fingerprint(), v.rules.ConfigDigest, v.rules.Memory, v.rules.reservation()
+	s.Machine, s.Config, s.Memory, s.Reservation = v.rules.Machine.Fingerprint(), v.rules.ConfigDigest, v.rules.Memory,
+		v.rules.reservation()
 	return s
 }
 
@@ -162,7 +163,8 @@ func withPayloads(claims []Claim) []Claim {
 // Errors are those of Ledger.At.
 func (v *View) At(m Moment, entries func(each func(*HistoryEntry, error) bool) error) (*View, error) {
 	if m.Revision > v.Revision() {
-		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision, v.Revision()).Coded(errdefs.RevisionUnknown)
+		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision,
+			v.Revision()).Coded(errdefs.RevisionUnknown)
 	}
 	return NewRewinder(v).find(m, entries)
 }

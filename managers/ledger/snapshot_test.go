@@ -28,7 +28,8 @@ func TestCostOfSnapshot(t *testing.T) {
 			s.Providers = append(s.Providers, ledger.ProviderSnapshot{Name: fmt.Sprint("provider-", i)})
 		},
 		"containers": func(s *ledger.Snapshot, i int) {
-			s.Bindings = append(s.Bindings, ledger.BindingSnapshot{ID: fmt.Sprint(i), Binding: ledger.Binding{Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: uint64(i)}})
+			s.Bindings = append(s.Bindings, ledger.BindingSnapshot{ID: fmt.Sprint(i),
+				Binding: ledger.Binding{Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: uint64(i)}})
 		},
 	} {
 		cost := func(size int) uint64 {
@@ -53,7 +54,8 @@ func TestCostOfSnapshot(t *testing.T) {
 func TestCostOfUndoing(t *testing.T) {
 	const n = 1000
 	cost := func(size int) uint64 {
-		v, err := (&ledger.Snapshot{Recorded: 2, Revision: 2, Pods: []ledger.PodSnapshot{{Record: ledgertest.Pod("a", "c")}}}).View(rules().Machine)
+		v, err := (&ledger.Snapshot{Recorded: 2, Revision: 2,
+			Pods: []ledger.PodSnapshot{{Record: ledgertest.Pod("a", "c")}}}).View(rules().Machine)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,8 +8,9 @@ import (
 )
 
 // Limits of what providers and device plugins have stored with claims: opaque claims, the settings of
-// containers with their devices, and the ids of devices that no plugin lists. All of it is in memory, in the journal and in answers. The limits of a
-// container and of a pod are for all providers together, so that many registrations get no more than one.
+// containers with their devices, and the ids of devices that no plugin lists. All of it is in memory, in the journal and
+// in answers. The limits of a container and of a pod are for all providers together, so that many registrations get no
+// more than one.
 const (
 	StoredPerContainer = 256 << 10
 	StoredPerPod       = 1 << 20

@@ -177,7 +177,8 @@ func (c *checker) unknown(uid string) {
 func (c *checker) unknownIsKnown(uid string) {
 	_, known := c.view.pods.Get(uid)
 	if c.view.UnknownLive(uid) && (known || uid == "" || strings.Contains(uid, "/")) {
-		c.add(Structural, RuleUnknownLive, Owner{Pod: uid}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod", uid)
+		c.add(Structural, RuleUnknownLive, Owner{Pod: uid}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod",
+			uid)
 	}
 }
 

@@ -29,7 +29,8 @@ func TestUnknownLive(t *testing.T) {
 	want := func(want ...ledger.UnknownLivePod) {
 		t.Helper()
 		view := open().View()
-		if got := slices.Collect(view.UnknownLivePods()); !slices.EqualFunc(got, want, func(a, b ledger.UnknownLivePod) bool { return a.UID == b.UID && a.Since.Equal(b.Since) }) {
+		if got := slices.Collect(view.UnknownLivePods()); !slices.EqualFunc(got, want,
+			func(a, b ledger.UnknownLivePod) bool { return a.UID == b.UID && a.Since.Equal(b.Since) }) {
 			t.Errorf("living are %v, want %v", got, want)
 		}
 		for _, s := range want {
@@ -40,7 +41,8 @@ func TestUnknownLive(t *testing.T) {
 	}
 	change(func(d *ledger.Draft) { d.PutPod(ledgertest.Pod("known", "c")) })
 	change(func(d *ledger.Draft) {
-		d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "known", Since: early}, ledger.UnknownLivePod{UID: "a", Since: early})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "b", Since: early}, ledger.UnknownLivePod{UID: "known", Since: early},
+			ledger.UnknownLivePod{UID: "a", Since: early})
 	})
 	want(ledger.UnknownLivePod{UID: "a", Since: early}, ledger.UnknownLivePod{UID: "b", Since: early})
 	change(func(d *ledger.Draft) {
@@ -66,7 +68,8 @@ func TestUnknownLiveMakesStale(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, rules())
 	before := l.View()
-	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b"}); return nil }); err != nil {
+	if _, err := l.Update(t.Context(),
+		func(d *ledger.Draft) error { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b"}); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if l.View().SameFacts(before) {
@@ -141,7 +144,8 @@ func TestUnknownLiveHolds(t *testing.T) {
 		for _, when := range []string{"before", "after"} {
 			v := l.View()
 			held := v.MemoryUse().Held("memory")
-			if got := v.ExclusiveCPUs().String(); got != cpus || len(slices.Collect(v.DeviceHolders())) != devices || held.Total() != bytes {
+			if got := v.ExclusiveCPUs().String(); got != cpus || len(slices.Collect(v.DeviceHolders())) != devices ||
+				held.Total() != bytes {
 				t.Errorf("%s a restart: CPUs %q, %d holders of devices, %d bytes; want %q, %d, %d", when, got,
 					len(slices.Collect(v.DeviceHolders())), held.Total(), cpus, devices, bytes)
 			}
@@ -155,7 +159,8 @@ func TestUnknownLiveHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	holds("4-5", 1, 1<<20)
-	if u, ok := l.View().UnknownLivePod("u"); !ok || !u.DevicesUnknown || u.Source != ledger.FromClaimRecord || !ledger.SameClaims(u.Claims, lives.Claims) {
+	if u, ok := l.View().UnknownLivePod("u"); !ok || !u.DevicesUnknown || u.Source != ledger.FromClaimRecord ||
+		!ledger.SameClaims(u.Claims, lives.Claims) {
 		t.Errorf("%+v", u)
 	}
 	for name, claim := range map[string]ledger.Claim{
@@ -167,7 +172,8 @@ func TestUnknownLiveHolds(t *testing.T) {
 		}
 	}
 	if err := commit(func(d *ledger.Draft) {
-		d.PutPod(ledgertest.With(ledgertest.Pod("other", "c"), ledgertest.Exclusive("c", "6-7"), ledgertest.Devices("c", "vendor.com/gpu", "gpu-2")))
+		d.PutPod(ledgertest.With(ledgertest.Pod("other", "c"), ledgertest.Exclusive("c", "6-7"),
+			ledgertest.Devices("c", "vendor.com/gpu", "gpu-2")))
 	}); err != nil {
 		t.Fatal(err)
 	}

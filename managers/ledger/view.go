@@ -67,13 +67,15 @@ func (c *CPUs) ofNode() bool {
 // unknown living pods, rules and uncertainty. They may differ in container ids, seen
 // resources, leases and traces. It may return false for equal views.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.Same(o.pods) && v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override && v.unknown.Same(o.unknown)
+	return v.pods.Same(o.pods) && v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override &&
+		v.unknown.Same(o.unknown)
 }
 
 // same returns whether the rules are equal, for the same machine.
 func (r Rules) same(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
-		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) && r.OnePool == o.OnePool && r.ConfigDigest == o.ConfigDigest
+		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) &&
+		r.OnePool == o.OnePool && r.ConfigDigest == o.ConfigDigest
 }
 
 // SameManagers returns whether the same managers decide under both rules: those of one
@@ -196,7 +198,10 @@ func (v *View) SharedCPUs() cpuset.Set {
 func (v *View) AnyShares() bool {
 	for p := range v.Pods() {
 		for i := range p.Pod.Containers {
-			if !slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.CPUs != nil && c.Owner.Container == p.Pod.Containers[i].Name }) {
+			if !slices.ContainsFunc(p.Claims, func(c Claim) bool {
+				return c.CPUs != nil &&
+					c.Owner.Container == p.Pod.Containers[i].Name
+			}) {
 				return true
 			}
 		}

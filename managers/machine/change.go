@@ -64,7 +64,8 @@ func Compare(from, to *Topology) Change {
 			sizes[p.SizeKiB] = true
 		}
 	}
-	c.Other = c.empty() && (from.snap.Offline != to.snap.Offline || from.snap.Isolated != to.snap.Isolated || from.snap.NoHZFull != to.snap.NoHZFull ||
+	c.Other = c.empty() && (from.snap.Offline != to.snap.Offline || from.snap.Isolated != to.snap.Isolated ||
+		from.snap.NoHZFull != to.snap.NoHZFull ||
 		!reflect.DeepEqual(from.snap.Distances, to.snap.Distances) || !reflect.DeepEqual(from.snap.Counts, to.snap.Counts))
 	return c
 }

@@ -28,12 +28,17 @@ func TestCompare(t *testing.T) {
 		"a little memory":  {machinetest.Build(shape, machinetest.Memory(0, 2<<30-1<<20)), "", false},
 		"a CPU":            {machinetest.Build(shape, machinetest.Offline("7")), "CPUs 7 are gone", true},
 		"the first thread": {machinetest.Build(shape, machinetest.Offline("0")), "CPUs 0 are gone; CPUs 4 are in another place", true},
-		"a memory block":   {machinetest.Build(shape, machinetest.Memory(1, 1<<30)), "NUMA node 1 has 1024 MiB of memory instead of 2048", true},
-		"more memory":      {machinetest.Build(shape, machinetest.Memory(1, 3<<30)), "NUMA node 1 has 3072 MiB of memory instead of 2048", false},
-		"fewer huge pages": {machinetest.Build(shape, machinetest.HugePages(0, 2048, 3)), "NUMA node 0 has 3 huge pages of 2048 KiB instead of 8", true},
-		"other huge pages": {machinetest.Build(shape, machinetest.HugePages(0, 1<<20, 1)), "NUMA node 0 has 1 huge pages of 1048576 KiB instead of 0", false},
-		"a node":           {machinetest.Build("1n2c2t,mem=2Gi,huge=2Mi:8"), "", true},
-		"only for display": {machinetest.Build(shape, func(s *machine.Snapshot) { s.Isolated = cpuset.Of(3) }), "offline or isolated CPUs, or distances, have changed", false},
+		"a memory block": {machinetest.Build(shape, machinetest.Memory(1, 1<<30)), "NUMA node 1 has 1024 MiB of memory instead of 2048",
+			true},
+		"more memory": {machinetest.Build(shape, machinetest.Memory(1, 3<<30)), "NUMA node 1 has 3072 MiB of memory instead of 2048",
+			false},
+		"fewer huge pages": {machinetest.Build(shape, machinetest.HugePages(0, 2048, 3)),
+			"NUMA node 0 has 3 huge pages of 2048 KiB instead of 8", true},
+		"other huge pages": {machinetest.Build(shape, machinetest.HugePages(0, 1<<20, 1)),
+			"NUMA node 0 has 1 huge pages of 1048576 KiB instead of 0", false},
+		"a node": {machinetest.Build("1n2c2t,mem=2Gi,huge=2Mi:8"), "", true},
+		"only for display": {machinetest.Build(shape, func(s *machine.Snapshot) { s.Isolated = cpuset.Of(3) }),
+			"offline or isolated CPUs, or distances, have changed", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,11 +98,13 @@ func TestLeft(t *testing.T) {
 		other *machine.Topology
 		want  machine.Change
 	}{
-		"the same":  {whole, machine.Change{}},
-		"more":      {machinetest.Build("3n2c2t,mem=8Gi,huge=2Mi:16"), machine.Change{}},
-		"a CPU":     {machinetest.Build(shape, machinetest.Offline("6")), machine.Change{CPUsGone: cpuset.Of(6)}},
-		"pages":     {machinetest.Build(shape, machinetest.HugePages(1, 2048, 3)), machine.Change{Memory: []machine.AmountChange{{Node: 1, PageKiB: 2048, Before: 8, After: 3}}}},
-		"no memory": {machinetest.Build(shape, machinetest.Memory(0, 0)), machine.Change{Memory: []machine.AmountChange{{Node: 0, Before: 4 << 30}}}},
+		"the same": {whole, machine.Change{}},
+		"more":     {machinetest.Build("3n2c2t,mem=8Gi,huge=2Mi:16"), machine.Change{}},
+		"a CPU":    {machinetest.Build(shape, machinetest.Offline("6")), machine.Change{CPUsGone: cpuset.Of(6)}},
+		"pages": {machinetest.Build(shape, machinetest.HugePages(1, 2048, 3)),
+			machine.Change{Memory: []machine.AmountChange{{Node: 1, PageKiB: 2048, Before: 8, After: 3}}}},
+		"no memory": {machinetest.Build(shape, machinetest.Memory(0, 0)),
+			machine.Change{Memory: []machine.AmountChange{{Node: 0, Before: 4 << 30}}}},
 		"a node": {machinetest.Build(shape, machinetest.WithoutNodes(1)), machine.Change{
 			CPUsGone: whole.CPUsInNode(1),
 			Memory:   []machine.AmountChange{{Node: 1, Before: 4 << 30}, {Node: 1, PageKiB: 2048, Before: 8}},
@@ -107,14 +114,16 @@ func TestLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := machine.Compare(whole, got); !reflect.DeepEqual(c, row.want) || c.Empty() != (got == whole) || got.NodeMask() != whole.NodeMask() {
+		if c := machine.Compare(whole, got); !reflect.DeepEqual(c, row.want) || c.Empty() != (got == whole) ||
+			got.NodeMask() != whole.NodeMask() {
 			t.Errorf("%s: %s", name, c)
 		}
 		if sum := got.Nodes()[0].MemoryBytes + got.Nodes()[1].MemoryBytes; got.MemoryBytes() != sum {
 			t.Errorf("%s: %d bytes, and the nodes have %d", name, got.MemoryBytes(), sum)
 		}
 	}
-	if _, err := machinetest.Build("2c").Left(machinetest.Build("4c", machinetest.Offline("0-1"))); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, err := machinetest.Build("2c").Left(machinetest.Build("4c",
+		machinetest.Offline("0-1"))); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no CPU is left: %v", err)
 	}
 }

@@ -73,20 +73,37 @@ func TestDebounceEachAddition(t *testing.T) {
 		seen [2]*machine.Topology // in turn
 		want *machine.Topology
 	}{
-		"a CPU beside another":            {machinetest.Build(shape, machinetest.Offline("5,7")), [2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("7"))}, machinetest.Build(shape, machinetest.Offline("7"))},
-		"a first thread beside a CPU":     {machinetest.Build(shape, machinetest.Offline("0,7")), [2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("7"))}, machinetest.Build(shape, machinetest.Offline("7"))},
-		"a CPU beside a first thread":     {machinetest.Build(shape, machinetest.Offline("0,7")), [2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("0"))}, machinetest.Build(shape, machinetest.Offline("0"))},
-		"pages beside a CPU":              {machinetest.Build(shape, machinetest.Offline("7")), [2]*machine.Topology{machinetest.Build(shape, pages(9)), machinetest.Build(shape, pages(9), machinetest.Offline("7"))}, machinetest.Build(shape, pages(9), machinetest.Offline("7"))},
-		"a number of pages that varies":   {whole, [2]*machine.Topology{machinetest.Build(shape, pages(12)), machinetest.Build(shape, pages(10))}, machinetest.Build(shape, pages(10))},
-		"pages that come and go":          {whole, [2]*machine.Topology{machinetest.Build(shape, pages(12)), whole}, whole},
-		"memory beside a CPU":             {machinetest.Build(shape, machinetest.Offline("7")), [2]*machine.Topology{machinetest.Build(shape, memory(3<<30)), machinetest.Build(shape, memory(3<<30), machinetest.Offline("7"))}, machinetest.Build(shape, memory(3<<30), machinetest.Offline("7"))},
-		"an amount of memory that varies": {whole, [2]*machine.Topology{machinetest.Build(shape, memory(4<<30)), machinetest.Build(shape, memory(3<<30))}, machinetest.Build(shape, memory(3<<30))},
-		"a node":                          {oneNode, [2]*machine.Topology{whole, whole}, whole},
-		"a node that comes and goes":      {oneNode, [2]*machine.Topology{whole, oneNode}, oneNode},
-		"a CPU beside a node":             {machinetest.Build(shape, machinetest.Offline("2-4,6-7"), func(s *machine.Snapshot) { s.Nodes, s.Distances = s.Nodes[:1], s.Distances.Among(1) }), [2]*machine.Topology{whole, oneNode}, oneNode},
-		"CPUs in another place":           {whole, [2]*machine.Topology{other, other}, other},
-		"CPUs that change their place":    {whole, [2]*machine.Topology{other, whole}, whole},
-		"other CPUs than those in use":    {machinetest.Build("2n2c2t", machinetest.Offline("0-3")), [2]*machine.Topology{machinetest.Build("2n2c2t", machinetest.Offline("4-7")), machinetest.Build("2n2c2t", machinetest.Offline("4-7"))}, machinetest.Build("2n2c2t", machinetest.Offline("4-7"))},
+		"a CPU beside another": {machinetest.Build(shape, machinetest.Offline("5,7")),
+			[2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("7"))},
+			machinetest.Build(shape, machinetest.Offline("7"))},
+		"a first thread beside a CPU": {machinetest.Build(shape, machinetest.Offline("0,7")),
+			[2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("7"))},
+			machinetest.Build(shape, machinetest.Offline("7"))},
+		"a CPU beside a first thread": {machinetest.Build(shape, machinetest.Offline("0,7")),
+			[2]*machine.Topology{whole, machinetest.Build(shape, machinetest.Offline("0"))},
+			machinetest.Build(shape, machinetest.Offline("0"))},
+		"pages beside a CPU": {machinetest.Build(shape, machinetest.Offline("7")),
+			[2]*machine.Topology{machinetest.Build(shape, pages(9)), machinetest.Build(shape, pages(9), machinetest.Offline("7"))},
+			machinetest.Build(shape, pages(9), machinetest.Offline("7"))},
+		"a number of pages that varies": {whole, [2]*machine.Topology{machinetest.Build(shape, pages(12)),
+			machinetest.Build(shape, pages(10))}, machinetest.Build(shape, pages(10))},
+		"pages that come and go": {whole, [2]*machine.Topology{machinetest.Build(shape, pages(12)), whole}, whole},
+		"memory beside a CPU": {machinetest.Build(shape, machinetest.Offline("7")),
+			[2]*machine.Topology{machinetest.Build(shape, memory(3<<30)),
+				machinetest.Build(shape, memory(3<<30), machinetest.Offline("7"))},
+			machinetest.Build(shape, memory(3<<30), machinetest.Offline("7"))},
+		"an amount of memory that varies": {whole, [2]*machine.Topology{machinetest.Build(shape, memory(4<<30)),
+			machinetest.Build(shape, memory(3<<30))}, machinetest.Build(shape, memory(3<<30))},
+		"a node":                     {oneNode, [2]*machine.Topology{whole, whole}, whole},
+		"a node that comes and goes": {oneNode, [2]*machine.Topology{whole, oneNode}, oneNode},
+		"a CPU beside a node": {machinetest.Build(shape, machinetest.Offline("2-4,6-7"),
+			func(s *machine.Snapshot) { s.Nodes, s.Distances = s.Nodes[:1], s.Distances.Among(1) }), [2]*machine.Topology{whole, oneNode},
+			oneNode},
+		"CPUs in another place":        {whole, [2]*machine.Topology{other, other}, other},
+		"CPUs that change their place": {whole, [2]*machine.Topology{other, whole}, whole},
+		"other CPUs than those in use": {machinetest.Build("2n2c2t", machinetest.Offline("0-3")),
+			[2]*machine.Topology{machinetest.Build("2n2c2t", machinetest.Offline("4-7")),
+				machinetest.Build("2n2c2t", machinetest.Offline("4-7"))}, machinetest.Build("2n2c2t", machinetest.Offline("4-7"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +141,8 @@ func TestDebounceRest(t *testing.T) {
 				used = next
 			}
 			if !used.CPUs().IsSubsetOf(observed.CPUs()) || !used.NodeMask().IsSubsetOf(observed.NodeMask()) {
-				t.Fatalf("CPUs %s and nodes %s are in use, and there are %s and %s", used.CPUs(), used.NodeMask(), observed.CPUs(), observed.NodeMask())
+				t.Fatalf("CPUs %s and nodes %s are in use, and there are %s and %s", used.CPUs(), used.NodeMask(), observed.CPUs(),
+					observed.NodeMask())
 			}
 			for _, n := range used.Nodes() {
 				if there, _ := observed.Node(n.ID); there.MemoryBytes+64<<20 <= n.MemoryBytes {

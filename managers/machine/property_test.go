@@ -18,7 +18,8 @@ import (
 func drawSnapshot(t *rapid.T) machine.Snapshot {
 	nodeIDs := rapid.SliceOfNDistinct(rapid.IntRange(0, numa.MaxNodes-1), 1, 8, rapid.ID[int]).Draw(t, "nodes")
 	socketIDs := rapid.SliceOfNDistinct(rapid.IntRange(-1, 300), 1, 4, rapid.ID[int]).Draw(t, "sockets")
-	cpuIDs := rapid.SliceOfNDistinct(rapid.OneOf(rapid.IntRange(0, 70), rapid.IntRange(0, cpuset.MaxCPUs-1)), 1, 40, rapid.ID[int]).Draw(t, "cpus")
+	cpuIDs := rapid.SliceOfNDistinct(rapid.OneOf(rapid.IntRange(0, 70), rapid.IntRange(0, cpuset.MaxCPUs-1)), 1, 40,
+		rapid.ID[int]).Draw(t, "cpus")
 	s := machine.Snapshot{Version: machine.FormatVersion}
 	for rest := cpuIDs; len(rest) > 0; {
 		threads := rest[:min(rapid.IntRange(1, 4).Draw(t, "threads"), len(rest))]
@@ -29,7 +30,8 @@ func drawSnapshot(t *rapid.T) machine.Snapshot {
 			s.CPUs = append(s.CPUs, machine.CPU{
 				ID: id, Core: slices.Min(threads), Socket: socket, Die: -1, Cluster: -1, Node: node,
 				Uncore: rapid.IntRange(-1, 5).Draw(t, "uncore"),
-				Kind:   rapid.SampledFrom([]machine.Kind{machine.KindUnknown, machine.KindPerformance, machine.KindEfficient}).Draw(t, "kind"),
+				Kind: rapid.SampledFrom([]machine.Kind{machine.KindUnknown, machine.KindPerformance,
+					machine.KindEfficient}).Draw(t, "kind"),
 			})
 		}
 	}

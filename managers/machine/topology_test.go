@@ -25,16 +25,19 @@ func TestCounts(t *testing.T) {
 		{"two L3 groups in a node", machinetest.Build("1s2l4c2t"), 16, 8, 1, 1, 2, 2, 16, 8},
 		{"L3 is the node", machinetest.Build("2s2n2c2t"), 16, 8, 2, 4, 2, 2, 8, 8},
 		{"node over two sockets", machinetest.Build("1n2s4c2t"), 16, 8, 2, 1, 2, 2, 8, 8},
-		{"nodes over sockets over nodes", machinetest.Build("2s2n2c", machinetest.Socket("0,2,4,6", 0), machinetest.Socket("1,3,5,7", 1)), 8, 8, 2, 4, 2, 1, 4, 4},
+		{"nodes over sockets over nodes", machinetest.Build("2s2n2c", machinetest.Socket("0,2,4,6", 0), machinetest.Socket("1,3,5,7", 1)),
+			8, 8, 2, 4, 2, 1, 4, 4},
 		{"hybrid", machinetest.Hybrid(), 12, 8, 1, 1, 1, 1, 12, 12},
 		{"sibling offline", machinetest.Build("1s4c2t", machinetest.Offline("7")), 7, 4, 1, 1, 1, 1, 7, 7},
 		{"memory-only nodes", machinetest.Build("2s1n4c2m"), 8, 8, 2, 2, 2, 1, 4, 4},
-		{"given counts", machinetest.Build("1s4c", machinetest.Counts(machine.Counts{CPUs: 9, Cores: 4, Uncores: 2})), 9, 4, 0, 0, 2, 2, 0, 4},
+		{"given counts", machinetest.Build("1s4c", machinetest.Counts(machine.Counts{CPUs: 9, Cores: 4, Uncores: 2})), 9, 4, 0, 0, 2, 2,
+			0, 4},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			m := row.machine
-			got := []int{m.NumCPUs(), m.NumCores(), m.NumSockets(), m.NumNUMANodes(), m.NumUncores(), m.CPUsPerCore(), m.CPUsPerSocket(), m.CPUsPerUncore()}
+			got := []int{m.NumCPUs(), m.NumCores(), m.NumSockets(), m.NumNUMANodes(), m.NumUncores(), m.CPUsPerCore(), m.CPUsPerSocket(),
+				m.CPUsPerUncore()}
 			want := []int{row.cpus, row.cores, row.sockets, row.nodes, row.uncores, row.cpusPerCore, row.cpusPerSocket, row.cpusPerUnco}
 			if !slices.Equal(got, want) {
 				t.Errorf("counts and averages are %v, want %v", got, want)
@@ -46,7 +49,8 @@ func TestCounts(t *testing.T) {
 func TestTables(t *testing.T) {
 	t.Parallel()
 	m := machinetest.Build("2s2n2c2t1m",
-		machinetest.NodeIDs(0, 8, 16, 17, 63), machinetest.Offline("0,12"), machinetest.HugePages(8, 1<<20, 3), machinetest.HugePages(8, 2048, 0))
+		machinetest.NodeIDs(0, 8, 16, 17, 63), machinetest.Offline("0,12"), machinetest.HugePages(8, 1<<20, 3),
+		machinetest.HugePages(8, 2048, 0))
 
 	check := func(what string, got, want any) {
 		t.Helper()

@@ -88,7 +88,8 @@ func checkCPUs(s Snapshot, nodes numa.Mask, vs *errdefs.Violations) {
 			continue
 		}
 		if other := s.CPUs[first]; other.Node != cpu.Node || other.Socket != cpu.Socket {
-			vs.Addf(field+".core", "core %d has CPU %d on socket %d, node %d and CPU %d on socket %d, node %d; the threads of a core share both",
+			vs.Addf(field+".core",
+				"core %d has CPU %d on socket %d, node %d and CPU %d on socket %d, node %d; the threads of a core share both",
 				cpu.Core, other.ID, other.Socket, other.Node, cpu.ID, cpu.Socket, cpu.Node)
 		}
 	}

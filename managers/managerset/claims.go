@@ -119,7 +119,8 @@ func (p *Set) check(c Claims) error {
 			bad.Addf("dra.from", "claims get the CPUs that pods may have, and there are none: set cpu.policy to %s", cpu.PolicyStatic)
 		}
 		if len(p.Memory.Baseline()) == 0 {
-			bad.Addf("dra.from", "claims get the memory of NUMA nodes that pods may have, and there is none: set memory.policy to %s", memory.PolicyStatic)
+			bad.Addf("dra.from", "claims get the memory of NUMA nodes that pods may have, and there is none: set memory.policy to %s",
+				memory.PolicyStatic)
 		}
 		return bad.Err("the pool of pods and resource claims")
 	}
@@ -144,7 +145,8 @@ func (p *Set) check(c Claims) error {
 			case !m.NodeMask().Contains(node):
 				bad.Addf("dra.memory", "NUMA node %d does not exist on this machine, which has nodes %s", node, m.NodeMask())
 			case bytes > left:
-				bad.Addf("dra.memory", "%s of %s on NUMA node %d are more than the %s that are reserved there: expected a part of it (memory.reserved, or the kubelet's reservedMemory)",
+				bad.Addf("dra.memory",
+					"%s of %s on NUMA node %d are more than the %s that are reserved there: expected a part of it (memory.reserved, or the kubelet's reservedMemory)",
 					resource.Text(int64(min(bytes, 1<<62))), resource, node, resource.Text(int64(min(left, 1<<62))))
 			case resource == workload.Memory && bytes == left:
 				bad.Addf("dra.memory", "is all of the memory that is reserved on NUMA node %d: leave a part of it to the system", node)
@@ -155,7 +157,9 @@ func (p *Set) check(c Claims) error {
 		cpus, amounts := c.CPUs.Intersect(m.CPUsInNodes(numa.Of(node))), c.Memory[node]
 		switch {
 		case !cpus.IsEmpty() && amounts[workload.Memory] == 0:
-			bad.Addf("dra.memory", "NUMA node %d has none, and CPUs %s in dra.cpus: a claim gets both of one NUMA node, so nothing of it could be given", node, cpus)
+			bad.Addf("dra.memory",
+				"NUMA node %d has none, and CPUs %s in dra.cpus: a claim gets both of one NUMA node, so nothing of it could be given",
+				node, cpus)
 		case cpus.IsEmpty() && len(amounts) > 0 && !c.CPUs.Overlaps(m.Offline()): // a CPU that is offline may be of this node
 			bad.Addf("dra.cpus", "has no CPUs of NUMA node %d, which has CPUs %s, and dra.memory has memory of it: a claim gets both of one NUMA node, so nothing of it could be given",
 				node, m.CPUsInNodes(numa.Of(node)))
@@ -171,7 +175,8 @@ func (p *Set) joinClaims(withTimeout hint.WithTimeout) (err error) {
 	}
 	next := *p.claims
 	entries := []hint.Entry{
-		{Provider: chosenNode{}, Mode: hint.Required}, {Provider: claimCPU{next.cpu}, Mode: hint.Required}, {Provider: next.memory, Mode: hint.Required},
+		{Provider: chosenNode{}, Mode: hint.Required}, {Provider: claimCPU{next.cpu}, Mode: hint.Required},
+		{Provider: next.memory, Mode: hint.Required},
 	}
 	if p.pages != nil {
 		entries = append(entries, hint.Entry{Provider: &memory.PageGuard{Manager: next.memory, Pages: *p.pages}, Mode: hint.Required})
@@ -197,7 +202,8 @@ func (p *Set) For(pod *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	var bad errdefs.Violations
 	for i, d := range claim.Devices {
 		if !p.Rules.Machine.NodeMask().Contains(d.Node) {
-			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].numa_node", i), "expected a NUMA node of the machine, which has nodes %s, got %d", p.Rules.Machine.NodeMask(), d.Node)
+			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].numa_node", i),
+				"expected a NUMA node of the machine, which has nodes %s, got %d", p.Rules.Machine.NodeMask(), d.Node)
 		}
 		if _, err := p.claims.cpu.With(d.CPUOptions); err != nil {
 			bad.Addf(fmt.Sprintf("resource_claim.devices[%d].cpu_options", i), "%v", err)
@@ -246,7 +252,8 @@ func (p *Set) ClaimNodes(view *ledger.View) (out []ClaimNode) {
 		cpus, memory = p.leftByPods(view)
 	}
 	for node := range p.Rules.Machine.NodeMask().All() {
-		n := ClaimNode{Node: node, CPUs: cpus.Intersect(p.Rules.Machine.CPUsInNodes(numa.Of(node))), Step: step, Memory: workload.Quantities{}}
+		n := ClaimNode{Node: node, CPUs: cpus.Intersect(p.Rules.Machine.CPUsInNodes(numa.Of(node))), Step: step,
+			Memory: workload.Quantities{}}
 		for _, m := range memory {
 			if m.Node == node && m.Allocatable > 0 {
 				n.Memory[workload.Resource(m.Resource)] = int64(m.Allocatable)

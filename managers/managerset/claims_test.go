@@ -390,7 +390,8 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 		// The same without the other kind gives the same verdicts.
 		alone := map[bool]*admission.Trial{}
 		for _, claims := range []bool{false, true} {
-			alone[claims] = admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+			alone[claims] = admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus,
+				set.Topology).ForClaims(set.For)
 		}
 		living := map[string]bool{} // uid to whether it is a claim
 		for i := range rapid.IntRange(1, 30).Draw(r, "steps") {
@@ -404,9 +405,11 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 				delete(living, uid)
 				continue
 			}
-			pod := claim(fmt.Sprintf("u%02d", i), rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 5).Draw(r, "cpus"), rapid.Int64Range(1, 5*gibi).Draw(r, "bytes"))
+			pod := claim(fmt.Sprintf("u%02d", i), rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 5).Draw(r, "cpus"),
+				rapid.Int64Range(1, 5*gibi).Draw(r, "bytes"))
 			if rapid.Bool().Draw(r, "two devices") {
-				and(pod, claim("", rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 3).Draw(r, "cpus"), rapid.Int64Range(1, 3*gibi).Draw(r, "bytes")))
+				and(pod, claim("", rapid.IntRange(0, 1).Draw(r, "node"), rapid.IntRange(1, 3).Draw(r, "cpus"),
+					rapid.Int64Range(1, 3*gibi).Draw(r, "bytes")))
 			}
 			isClaim := rapid.Bool().Draw(r, "claim")
 			if !isClaim {
@@ -415,7 +418,8 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 			v, err := trial.Admit(t.Context(), pod)
 			w, err2 := alone[isClaim].Admit(t.Context(), pod)
 			if err != nil || err2 != nil || v.Outcome != w.Outcome || v.Reason != w.Reason {
-				r.Fatalf("%s, a claim: %t: %v %s %v, without the others %v %s %v", pod.UID, isClaim, v.Outcome, v.Reason, err, w.Outcome, w.Reason, err2)
+				r.Fatalf("%s, a claim: %t: %v %s %v, without the others %v %s %v", pod.UID, isClaim, v.Outcome, v.Reason, err, w.Outcome,
+					w.Reason, err2)
 			}
 			if v.Outcome != admission.Admitted {
 				continue

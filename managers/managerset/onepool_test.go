@@ -25,7 +25,8 @@ func onePool(t failing, change func(*managerset.Config)) *managerset.Set {
 	t.Helper()
 	set, err := divided(dividedMachine(), func(c *managerset.Config) {
 		c.CPU.ReservedCPUs = cpuset.Of(0, 4)
-		c.Memory.Reserved = []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gibi}, {Node: 1, Resource: workload.Memory, Bytes: gibi}}
+		c.Memory.Reserved = []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gibi},
+			{Node: 1, Resource: workload.Memory, Bytes: gibi}}
 		c.Memory.SystemReserved = map[workload.Resource]uint64{workload.Memory: 2 * gibi}
 		c.Claims = &managerset.Claims{OnePool: true}
 		c.Digest = "one pool"
@@ -125,7 +126,8 @@ func TestNothingOfOnePoolIsGivenTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := rapid.Bool().Draw(t, "full-pcpus-only")
 		set := onePool(t, func(c *managerset.Config) {
-			c.Topology.Policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort, topology.SingleNUMANode}).Draw(t, "policy")
+			c.Topology.Policy = rapid.SampledFrom([]topology.Policy{topology.None, topology.BestEffort,
+				topology.SingleNUMANode}).Draw(t, "policy")
 			if whole {
 				c.CPU.Options = map[string]string{cpu.FullPCPUsOnly: "true"}
 			}
@@ -165,7 +167,8 @@ func TestNothingOfOnePoolIsGivenTwice(t *testing.T) {
 				}
 				v, err := trial.Admit(t.Context(), p)
 				if err != nil || (v.Outcome == admission.Admitted) != fits {
-					t.Fatalf("claim on %d CPUs, %d and %d pages of node %d: %v %s %v; %v is left", cpus, bytes, pages, node, v.Outcome, v.Message, err, left)
+					t.Fatalf("claim on %d CPUs, %d and %d pages of node %d: %v %s %v; %v is left", cpus, bytes, pages, node, v.Outcome,
+						v.Message, err, left)
 				}
 				if fits {
 					checkClaim(t, set, v.Pod)
@@ -176,7 +179,8 @@ func TestNothingOfOnePoolIsGivenTwice(t *testing.T) {
 				t.Fatal(found)
 			}
 			for _, n := range trial.View().Rules().ClaimMemory {
-				if held := trial.View().MemoryUse().Held(n.Resource)[n.Node]; set.Topology.Policy() == topology.SingleNUMANode && held > n.Allocatable {
+				if held := trial.View().MemoryUse().Held(n.Resource)[n.Node]; set.Topology.Policy() == topology.SingleNUMANode &&
+					held > n.Allocatable {
 					t.Fatalf("%d of %s are held on node %d, which has %d", held, n.Resource, n.Node, n.Allocatable)
 				}
 			}

@@ -33,7 +33,8 @@ func TestPublishedCPUsAreAdmitted(t *testing.T) {
 		if claims.Set().IsEmpty() {
 			t.Skip("no CPU")
 		}
-		m := machinetest.Build("2s4c2t", machinetest.Memory(0, 16*gibi), machinetest.Memory(1, 16*gibi), machinetest.Offline(offline.Set().String()))
+		m := machinetest.Build("2s4c2t", machinetest.Memory(0, 16*gibi), machinetest.Memory(1, 16*gibi),
+			machinetest.Offline(offline.Set().String()))
 		one := rapid.Bool().Draw(t, "one pool")
 		set, err := divided(m, func(c *managerset.Config) {
 			c.CPU.Options = map[string]string{cpu.FullPCPUsOnly: fmt.Sprint(rapid.Bool().Draw(t, "full cores"))}
@@ -43,7 +44,8 @@ func TestPublishedCPUsAreAdmitted(t *testing.T) {
 			c.Claims.CPUs, c.CPU.ReservedCPUs = claims.Set(), claims.Set().Union(cpuset.Of(0))
 			if one {
 				c.CPU.ReservedCPUs = m.CPUs().Minus(claims.Set())
-				c.Memory.Reserved = []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gibi}, {Node: 1, Resource: workload.Memory, Bytes: gibi}}
+				c.Memory.Reserved = []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gibi},
+					{Node: 1, Resource: workload.Memory, Bytes: gibi}}
 				c.Memory.SystemReserved = map[workload.Resource]uint64{workload.Memory: 2 * gibi}
 				c.Claims = &managerset.Claims{OnePool: true}
 			}

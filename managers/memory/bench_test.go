@@ -20,7 +20,8 @@ func benchNode(b *testing.B, nodes, pods int) *testNode {
 	for i := range pods {
 		record := ledgertest.Pod(fmt.Sprint("p", i), "c")
 		node := fmt.Sprint(i % max(nodes/2, 1))
-		draft.PutPod(ledgertest.With(record, ledgertest.Memory("c", "memory", node, gi), ledgertest.Memory("c", "hugepages-2Mi", node, 2*mi)))
+		draft.PutPod(ledgertest.With(record, ledgertest.Memory("c", "memory", node, gi),
+			ledgertest.Memory("c", "hugepages-2Mi", node, 2*mi)))
 	}
 	if err := n.commit(draft, nil); err != nil {
 		b.Fatal(err)

@@ -85,7 +85,8 @@ func New(cfg Config, topo *machine.Topology) (*Manager, error) {
 	if err := bad.Err(invalidObject); err != nil {
 		return nil, err
 	}
-	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, resizes: cfg.ResizePinned, asKubelet: cfg.AsKubelet, nodes: topo.NodeMask()}
+	m := &Manager{policy: cfg.Policy, apart: cfg.DisjointNUMAGroups, features: cfg.Features, resizes: cfg.ResizePinned,
+		asKubelet: cfg.AsKubelet, nodes: topo.NodeMask()}
 	if m.policy == PolicyStatic {
 		m.measure(topo, cfg.Reserved)
 	}
@@ -139,11 +140,13 @@ func (cfg *Config) checkSums(bad *errdefs.Violations) {
 		left, leftText := cfg.byNode(r)
 		right, rightText := cfg.ofMachine(r)
 		if left != right {
-			bad.Addf("reservedMemory", "the reservations of %s by NUMA node are not equal to those of the machine: %s, but %s", r, leftText, rightText)
+			bad.Addf("reservedMemory", "the reservations of %s by NUMA node are not equal to those of the machine: %s, but %s", r,
+				leftText, rightText)
 		}
 	}
 	if memory, _ := cfg.byNode(workload.Memory); memory == 0 && len(*bad) == 0 && !cfg.AllowUnreserved {
-		bad.Addf("reservedMemory", "the policy %s needs memory to be reserved for the system: on some NUMA node, and the same amount in systemReserved, kubeReserved or evictionHard", PolicyStatic)
+		bad.Addf("reservedMemory",
+			"the policy %s needs memory to be reserved for the system: on some NUMA node, and the same amount in systemReserved, kubeReserved or evictionHard", PolicyStatic)
 	}
 }
 

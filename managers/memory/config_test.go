@@ -47,7 +47,8 @@ func TestNew(t *testing.T) {
 				Policy: PolicyStatic, KubeReserved: memoryOnly(gi), SystemReserved: memoryOnly(gi), HardEviction: memoryOnly(100 * mi),
 				Reserved: []Reservation{reserve(0, "memory", gi), reserve(1, "memory", gi)},
 			},
-			[]string{"reservedMemory", "node 0: 1Gi + node 1: 1Gi = 2Gi", "systemReserved: 1Gi + kubeReserved: 1Gi + evictionHard: 100Mi = 2148Mi"},
+			[]string{"reservedMemory", "node 0: 1Gi + node 1: 1Gi = 2Gi",
+				"systemReserved: 1Gi + kubeReserved: 1Gi + evictionHard: 100Mi = 2148Mi"},
 		},
 		{
 			"nothing by node",

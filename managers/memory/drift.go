@@ -93,7 +93,8 @@ func (m *Manager) overcommitted(view *ledger.View) []ledger.Finding {
 			out = append(out, ledger.Finding{
 				Kind: ledger.Policy, Rule: ledger.RuleMemory, Resource: c.resource, Owner: owners[0],
 				Text: fmt.Sprintf("%s hold %s of %s on NUMA nodes %s, which is %s more than is allocatable there",
-					strings.Join(names, ", "), quantity(uint64(c.allocatable.sum(group)+missing)), c.resource, group, quantity(uint64(missing))),
+					strings.Join(names, ", "), quantity(uint64(c.allocatable.sum(group)+missing)), c.resource, group,
+					quantity(uint64(missing))),
 			})
 		}
 	}

@@ -61,7 +61,8 @@ func (e *EmptyPodPoolError) Error() string {
 	if e.Init {
 		return fmt.Sprintf("pod rejected, pod has shared init containers but no %s available for them", e.Resource)
 	}
-	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers", e.Resource)
+	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers",
+		e.Resource)
 }
 
 // UncountedPagesError is the refusal of a pod with pod-level resources of which a

@@ -15,7 +15,8 @@ import (
 // are promised, by a pod that is new.
 func TestPageGuard(t *testing.T) {
 	t.Parallel()
-	n := newNode(t, machinetest.Build("1s1n1c", machinetest.Memory(0, 8*gi), machinetest.HugePages(0, 2*ki, 512), machinetest.HugePages(0, gi/ki, 2)))
+	n := newNode(t, machinetest.Build("1s1n1c", machinetest.Memory(0, 8*gi), machinetest.HugePages(0, 2*ki, 512),
+		machinetest.HugePages(0, gi/ki, 2)))
 	n.must(n.admit(pod("running", "c=1Gi 2Mi=64Mi"), on(0)))
 	broken := errors.New("no such file")
 	for _, row := range []struct {
@@ -56,7 +57,8 @@ func TestPageGuard(t *testing.T) {
 		}
 		wantText(t, row.name, got, row.want)
 		var waiter hint.Waiter
-		if errors.As(err, &waiter) != row.wait || row.wait && waiter.Waits() != (hint.Wait{Condition: "HugePagesTaken", Resource: "hugepages-1Gi"}) {
+		if errors.As(err, &waiter) != row.wait || row.wait && waiter.Waits() != (hint.Wait{Condition: "HugePagesTaken",
+			Resource: "hugepages-1Gi"}) {
 			t.Errorf("%s: waits: %v", row.name, waiter)
 		}
 		if reason, _ := errdefs.Verdict(err); err != nil && row.failing == nil && reason != errdefs.OutOf(resourceOf(err)) {

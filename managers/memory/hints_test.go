@@ -136,7 +136,8 @@ func TestManyNodes(t *testing.T) {
 		return answers
 	}
 	answers := ask("c=20Gi")
-	if r := answers[0].Rule; len(answers) != 1 || r == nil || r.PreferredSize != 4 || r.Universe != n.nodes || !r.Allows(15) || r.Allows(7) {
+	if r := answers[0].Rule; len(answers) != 1 || r == nil || r.PreferredSize != 4 || r.Universe != n.nodes || !r.Allows(15) ||
+		r.Allows(7) {
 		t.Errorf("idle: %+v", answers)
 	}
 	n.must(n.admit(pod("a", "c=20Gi"), anywhere))
@@ -153,7 +154,8 @@ func TestManyNodes(t *testing.T) {
 	}
 	for _, a := range answers {
 		r := a.Rule
-		if a.Kind != hint.ByRule || r.PreferredSize != 2 || r.Universe.String() != "6-62" || !r.Allows(numa.Of(6, 62)) || r.Allows(numa.Of(6)) {
+		if a.Kind != hint.ByRule || r.PreferredSize != 2 || r.Universe.String() != "6-62" || !r.Allows(numa.Of(6, 62)) ||
+			r.Allows(numa.Of(6)) {
 			t.Errorf("%s: %+v", a.Resource, r)
 		}
 		// Groups 0-3 and 4-5 have 4 GiB and 1 GiB of memory left.
@@ -235,7 +237,8 @@ func TestExplain(t *testing.T) {
 	n.must(n.admit(pod("a", "c=5Gi"), on(0)))
 	n.must(n.admit(pod("b", "c=6Gi"), on(1)))
 	req := hint.Request{Pod: pod("c", "c=5Gi"), Container: 0}
-	node0 := ledger.Shortage{Resource: "memory", Nodes: "0", Need: 5 * gi, Free: 4 * gi, Held: 5 * gi, Holders: []ledger.Owner{{Pod: "a", Container: "c"}}}
+	node0 := ledger.Shortage{Resource: "memory", Nodes: "0", Need: 5 * gi, Free: 4 * gi, Held: 5 * gi,
+		Holders: []ledger.Owner{{Pod: "a", Container: "c"}}}
 	node1 := ledger.Shortage{
 		Resource: "memory", Nodes: "1", Need: 5 * gi, Free: 2 * gi, Held: 6 * gi, Withheld: gi, Why: "reserved or huge pages",
 		Holders: []ledger.Owner{{Pod: "b", Container: "c"}},

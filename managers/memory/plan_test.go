@@ -108,11 +108,15 @@ func TestHandingOn(t *testing.T) {
 		// after are what is held when the container in place starts.
 		after map[string]string
 	}{
-		{"more each time", []string{"init:i=1Gi", "init:j=2Gi", "a=3Gi", "b=4Gi"}, []string{"1Gi", "2Gi", "3Gi", "7Gi"}, map[string]string{"a": "7Gi"}},
-		{"less each time", []string{"init:i=4Gi", "init:j=3Gi", "a=2Gi", "b=1Gi"}, []string{"4Gi", "4Gi", "4Gi", "4Gi"}, map[string]string{"j": "3Gi", "a": "3Gi"}},
-		{"just enough", []string{"init:i=7Gi", "init:j=4Gi", "a=4Gi", "b=3Gi"}, []string{"7Gi", "7Gi", "7Gi", "7Gi"}, map[string]string{"b": "7Gi"}},
+		{"more each time", []string{"init:i=1Gi", "init:j=2Gi", "a=3Gi", "b=4Gi"}, []string{"1Gi", "2Gi", "3Gi", "7Gi"},
+			map[string]string{"a": "7Gi"}},
+		{"less each time", []string{"init:i=4Gi", "init:j=3Gi", "a=2Gi", "b=1Gi"}, []string{"4Gi", "4Gi", "4Gi", "4Gi"},
+			map[string]string{"j": "3Gi", "a": "3Gi"}},
+		{"just enough", []string{"init:i=7Gi", "init:j=4Gi", "a=4Gi", "b=3Gi"}, []string{"7Gi", "7Gi", "7Gi", "7Gi"},
+			map[string]string{"b": "7Gi"}},
 		{"just enough otherwise", []string{"init:i=7Gi", "init:j=4Gi", "a=5Gi", "b=2Gi"}, []string{"7Gi", "7Gi", "7Gi", "7Gi"}, nil},
-		{"sidecars keep theirs", []string{"init:i=4Gi", "sidecar:s=2Gi", "init:j=5Gi", "a=1Gi"}, []string{"4Gi", "4Gi", "7Gi", "7Gi"}, map[string]string{"a": "3Gi"}},
+		{"sidecars keep theirs", []string{"init:i=4Gi", "sidecar:s=2Gi", "init:j=5Gi", "a=1Gi"}, []string{"4Gi", "4Gi", "7Gi", "7Gi"},
+			map[string]string{"a": "3Gi"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

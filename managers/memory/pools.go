@@ -54,7 +54,8 @@ func CheckPools(view *ledger.View, pools []Pool, requested, reserved workload.Qu
 		case seen[key]:
 			vs.Addf(field("numa_node"), "NUMA node %d is twice among the pools of this page size", p.Node)
 		case p.Pages > n.MemoryBytes/(p.SizeKiB<<10):
-			vs.Addf(field("count"), "NUMA node %d has %d bytes of memory, room for %d such pages", p.Node, n.MemoryBytes, n.MemoryBytes/(p.SizeKiB<<10))
+			vs.Addf(field("count"), "NUMA node %d has %d bytes of memory, room for %d such pages", p.Node, n.MemoryBytes,
+				n.MemoryBytes/(p.SizeKiB<<10))
 		default:
 			resource := workload.Resource(hugePages(p.SizeKiB))
 			sums[resource] = sums[resource] - was*p.SizeKiB<<10 + p.Pages*p.SizeKiB<<10
@@ -72,7 +73,8 @@ func CheckPools(view *ledger.View, pools []Pool, requested, reserved workload.Qu
 		}
 		if needs := uint64(max(0, requested[resource])) + uint64(max(0, reserved[resource])); sums[resource] < needs {
 			return errdefs.Preconditionf("all NUMA nodes together would have %s of %s, and pods have %s, and %s are reserved",
-				quantity(sums[resource]), resource, quantity(uint64(max(0, requested[resource]))), quantity(uint64(max(0, reserved[resource]))))
+				quantity(sums[resource]), resource, quantity(uint64(max(0, requested[resource]))),
+				quantity(uint64(max(0, reserved[resource]))))
 		}
 	}
 	if err := memoryLeft(view, more); err != nil {

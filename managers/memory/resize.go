@@ -20,8 +20,8 @@ var _ hint.Resizer = (*Manager)(nil)
 // more stays on its nodes if they have enough. Else the nodes are extended as for an admission, if
 // the topology policy allows it, and its huge pages move to the wider nodes, too.
 //
-// An ordinary init container keeps its pinned memory. Without ResizePinned, another request for memory is refused, in the kubelet's words, for all
-// Guaranteed pods under the static policy and all pods with pinned memory.
+// An ordinary init container keeps its pinned memory. Without ResizePinned, another request for memory is refused, in the
+// kubelet's words, for all Guaranteed pods under the static policy and all pods with pinned memory.
 func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, w hint.Widening) ([]ledger.Claim, error) {
 	if !workload.RequestsChange(old, wanted, workload.Memory) {
 		return nil, nil
@@ -33,13 +33,15 @@ func (m *Manager) Resize(_ context.Context, view *ledger.View, old, wanted *work
 		return nil, nil
 	}
 	if !m.resizes || m.policy != PolicyStatic {
-		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q", PolicyStatic)
+		return nil, errdefs.Refuse(errdefs.Infeasible, "Resize is infeasible for Guaranteed Pods alongside Memory Manager policy %q",
+			PolicyStatic)
 	}
 	if changed, err := resizes(m.demand(old), m.demand(wanted)); !changed || err != nil {
 		return nil, err
 	}
 	if here && len(m.allocation(view, wanted).claims("")) > 0 {
-		return nil, &hint.OtherNodes{Err: notInPlace(errdefs.Infeasible, errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))}
+		return nil, &hint.OtherNodes{Err: notInPlace(errdefs.Infeasible,
+			errdefs.Preconditionf("pod %s has pinned memory as a whole, and it cannot change in place", p.Pod.String()))}
 	}
 	draft := ledger.NewDraft(view)
 	var changed []ledger.Claim

@@ -67,13 +67,15 @@ func TestResizePinned(t *testing.T) {
 		"more on its node":                   {affinity: preferably(0), from: "2Gi", to: "5Gi", want: "5Gi[0] 0[1]"},
 		"less":                               {affinity: preferably(1), from: "5Gi", to: "2Gi", want: "0[0] 2Gi[1]"},
 		"its node is too small, best-effort": {affinity: on(0), from: "2Gi", to: "9Gi", want: "8Gi[0-1] 1Gi[0-1]"},
-		"its node is taken, preferred":       {affinity: preferably(0), others: "5Gi", from: "2Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
-		"its huge pages stay":                {affinity: preferably(0), from: "2Gi 1Gi=1Gi", to: "3Gi 1Gi=1Gi", want: "3Gi[0] 0[1]"},
-		"on both nodes":                      {affinity: on(0, 1), from: "10Gi", to: "12Gi", want: "8Gi[0-1] 4Gi[0-1]"},
+		"its node is taken, preferred": {affinity: preferably(0), others: "5Gi", from: "2Gi", to: "4Gi",
+			reason: errdefs.ResizeDeferred},
+		"its huge pages stay": {affinity: preferably(0), from: "2Gi 1Gi=1Gi", to: "3Gi 1Gi=1Gi", want: "3Gi[0] 0[1]"},
+		"on both nodes":       {affinity: on(0, 1), from: "10Gi", to: "12Gi", want: "8Gi[0-1] 4Gi[0-1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			topo := machinetest.Build("1s2n1c", machinetest.Memory(0, 8*gi), machinetest.Memory(1, 8*gi), machinetest.HugePages(0, gi/ki, 2))
+			topo := machinetest.Build("1s2n1c", machinetest.Memory(0, 8*gi), machinetest.Memory(1, 8*gi),
+				machinetest.HugePages(0, gi/ki, 2))
 			if name != "its huge pages stay" {
 				topo = nodesOf(8*gi, 8*gi)
 			}

@@ -29,23 +29,29 @@ func TestGrowingUnderTheTopologyPolicy(t *testing.T) {
 		reason   errdefs.Reason
 		says     string
 	}{
-		"best-effort":                       {rule: anywhere, affinity: preferably(0), cpus: "0", to: "12Gi", want: "0-1"},
-		"one node":                          {rule: one, affinity: preferably(0), to: "12Gi", reason: errdefs.Infeasible, says: `container "c" has memory on NUMA nodes 0 and now requests 12Gi of memory (they have 8Gi for pods, 8Gi are free), and the topology policy allows no other nodes`},
-		"one node, without a preference":    {rule: one, affinity: on(0), to: "12Gi", reason: errdefs.Infeasible},
-		"one node that has it":              {rule: one, affinity: preferably(0), to: "8Gi", want: "0"},
-		"one node that is taken":            {rule: one, affinity: preferably(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred, says: "now requests 4Gi of memory (they have 8Gi for pods, 3Gi are free)"},
-		"one node, without, that is taken":  {rule: one, affinity: on(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
-		"restricted, memory alone":          {rule: preferred, affinity: preferably(0), to: "12Gi", want: "0-1"},
-		"restricted, its CPUs are on one":   {rule: preferred, affinity: preferably(0), cpus: "0", to: "12Gi", reason: errdefs.Infeasible},
-		"restricted, its CPUs are on both":  {rule: preferred, affinity: preferably(0), cpus: "0-1", to: "12Gi", want: "0-1"},
-		"restricted, one would be enough":   {rule: preferred, affinity: on(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
-		"restricted, a device on one":       {rule: preferred, affinity: preferably(0), device: "0", to: "12Gi", reason: errdefs.Infeasible},
-		"restricted, a device on both":      {rule: preferred, affinity: preferably(0), device: "0-1", to: "12Gi", want: "0-1"},
-		"restricted, CPUs of another":       {rule: preferred, affinity: preferably(0), cpus: "other 0", to: "12Gi", want: "0-1"},
-		"restricted, of another, pod scope": {rule: podScope, affinity: preferably(0), cpus: "other 0", to: "12Gi", reason: errdefs.Infeasible},
-		"more than there is":                {rule: anywhere, affinity: preferably(0), to: "17Gi", reason: errdefs.Infeasible, says: "more than all NUMA nodes together have for pods"},
-		"more than there is, restricted":    {rule: preferred, affinity: preferably(0), to: "17Gi", reason: errdefs.Infeasible},
-		"more than is free":                 {rule: anywhere, affinity: preferably(0), others: "5Gi", to: "16Gi", reason: errdefs.ResizeDeferred, says: "wider nodes are not free"},
+		"best-effort": {rule: anywhere, affinity: preferably(0), cpus: "0", to: "12Gi", want: "0-1"},
+		"one node": {rule: one, affinity: preferably(0), to: "12Gi", reason: errdefs.Infeasible,
+			says: `container "c" has memory on NUMA nodes 0 and now requests 12Gi of memory (they have 8Gi for pods, 8Gi are free), and the topology policy allows no other nodes`},
+		"one node, without a preference": {rule: one, affinity: on(0), to: "12Gi", reason: errdefs.Infeasible},
+		"one node that has it":           {rule: one, affinity: preferably(0), to: "8Gi", want: "0"},
+		"one node that is taken": {rule: one, affinity: preferably(0), others: "5Gi", to: "4Gi",
+			reason: errdefs.ResizeDeferred, says: "now requests 4Gi of memory (they have 8Gi for pods, 3Gi are free)"},
+		"one node, without, that is taken": {rule: one, affinity: on(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
+		"restricted, memory alone":         {rule: preferred, affinity: preferably(0), to: "12Gi", want: "0-1"},
+		"restricted, its CPUs are on one":  {rule: preferred, affinity: preferably(0), cpus: "0", to: "12Gi", reason: errdefs.Infeasible},
+		"restricted, its CPUs are on both": {rule: preferred, affinity: preferably(0), cpus: "0-1", to: "12Gi", want: "0-1"},
+		"restricted, one would be enough":  {rule: preferred, affinity: on(0), others: "5Gi", to: "4Gi", reason: errdefs.ResizeDeferred},
+		"restricted, a device on one": {rule: preferred, affinity: preferably(0), device: "0", to: "12Gi",
+			reason: errdefs.Infeasible},
+		"restricted, a device on both": {rule: preferred, affinity: preferably(0), device: "0-1", to: "12Gi", want: "0-1"},
+		"restricted, CPUs of another":  {rule: preferred, affinity: preferably(0), cpus: "other 0", to: "12Gi", want: "0-1"},
+		"restricted, of another, pod scope": {rule: podScope, affinity: preferably(0), cpus: "other 0", to: "12Gi",
+			reason: errdefs.Infeasible},
+		"more than there is": {rule: anywhere, affinity: preferably(0), to: "17Gi", reason: errdefs.Infeasible,
+			says: "more than all NUMA nodes together have for pods"},
+		"more than there is, restricted": {rule: preferred, affinity: preferably(0), to: "17Gi", reason: errdefs.Infeasible},
+		"more than is free": {rule: anywhere, affinity: preferably(0), others: "5Gi", to: "16Gi",
+			reason: errdefs.ResizeDeferred, says: "wider nodes are not free"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +100,8 @@ func TestLessPinnedMemory(t *testing.T) {
 		"the same, without a preference":   {[]string{"c=6Gi"}, []string{"c=4Gi"}, on(0), true, "8Gi[0] 0[1]"},
 		"on both nodes":                    {[]string{"c=10Gi"}, []string{"c=9Gi"}, on(0, 1), false, "8Gi[0-1] 1Gi[0-1]"},
 		"on both nodes, for one":           {[]string{"c=10Gi"}, []string{"c=1Gi"}, on(0, 1), false, "1Gi[0-1] 0[0-1]"},
-		"before its init container ends":   {[]string{"init:i=7Gi", "c=7Gi"}, []string{"init:i=7Gi", "c=6Gi"}, preferably(0), false, "7Gi[0] 0[1]"},
+		"before its init container ends": {[]string{"init:i=7Gi", "c=7Gi"}, []string{"init:i=7Gi", "c=6Gi"}, preferably(0), false,
+			"7Gi[0] 0[1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -110,7 +117,8 @@ func TestLessPinnedMemory(t *testing.T) {
 			if got := n.usageIn(d.View(), "memory"); got != tt.want {
 				t.Errorf("usage %s, want %s", got, tt.want)
 			}
-			if want := pod("a", tt.to...).Container("c").Requests[workload.Memory]; len(claims) != 1 || bytesOf(&claims[0]) != uint64(want) {
+			if want := pod("a", tt.to...).Container("c").Requests[workload.Memory]; len(claims) != 1 ||
+				bytesOf(&claims[0]) != uint64(want) {
 				t.Errorf("it has %+v, want %d bytes", claims, want)
 			}
 			if findings := ledger.CheckPod(d.View(), "a"); len(findings) > 0 {
@@ -127,11 +135,12 @@ func TestGrowingBesideAnInitContainer(t *testing.T) {
 		from, to []string
 		want     string // usage, or the beginning of the refusal
 	}{
-		"alone":                      {[]string{"init:i=7Gi", "c=5Gi"}, []string{"init:i=7Gi", "c=8Gi"}, "8Gi[0] 0[1]"},
-		"another one has a part":     {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=6Gi", "d=2Gi"}, "8Gi[0] 0[1]"},
-		"another one has too much":   {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=7Gi", "d=2Gi"}, ""},
-		"a sidecar":                  {[]string{"init:i=7Gi", "sidecar:s=1Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi"}, "7Gi[0] 0[1]"},
-		"a sidecar, and then init j": {[]string{"init:i=7Gi", "sidecar:s=1Gi", "init:j=7Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi", "init:j=7Gi"}, ""},
+		"alone":                    {[]string{"init:i=7Gi", "c=5Gi"}, []string{"init:i=7Gi", "c=8Gi"}, "8Gi[0] 0[1]"},
+		"another one has a part":   {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=6Gi", "d=2Gi"}, "8Gi[0] 0[1]"},
+		"another one has too much": {[]string{"init:i=7Gi", "c=5Gi", "d=2Gi"}, []string{"init:i=7Gi", "c=7Gi", "d=2Gi"}, ""},
+		"a sidecar":                {[]string{"init:i=7Gi", "sidecar:s=1Gi"}, []string{"init:i=7Gi", "sidecar:s=2Gi"}, "7Gi[0] 0[1]"},
+		"a sidecar, and then init j": {[]string{"init:i=7Gi", "sidecar:s=1Gi", "init:j=7Gi"},
+			[]string{"init:i=7Gi", "sidecar:s=2Gi", "init:j=7Gi"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,7 +168,8 @@ func TestResizeOfInitContainersWithPinnedMemory(t *testing.T) {
 		n := newNode(t, nodesOf(8*gi, 8*gi))
 		n.must(n.admit(pod("a", "init:i=3Gi", "c=3Gi"), preferably(0)))
 		claims, err := n.Resize(t.Context(), n.View(), pod("a", "init:i=3Gi", "c=3Gi"), pod("a", "init:i="+to, "c=3Gi"), hint.Widening{})
-		if reason, _ := errdefs.ReasonOf(err); reason != errdefs.Infeasible || len(claims) > 0 || !strings.Contains(err.Error(), `container "i" is an ordinary init container`) {
+		if reason, _ := errdefs.ReasonOf(err); reason != errdefs.Infeasible || len(claims) > 0 ||
+			!strings.Contains(err.Error(), `container "i" is an ordinary init container`) {
 			t.Errorf("to %s: %v, %v", to, claims, err)
 		}
 	}

@@ -159,7 +159,8 @@ func (m *Manager) checkSums(bad *errdefs.Violations) {
 			}
 		}
 		if sum > have {
-			bad.Addf(fmt.Sprintf("reservation[%q]", r), "invalid Node Allocatable configuration. Resource %q has a reservation of %s (%s) but capacity of %s. Expected capacity >= reservation.",
+			bad.Addf(fmt.Sprintf("reservation[%q]", r),
+				"invalid Node Allocatable configuration. Resource %q has a reservation of %s (%s) but capacity of %s. Expected capacity >= reservation.",
 				r, r.Text(sum), strings.Join(terms, " + "), r.Text(have))
 		}
 	}

@@ -148,14 +148,17 @@ func TestExcess(t *testing.T) {
 	if got := m.Excess(m.Allocatable()); got != nil {
 		t.Errorf("the same amounts: %q", got)
 	}
-	less := workload.Quantities{workload.CPU: 1, workload.Memory: m.Allocatable()[workload.Memory] + memoryTolerance, "example.com/gpu": 8, Pods: 1000}
+	less := workload.Quantities{workload.CPU: 1, workload.Memory: m.Allocatable()[workload.Memory] + memoryTolerance,
+		"example.com/gpu": 8, Pods: 1000}
 	if got := m.Excess(less); got != nil {
 		t.Errorf("less, rounded memory, devices: %q", got)
 	}
 	got := m.Excess(workload.Quantities{workload.CPU: 16000, workload.Memory: 62 * gi, "hugepages-2Mi": 2 * gi, "hugepages-64Ki": mi})
 	want := []string{
-		"the scheduler counts 16 of cpu as allocatable, and pods can have 15: ", "the scheduler counts 2Gi of hugepages-2Mi as allocatable, and pods can have 1Gi: ",
-		"the scheduler counts 1Mi of hugepages-64Ki as allocatable, and pods can have 0: ", "the scheduler counts 62Gi of memory as allocatable, and pods can have 60316Mi: ",
+		"the scheduler counts 16 of cpu as allocatable, and pods can have 15: ",
+		"the scheduler counts 2Gi of hugepages-2Mi as allocatable, and pods can have 1Gi: ",
+		"the scheduler counts 1Mi of hugepages-64Ki as allocatable, and pods can have 0: ",
+		"the scheduler counts 62Gi of memory as allocatable, and pods can have 60316Mi: ",
 	}
 	if len(got) != len(want) {
 		t.Fatalf("got %q", got)
@@ -227,23 +230,28 @@ func TestRefusedConfigurations(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{"unknown key", func(c *Config) { c.Enforce = Enforcement{"podz"} }, "expected any of pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible, none"},
+		{"unknown key", func(c *Config) { c.Enforce = Enforcement{"podz"} },
+			"expected any of pods, system-reserved, kube-reserved, system-reserved-compressible, kube-reserved-compressible, none"},
 		{"twice", func(c *Config) { c.Enforce = Enforcement{"pods", "pods"} }, "twice"},
 		{"none with others", func(c *Config) { c.Enforce = Enforcement{"none", "pods"} }, "cannot be combined with other keys"},
 		{"both of a family", func(c *Config) {
 			c.Enforce = Enforcement{EnforceSystem, EnforceSystemCompressible}
 			c.SystemReservedCgroup = "/system"
 		}, "cannot be combined"},
-		{"no cgroup", func(c *Config) { c.Enforce = Enforcement{EnforceKubeCompressible} }, `kubeReservedCgroup: is required by "kube-reserved"`},
-		{"resource", func(c *Config) { c.SystemReserved = workload.Quantities{"hugepages-2Mi": 1} }, `systemReserved["hugepages-2Mi"]: cannot reserve "hugepages-2Mi" resource`},
+		{"no cgroup", func(c *Config) { c.Enforce = Enforcement{EnforceKubeCompressible} },
+			`kubeReservedCgroup: is required by "kube-reserved"`},
+		{"resource", func(c *Config) { c.SystemReserved = workload.Quantities{"hugepages-2Mi": 1} },
+			`systemReserved["hugepages-2Mi"]: cannot reserve "hugepages-2Mi" resource`},
 		{"negative", func(c *Config) { c.KubeReserved = workload.Quantities{workload.CPU: -1} }, "no negative amount"},
 		{"alien CPUs", func(c *Config) { c.ReservedCPUs = cpuset.Of(3, 16) }, "16 are not CPUs of this machine"},
-		{"reserved CPUs and cgroup", func(c *Config) { c.ReservedCPUs, c.KubeReservedCgroup = cpuset.Of(3), "/kube" }, "cannot be used with"},
+		{"reserved CPUs and cgroup", func(c *Config) { c.ReservedCPUs, c.KubeReservedCgroup = cpuset.Of(3), "/kube" },
+			"cannot be used with"},
 		{"too much", func(c *Config) {
 			c.SystemReserved = workload.Quantities{workload.Memory: 60 * gi}
 			c.KubeReserved = workload.Quantities{workload.Memory: 4 * gi}
 		}, `Resource "memory" has a reservation of 65636Mi (systemReserved 60Gi + kubeReserved 4Gi + evictionHard 100Mi) but capacity of 64Gi`},
-		{"too many processes", func(c *Config) { c.SystemReserved = workload.Quantities{PIDs: 511001} }, `"pid" has a reservation of 512001`},
+		{"too many processes", func(c *Config) { c.SystemReserved = workload.Quantities{PIDs: 511001} },
+			`"pid" has a reservation of 512001`},
 		{"pods", func(c *Config) { c.MaxPods = -1 }, "maxPods"},
 		{"pods per core", func(c *Config) { c.PodsPerCore = -1 }, "podsPerCore"},
 	}
@@ -420,7 +428,8 @@ func TestFit(t *testing.T) {
 		t.Errorf("a pod that is in the view: %v", err)
 	}
 	err := m.Fit(d.View(), &pod("d", nil).Pod)
-	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.OutOfPods || err.Error() != "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3" {
+	if reason, _ := errdefs.ReasonOf(err); reason != errdefs.OutOfPods ||
+		err.Error() != "Node didn't have enough resource: pods, requested: 1, used: 3, capacity: 3" {
 		t.Errorf("a fourth pod: %v", err)
 	}
 	if err := m.Fit(two, &pod("d", nil).Pod); err != nil {
@@ -546,7 +555,8 @@ func TestExcessOfPool(t *testing.T) {
 	}{
 		{scheduler: allocatable},
 		{scheduler: workload.Quantities{workload.CPU: 1000, workload.Memory: 8*gi + mi, "example.com/gpu": 4}},
-		{workload.Quantities{workload.CPU: 15001}, "counts 15001m of cpu as allocatable, and pods and claims together can have 15: give berthd"},
+		{workload.Quantities{workload.CPU: 15001},
+			"counts 15001m of cpu as allocatable, and pods and claims together can have 15: give berthd"},
 		{workload.Quantities{workload.Memory: 9 * gi}, "9Gi of memory"},
 		{workload.Quantities{"hugepages-2Mi": 2 * gi}, "2Gi of hugepages-2Mi"},
 	} {

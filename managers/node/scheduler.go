@@ -20,7 +20,8 @@ func (m *Manager) Excess(scheduler workload.Quantities) []string {
 	if m.cfg.ReservedByDefault && scheduler[workload.CPU] > m.Allocatable()[workload.CPU] {
 		out[0] = fmt.Sprintf("no CPU is reserved in the kubelet, so CPUs %s stay shared (reserved.oneIfNone): the scheduler counts %s of cpu as allocatable, and %s can be exclusive; "+
 			"set reservedSystemCPUs: %q in the kubelet's configuration, and restart the kubelet and berthd",
-			m.cfg.ReservedCPUs, workload.CPU.Text(scheduler[workload.CPU]), workload.CPU.Text(m.Allocatable()[workload.CPU]), m.cfg.ReservedCPUs)
+			m.cfg.ReservedCPUs, workload.CPU.Text(scheduler[workload.CPU]), workload.CPU.Text(m.Allocatable()[workload.CPU]),
+			m.cfg.ReservedCPUs)
 	}
 	return out
 }

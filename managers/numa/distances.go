@@ -85,7 +85,8 @@ func FromLists(online []int, lists map[int][]int) (Distances, error) {
 			return Distances{}, fmt.Errorf("node %d has distances but is not online (online: %s)", i, nodes)
 		}
 		if len(list) != len(online) {
-			return Distances{}, fmt.Errorf("node %d has %d distances, expected one for each of the %d online nodes", i, len(list), len(online))
+			return Distances{}, fmt.Errorf("node %d has %d distances, expected one for each of the %d online nodes", i, len(list),
+				len(online))
 		}
 		rows[i] = make(map[int]int, len(list))
 		for position, d := range list {

@@ -26,7 +26,8 @@ func TestDistances(t *testing.T) {
 	if d.Nodes() != Of(0, 1, 2, 3) {
 		t.Errorf("Nodes() = {%s}, expected 0-3", d.Nodes())
 	}
-	for list, want := range map[string]int64{"": 0, "0": 10, "0-1": 42, "0,2": 44, "2-3": 42, "0-2": 30 + 2*(11+12+12), "0-3": 40 + 44 + 96} {
+	for list, want := range map[string]int64{"": 0, "0": 10, "0-1": 42, "0,2": 44, "2-3": 42, "0-2": 30 + 2*(11+12+12),
+		"0-3": 40 + 44 + 96} {
 		m := mustParse(t, list)
 		if got := d.Sum(m); got != want || !d.Has(m) {
 			t.Errorf("Sum of {%s} = %d, known %v; expected %d", m, got, d.Has(m), want)
@@ -174,7 +175,8 @@ func TestDistancesMatchModel(t *testing.T) {
 				got, known := d.Between(i, j)
 				back, backKnown := again.Between(i, j)
 				if got != want || known != wantKnown || back != want || backKnown != wantKnown {
-					t.Fatalf("from %d to %d: %d, %v, after JSON %d, %v; expected %d, %v", i, j, got, known, back, backKnown, want, wantKnown)
+					t.Fatalf("from %d to %d: %d, %v, after JSON %d, %v; expected %d, %v", i, j, got, known, back, backKnown, want,
+						wantKnown)
 				}
 			}
 		}

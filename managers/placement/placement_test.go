@@ -92,7 +92,8 @@ func TestToldContainersCount(t *testing.T) {
 		"listed once and then not": {func(s *story) { s.tell(ShownCreated, "a", ""); s.tell(Unlisted, "a", "") },
 			"CPUs 2-3 may be in use by container pod/a, whose CPUs are unknown"},
 		"seen elsewhere": {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-1") }, ""},
-		"seen":           {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-3") }, "CPUs 2-3 may be in use by container pod/a, which is running"},
+		"seen": {func(s *story) { s.tell(ShownRunning, "a", ""); s.tell(KernelRuns, "a", "0-3") },
+			"CPUs 2-3 may be in use by container pod/a, which is running"},
 		"seen, moved": {func(s *story) {
 			s.runs("a", "0-3", "")
 			s.own("a")

@@ -19,7 +19,8 @@ import (
 func TestNoProcessRunsOnOwnCPUsOfOthers(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
-		n := &node{r: r, now: time.Unix(0, 0), boxes: map[string]*box{}, drops: rapid.Bool().Draw(r, "drops updates of what it does not store")}
+		n := &node{r: r, now: time.Unix(0, 0), boxes: map[string]*box{},
+			drops: rapid.Bool().Draw(r, "drops updates of what it does not store")}
 		for step := range rapid.IntRange(1, 60).Draw(r, "steps") {
 			n.happen(fmt.Sprint("c", step))
 			n.check()
@@ -120,7 +121,8 @@ func (n *node) one(is func(*box) bool) string {
 
 func (n *node) happen(id string) {
 	what := rapid.SampledFrom([]string{
-		"come", "come", "own", "own", "start", "start", "start", "store", "store", "read", "read", "run", "run", "end", "list", "list", "take", "old",
+		"come", "come", "own", "own", "start", "start", "start", "store", "store", "read", "read", "run", "run", "end", "list", "list",
+		"take", "old",
 		"look", "write", "write", "late", "wait", "again", "remove", "pause",
 	}).Draw(n.r, "what")
 	n.note("%s", what)

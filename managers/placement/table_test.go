@@ -69,7 +69,8 @@ func TestEveryCell(t *testing.T) {
 			if kind == Confirmed || kind == Refused {
 				cpus = cpuset.Of(2)
 			}
-			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1), flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}
+			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1),
+				flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}
 			tr := &Tracker{containers: map[string]*Container{"x": x}}
 			effects := tr.Apply(Event{Kind: kind, ID: "x", CPUs: cpus, At: now})
 			want := map[effect]string{
@@ -80,7 +81,8 @@ func TestEveryCell(t *testing.T) {
 				want = "2"
 			}
 			if got := x.PossibleCPUs.String(); x.Phase != c.next || got != want || x.Anywhere != (c.do == all) {
-				t.Errorf("%s in phase %s: phase %s, possible CPUs %q, anywhere %v; want %s, %q", kind, from, x.Phase, got, x.Anywhere, c.next, want)
+				t.Errorf("%s in phase %s: phase %s, possible CPUs %q, anywhere %v; want %s, %q", kind, from, x.Phase, got, x.Anywhere,
+					c.next, want)
 			}
 			if effects.Look != c.look || effects.List != c.list {
 				t.Errorf("%s in phase %s: effects %+v", kind, from, effects)

@@ -91,18 +91,25 @@ func TestNodes(t *testing.T) {
 		pods, burstable, besteff map[string]string
 	}{
 		{"v1", config(cgroup.V1, func(*Config) {}), nil, map[string]string{"cpu.shares": "4865"}, map[string]string{"cpu.shares": "2"}},
-		{"v2", config(cgroup.V2, func(*Config) {}), unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0"}, map[string]string{"cpu.weight": "1"}},
+		{"v2", config(cgroup.V2, func(*Config) {}), unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0"},
+			map[string]string{"cpu.weight": "1"}},
 		{"without memory QoS", config(cgroup.V2, func(c *Config) { c.Cgroup.MemoryQoS = false }),
 			unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0"}, map[string]string{"cpu.weight": "1"}},
 		{"memory QoS, tiered", config(cgroup.V2, func(c *Config) { c.Cgroup.ReservationPolicy = cgroup.ReserveTiered }),
-			map[string]string{"memory.min": "33487323136", "memory.low": "3145728000"}, map[string]string{"cpu.weight": "186", "memory.low": "3145728000"},
+			map[string]string{"memory.min": "33487323136", "memory.low": "3145728000"},
+			map[string]string{"cpu.weight": "186", "memory.low": "3145728000"},
 			map[string]string{"cpu.weight": "1"}},
 		{"memory QoS does nothing on v1", config(cgroup.V1, func(c *Config) { c.Cgroup.ReservationPolicy = cgroup.ReserveTiered }),
 			nil, map[string]string{"cpu.shares": "4865"}, map[string]string{"cpu.shares": "2"}},
 		{"reserved memory", config(cgroup.V2, func(c *Config) { c.ReservedMemory = 50 }),
-			unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0", "memory.max": "51401195520"}, map[string]string{"cpu.weight": "1", "memory.max": "49828331520"}},
-		{"reserved memory on a small node", config(cgroup.V2, func(c *Config) { c.ReservedMemory, c.Cgroup.AllocatableMemoryBytes = 100, 29*gi }),
-			unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0", "memory.max": "796917760"}, map[string]string{"cpu.weight": "1"}},
+			unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0", "memory.max": "51401195520"},
+			map[string]string{"cpu.weight": "1", "memory.max": "49828331520"}},
+		{"reserved memory on a small node", config(cgroup.V2, func(c *Config) {
+			c.ReservedMemory, c.Cgroup.AllocatableMemoryBytes = 100,
+				29*gi
+		}),
+			unprotected, map[string]string{"cpu.weight": "186", "memory.low": "0", "memory.max": "796917760"},
+			map[string]string{"cpu.weight": "1"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +169,8 @@ func TestNodesAreLikeTheKubelets(t *testing.T) {
 				pods = append(pods, &ledger.Pod{Pod: pod, QoS: pod.QoSClass(config.Cgroup.Features)})
 			}
 			got := tiers(Nodes(view(t, pods...), layout(t), config), config.Cgroup.Facts)
-			for tier, name := range map[string]string{"pods": "/kubepods", "burstable": "/kubepods/burstable", "besteffort": "/kubepods/besteffort"} {
+			for tier, name := range map[string]string{"pods": "/kubepods", "burstable": "/kubepods/burstable",
+				"besteffort": "/kubepods/besteffort"} {
 				for file, text := range got[name] {
 					if tier == "pods" && file == "memory.low" {
 						continue // not before 1.37
@@ -200,13 +208,16 @@ func TestSumsOfPodLevel(t *testing.T) {
 func TestAboveUsage(t *testing.T) {
 	t.Parallel()
 	limit := func(n int64) cgroup.Values { return cgroup.Values{MemoryBytes: &n} }
-	nodes := []cgroup.Node{{Name: cgroup.Name{"a"}, Values: limit(100)}, {Name: cgroup.Name{"b"}, Values: limit(100)}, {Name: cgroup.Name{"c"}}}
+	nodes := []cgroup.Node{{Name: cgroup.Name{"a"}, Values: limit(100)}, {Name: cgroup.Name{"b"}, Values: limit(100)},
+		{Name: cgroup.Name{"c"}}}
 	seen := &cgroup.Snapshot{Nodes: []cgroup.Observed{
-		{Name: cgroup.Name{"a"}, MemoryUsageBytes: 150}, {Name: cgroup.Name{"b"}, MemoryUsageBytes: 50}, {Name: cgroup.Name{"c"}, MemoryUsageBytes: 50},
+		{Name: cgroup.Name{"a"}, MemoryUsageBytes: 150}, {Name: cgroup.Name{"b"}, MemoryUsageBytes: 50},
+		{Name: cgroup.Name{"c"}, MemoryUsageBytes: 50},
 	}}
 	got := AboveUsage(nodes, seen)
 	if *got[0].Values.MemoryBytes != 150 || *got[1].Values.MemoryBytes != 100 || got[2].Values.MemoryBytes != nil {
-		t.Errorf("limits %d, %d, %v; want 150, 100, none", *got[0].Values.MemoryBytes, *got[1].Values.MemoryBytes, got[2].Values.MemoryBytes)
+		t.Errorf("limits %d, %d, %v; want 150, 100, none", *got[0].Values.MemoryBytes, *got[1].Values.MemoryBytes,
+			got[2].Values.MemoryBytes)
 	}
 	if *nodes[0].Values.MemoryBytes != 100 {
 		t.Error("AboveUsage wrote into what it was given")

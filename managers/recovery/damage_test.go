@@ -113,7 +113,8 @@ func (n *node) change(t *rapid.T) {
 // drawNode makes a ledger in which pods came, changed and went.
 func drawNode(t *rapid.T) *node {
 	n := &node{pods: map[string]*truth{}}
-	n.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: nodeRules(), Epoch: 7, EpochID: epoch, BootID: boot})
+	n.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: nodeRules(), Epoch: 7, EpochID: epoch,
+		BootID: boot})
 	for range rapid.IntRange(1, 12).Draw(t, "changes") {
 		n.change(t)
 	}
@@ -235,7 +236,8 @@ func TestStaleClaimIsLeft(t *testing.T) {
 		in := recovery.Input{View: world(t, false), BootID: boot, Now: now, Report: ledger.Report{Lost: []ledger.LostPod{
 			{UID: "a", Why: "its claims are not those of its record", Pod: bare("a"), Claims: claimsOf(c.left, "gpu-1")},
 		}}}
-		in.Observed = []recovery.Observation{{UID: "a", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(c.kernel)}}
+		in.Observed = []recovery.Observation{{UID: "a", QoS: workload.Guaranteed, Processes: recovery.Running,
+			Containers: kernel(c.kernel)}}
 		var got cpuset.Set
 		for _, claim := range recovery.Decide(in).Decisions[0].Kept {
 			if claim.CPUs != nil {
@@ -269,9 +271,11 @@ func TestStartAfterDamage(t *testing.T) {
 		var observed []recovery.Observation
 		for _, uid := range slices.Sorted(maps.Keys(n.pods)) {
 			p := n.pods[uid]
-			o := recovery.Observation{UID: uid, QoS: workload.Guaranteed, Record: recovery.Whole, Claims: p.record, Processes: recovery.Empty}
+			o := recovery.Observation{UID: uid, QoS: workload.Guaranteed, Record: recovery.Whole, Claims: p.record,
+				Processes: recovery.Empty}
 			if lostRecords && rapid.Bool().Draw(t, "lost") {
-				o.Claims, o.Record, p.record = nil, rapid.SampledFrom([]recovery.Record{recovery.Missing, recovery.Damaged}).Draw(t, "record"), nil
+				o.Claims, o.Record, p.record = nil, rapid.SampledFrom([]recovery.Record{recovery.Missing,
+					recovery.Damaged}).Draw(t, "record"), nil
 			}
 			if p.running {
 				o.Processes = recovery.Running
@@ -291,7 +295,8 @@ func TestStartAfterDamage(t *testing.T) {
 		if rapid.IntRange(0, 3).Draw(t, "no mark") == 0 {
 			acknowledged = recovery.Commit{}
 		}
-		plan := recovery.Decide(recovery.Input{View: l.View(), Report: report, Observed: observed, BootID: boot, Now: now, Acknowledged: acknowledged})
+		plan := recovery.Decide(recovery.Input{View: l.View(), Report: report, Observed: observed, BootID: boot, Now: now,
+			Acknowledged: acknowledged})
 		if _, err := l.Update(context.Background(), func(d *ledger.Draft) error { plan.Apply(d); return nil }); err != nil {
 			t.Fatalf("the plan: %v", err)
 		}
@@ -304,7 +309,8 @@ func TestStartAfterDamage(t *testing.T) {
 			for _, d := range plan.Decisions {
 				lines = append(lines, d.String())
 			}
-			return fmt.Sprintf("hit %q, acknowledged %+v, report %+v\n%s", slices.Sorted(maps.Keys(hit)), acknowledged, report, strings.Join(lines, "\n"))
+			return fmt.Sprintf("hit %q, acknowledged %+v, report %+v\n%s", slices.Sorted(maps.Keys(hit)), acknowledged, report,
+				strings.Join(lines, "\n"))
 		}
 		for uid, p := range n.pods {
 			_, whole := v.Pod(uid)

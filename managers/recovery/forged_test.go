@@ -21,14 +21,17 @@ import (
 func forgedClaims(uid string) *rapid.Generator[[]ledger.Claim] {
 	one := rapid.Custom(func(t *rapid.T) ledger.Claim {
 		c := ledger.Claim{
-			Owner:    ledger.Owner{Pod: uid, Container: rapid.SampledFrom([]string{"", "c", "d", "c/cpu", "·pod", "\x00"}).Draw(t, "container")},
+			Owner: ledger.Owner{Pod: uid, Container: rapid.SampledFrom([]string{"", "c", "d", "c/cpu", "·pod",
+				"\x00"}).Draw(t, "container")},
 			Provider: rapid.SampledFrom([]string{"", "cpu", "memory", "device", "device/x"}).Draw(t, "provider"),
 			Resource: rapid.SampledFrom([]string{"", "cpu", "memory", gpu, "hugepages-2Mi", "cpu/cpu", "x"}).Draw(t, "resource"),
 		}
 		switch rapid.IntRange(0, 3).Draw(t, "payload") {
 		case 0:
-			set := rapid.SampledFrom([]cpuset.Set{cpuset.Of(0), cpuset.Of(2, 3), cpuset.Of(3, 4), cpuset.Of(8191), cpuset.Range(0, 8191)}).Draw(t, "CPUs")
-			use := rapid.SampledFrom([]ledger.CPUUse{ledger.CPUExclusive, ledger.CPUPod, ledger.CPUPodExclusive, ledger.CPUPodShared}).Draw(t, "use")
+			set := rapid.SampledFrom([]cpuset.Set{cpuset.Of(0), cpuset.Of(2, 3), cpuset.Of(3, 4), cpuset.Of(8191),
+				cpuset.Range(0, 8191)}).Draw(t, "CPUs")
+			use := rapid.SampledFrom([]ledger.CPUUse{ledger.CPUExclusive, ledger.CPUPod, ledger.CPUPodExclusive,
+				ledger.CPUPodShared}).Draw(t, "use")
 			c.CPUs = &ledger.CPUs{Set: set, Use: use}
 		case 1:
 			bytes := rapid.SampledFrom([]uint64{0, 1 << 20, math.MaxUint64}).Draw(t, "bytes")
@@ -66,7 +69,8 @@ func forged(t *rapid.T, uid string) recovery.Observation {
 		Generation: rapid.SampledFrom([]uint64{0, 5, 6, 7, math.MaxUint64}).Draw(t, "generation"),
 		Digest:     rapid.SampledFrom([]string{"digest-a", "x"}).Draw(t, "digest"),
 		Claims:     forgedClaims(uid).Draw(t, "claims"),
-		Bindings:   []ledger.RecordedBinding{{ID: rapid.SampledFrom([]string{"id-1", "id-2"}).Draw(t, "id"), Container: "c", CgroupPath: "../../.."}},
+		Bindings: []ledger.RecordedBinding{{ID: rapid.SampledFrom([]string{"id-1", "id-2"}).Draw(t, "id"), Container: "c",
+			CgroupPath: "../../.."}},
 	}
 	data, err := r.Encode()
 	if err != nil {
@@ -134,7 +138,10 @@ func TestForgedClaimRecords(t *testing.T) {
 			rt.Fatal(err)
 		}
 		have, err := ledger.Dump(again.View())
-		if err != nil || !slices.EqualFunc(want, have, func(a, b ledger.Entry) bool { return a.Key == b.Key && string(a.Value) == string(b.Value) }) {
+		if err != nil || !slices.EqualFunc(want, have, func(a, b ledger.Entry) bool {
+			return a.Key == b.Key &&
+				string(a.Value) == string(b.Value)
+		}) {
 			rt.Fatalf("another ledger: %v\n%s\n%s", err, want, have)
 		}
 	})

@@ -80,7 +80,10 @@ func (r *recovery) ownCPUs(p *pod, c Container, known, left cpuset.Set) bool {
 		return false // its cpuset is of the time before these CPUs were allocated
 	}
 	for _, o := range r.pods {
-		if o != p && slices.ContainsFunc(o.seen.Containers, func(other Container) bool { return other.CPUs.Overlaps(c.CPUs) && !r.shares(o, other) }) {
+		if o != p && slices.ContainsFunc(o.seen.Containers, func(other Container) bool {
+			return other.CPUs.Overlaps(c.CPUs) &&
+				!r.shares(o, other)
+		}) {
 			return false
 		}
 	}

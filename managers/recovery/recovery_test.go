@@ -25,7 +25,8 @@ const (
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 func rules() ledger.Rules {
-	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<30), machinetest.Memory(1, 1<<30)), ReservedCPUs: cpuset.Of(0)}
+	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<30), machinetest.Memory(1, 1<<30)),
+		ReservedCPUs: cpuset.Of(0)}
 }
 
 // claimsOf gives the claims of container c.
@@ -134,7 +135,8 @@ func TestTable(t *testing.T) {
 		{"both agree, in other epochs", true, nil, foreignSame, every, recovery.Agrees, ledger.FromBoth, mine, false, false},
 		{"older claim record", true, nil, at(4), every, recovery.LedgerNewer, ledger.FromLedger, mine, false, false},
 		{"of the same generation", true, nil, at(5), every, recovery.LedgerNewer, ledger.FromLedger, mine, false, false},
-		{"newer by a change that was not acknowledged", true, nil, at(6), every, recovery.Unacknowledged, ledger.FromBoth, both, false, false},
+		{"newer by a change that was not acknowledged", true, nil, at(6), every, recovery.Unacknowledged, ledger.FromBoth, both, false,
+			false},
 		{"resized without an acknowledgement", true, nil, resized, every, recovery.Unacknowledged, ledger.FromBoth, mine, false, false},
 		{"older copy of the ledger", true, nil, at(7), every, recovery.OlderCopy, ledger.FromClaimRecord, theirs, false, false},
 		{"other epoch", true, nil, foreign, living, recovery.OtherEpoch, ledger.FromClaimRecord, theirs, false, false},
@@ -146,31 +148,44 @@ func TestTable(t *testing.T) {
 		{"no cgroup", true, nil, missing, only(recovery.Gone), recovery.NotRunning, ledger.FromLedger, mine, false, false},
 
 		{"claim lost", false, half, record(nil), every, recovery.Restored, ledger.FromClaimRecord, mine, false, false},
-		{"claim lost, other specification", false, half, foreignSpec, living, recovery.Restored, ledger.FromClaimRecord, theirs, true, false},
+		{"claim lost, other specification", false, half, foreignSpec, living, recovery.Restored, ledger.FromClaimRecord, theirs, true,
+			false},
 		{"record lost", false, name, record(nil), living, recovery.Restored, ledger.FromClaimRecord, mine, true, false},
-		{"record lost, a stale copy is left", false, stale, record(nil), living, recovery.Restored, ledger.FromClaimRecord, mine, true, false},
+		{"record lost, a stale copy is left", false, stale, record(nil), living, recovery.Restored, ledger.FromClaimRecord, mine, true,
+			false},
 		{"claim lost, no claim record", false, half, with(missing, "2-3"), only(recovery.Running), recovery.Damage, ledger.FromLedger,
 			"c: CPUs 2-3 (exclusive), c: 1048576 bytes of memory on NUMA nodes 1, devices that are not known", true, false},
-		{"record lost, no claim record", false, name, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
-		{"record lost, claim record damaged", false, name, with(damaged, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
-		{"stale record, no claim record", false, stale, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel, shown, true, false},
-		{"record lost, empty", false, name, record(nil), only(recovery.Empty), recovery.Restored, ledger.FromClaimRecord, mine, true, false},
-		{"record lost, empty, claim record damaged", false, name, damaged, only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
+		{"record lost, no claim record", false, name, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel,
+			shown, true, false},
+		{"record lost, claim record damaged", false, name, with(damaged, "6-7"), only(recovery.Running), recovery.Damage,
+			ledger.FromKernel, shown, true, false},
+		{"stale record, no claim record", false, stale, with(missing, "6-7"), only(recovery.Running), recovery.Damage, ledger.FromKernel,
+			shown, true, false},
+		{"record lost, empty", false, name, record(nil), only(recovery.Empty), recovery.Restored, ledger.FromClaimRecord, mine, true,
+			false},
+		{"record lost, empty, claim record damaged", false, name, damaged, only(recovery.Empty), recovery.LostCase, "", nothing, false,
+			true},
 		{"claim lost, empty, no claim record", false, half, missing, only(recovery.Empty), recovery.LostCase, "", nothing, false, true},
 		{"claim lost, no cgroup", false, half, missing, only(recovery.Gone), recovery.LostCase, "", nothing, false, false},
 
 		{"unknown", false, nil, record(nil), only(recovery.Running), recovery.Unrecorded, ledger.FromClaimRecord, mine, true, false},
 		{"unknown, other epoch", false, nil, foreign, living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
-		{"unknown, the ledger is an older copy", false, nil, at(7), living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"unknown, the ledger is an older copy", false, nil, at(7), living, recovery.Unrecorded, ledger.FromClaimRecord, theirs, true,
+			false},
 		{"never acknowledged", false, nil, at(6), only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
 		{"never acknowledged, unseen", false, nil, at(6), only(recovery.Unseen), recovery.NeverAdmitted, "", nothing, false, true},
 		{"empty, other epoch", false, nil, foreign, only(recovery.Empty), recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
-		{"empty, the ledger is an older copy", false, nil, at(7), only(recovery.Empty), recovery.Unrecorded, ledger.FromClaimRecord, theirs, true, false},
+		{"empty, the ledger is an older copy", false, nil, at(7), only(recovery.Empty), recovery.Unrecorded, ledger.FromClaimRecord,
+			theirs, true, false},
 		{"empty, claim record damaged", false, nil, damaged, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
-		{"nothing known", false, nil, with(missing, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
-		{"claim record damaged, unknown", false, nil, with(damaged, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
-		{"record of another boot", false, nil, withBoot(before, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true, false},
-		{"nothing known and nothing to see", false, nil, damaged, only(recovery.Unseen), recovery.Nothing, "", "devices that are not known", true, false},
+		{"nothing known", false, nil, with(missing, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel, shown, true,
+			false},
+		{"claim record damaged, unknown", false, nil, with(damaged, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel,
+			shown, true, false},
+		{"record of another boot", false, nil, withBoot(before, "6-7"), only(recovery.Running), recovery.Nothing, ledger.FromKernel,
+			shown, true, false},
+		{"nothing known and nothing to see", false, nil, damaged, only(recovery.Unseen), recovery.Nothing, "",
+			"devices that are not known", true, false},
 		{"empty cgroup of nobody", false, nil, missing, only(recovery.Empty), recovery.NeverAdmitted, "", nothing, false, true},
 	} {
 		for _, processes := range c.processes {
@@ -337,7 +352,8 @@ func TestMoveThatDidNotBegin(t *testing.T) {
 			}
 		})
 		seen.Processes = recovery.Running
-		plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Acknowledged: row.mark, Now: now})
+		plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Acknowledged: row.mark,
+			Now: now})
 		if d := plan.Decisions[0]; d.Case != row.want {
 			t.Errorf("%s: %s", row.name, d.Case)
 		} else if row.want == recovery.NotBegun && plan.Changes() {
@@ -382,7 +398,8 @@ func TestWhoLivesKeeps(t *testing.T) {
 	}{
 		{recovery.Gone, recovery.Missing, recovery.Displaced, nothing, "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
 		{recovery.Empty, recovery.Missing, recovery.Displaced, nothing, "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
-		{recovery.Running, recovery.Missing, recovery.LedgerOnly, "c: CPUs 2 (exclusive)", "c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
+		{recovery.Running, recovery.Missing, recovery.LedgerOnly, "c: CPUs 2 (exclusive)",
+			"c: CPUs 3-4 (exclusive), c: vendor.com/gpu gpu-1", false},
 		{recovery.Running, recovery.Whole, recovery.Agrees, mine, "c: CPUs 4 (exclusive)", false},
 	} {
 		a := recovery.Observation{UID: "a", Processes: c.a}
@@ -436,10 +453,12 @@ func TestKernelShows(t *testing.T) {
 		o := recovery.Observation{UID: "a", QoS: c.qos, Processes: recovery.Running, Containers: kernel(c.cpus)}
 		in := recovery.Input{View: world(t, false), BootID: boot, Observed: []recovery.Observation{o}, Now: now}
 		if c.also != "" {
-			in.Observed = append(in.Observed, recovery.Observation{UID: "b", QoS: workload.Burstable, Processes: recovery.Running, Containers: kernel(c.also)})
+			in.Observed = append(in.Observed, recovery.Observation{UID: "b", QoS: workload.Burstable, Processes: recovery.Running,
+				Containers: kernel(c.also)})
 		}
 		if c.peer != "" {
-			in.Observed = append(in.Observed, recovery.Observation{UID: "p", QoS: workload.Guaranteed, Processes: recovery.Running, Containers: kernel(c.peer)})
+			in.Observed = append(in.Observed, recovery.Observation{UID: "p", QoS: workload.Guaranteed, Processes: recovery.Running,
+				Containers: kernel(c.peer)})
 		}
 		got := ""
 		for _, d := range recovery.Decide(in).Decisions {
@@ -474,7 +493,8 @@ func TestKernelShowsUnderStrictReservation(t *testing.T) {
 // known then, and is forgotten once it has gone.
 func TestNotesStay(t *testing.T) {
 	t.Parallel()
-	noted := ledger.UnknownLivePod{UID: "a", Since: now.Add(-time.Hour), Source: ledger.FromKernel, Claims: claimsOf("2-3", "gpu-1")[:1], DevicesUnknown: true}
+	noted := ledger.UnknownLivePod{UID: "a", Since: now.Add(-time.Hour), Source: ledger.FromKernel, Claims: claimsOf("2-3", "gpu-1")[:1],
+		DevicesUnknown: true}
 	draft := ledger.NewDraft(world(t, false))
 	draft.PutUnknownLive(noted)
 	view := draft.View()
@@ -501,7 +521,8 @@ func TestNotesStay(t *testing.T) {
 	plan := decide(false, whole)
 	d := ledger.NewDraft(view)
 	plan.Apply(d)
-	if u, _ := d.View().UnknownLivePod("a"); u.Source != ledger.FromClaimRecord || !u.Since.Equal(noted.Since) || u.DevicesUnknown || u.Digest != "digest-a" {
+	if u, _ := d.View().UnknownLivePod("a"); u.Source != ledger.FromClaimRecord || !u.Since.Equal(noted.Since) || u.DevicesUnknown ||
+		u.Digest != "digest-a" {
 		t.Errorf("its claim record is whole: %+v", u)
 	}
 }
@@ -640,8 +661,10 @@ func TestOlderByOneCommit(t *testing.T) {
 		{"of another epoch", recovery.Commit{Epoch: 8, Revision: view.Revision() + 1}, true, recovery.Unrecorded},
 		{"one that it lacks", recovery.Commit{Epoch: epoch, Revision: view.Revision() + 1}, true, recovery.Unrecorded},
 	} {
-		plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Acknowledged: c.acknowledged})
-		if d := plan.Decisions[0]; plan.OlderCopy != c.older || d.Case != c.want || d.Waits != c.older || (len(plan.Remove) > 0) == c.older {
+		plan := recovery.Decide(recovery.Input{View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now,
+			Acknowledged: c.acknowledged})
+		if d := plan.Decisions[0]; plan.OlderCopy != c.older || d.Case != c.want || d.Waits != c.older ||
+			(len(plan.Remove) > 0) == c.older {
 			t.Errorf("%s: older %t, %+v, removes %q", c.name, plan.OlderCopy, d, plan.Remove)
 		}
 	}

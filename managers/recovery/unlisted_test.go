@@ -41,7 +41,8 @@ func TestUnlistedDevices(t *testing.T) {
 		"not in the ledger": {false, unlisted(nil), recovery.Unrecorded, 0, true},
 	} {
 		row.seen.Processes = recovery.Running
-		plan := recovery.Decide(recovery.Input{View: world(t, row.known), Observed: []recovery.Observation{row.seen}, BootID: boot, Now: now})
+		plan := recovery.Decide(recovery.Input{View: world(t, row.known), Observed: []recovery.Observation{row.seen}, BootID: boot,
+			Now: now})
 		if len(plan.Decisions) != 1 {
 			t.Fatalf("%s: %+v", name, plan.Decisions)
 		}

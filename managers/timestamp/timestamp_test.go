@@ -16,7 +16,8 @@ import (
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		clock := time.Unix(rapid.Int64Range(-math.MaxInt64/2, math.MaxInt64/2).Draw(t, "seconds"), rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds"))
+		clock := time.Unix(rapid.Int64Range(-math.MaxInt64/2, math.MaxInt64/2).Draw(t, "seconds"),
+			rapid.Int64Range(0, 1e9-1).Draw(t, "nanoseconds"))
 		if rapid.Bool().Draw(t, "near") {
 			clock = time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "near seconds"), 0)
 		}

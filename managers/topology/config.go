@@ -118,7 +118,8 @@ func (c Config) options() (closest bool, limit int, err error) {
 				return false, 0, errdefs.Invalidf("the minimum value of %q should not be less than %d", name, ReferenceMaxNodes)
 			}
 		default:
-			return false, 0, errdefs.Invalidf("unknown Topology Manager Policy option: %q; known are %s", name, strings.Join(OptionNames(), ", "))
+			return false, 0, errdefs.Invalidf("unknown Topology Manager Policy option: %q; known are %s", name,
+				strings.Join(OptionNames(), ", "))
 		}
 	}
 	return closest, limit, nil

@@ -352,7 +352,8 @@ func checkPath(t rapid.TB, m *Manager, o oracle, r *Result, replies []hint.Reply
 				t.Fatalf("path %+v does not follow replies %+v", r.Path, replies)
 			}
 			h := r.Path[at].Hint
-			found := h == anyN && (a.Kind == hint.Impossible || a.Kind == hint.ByRule && len(a.Hints) == 0 && !a.Rule.Allows(a.Rule.Universe))
+			found := h == anyN && (a.Kind == hint.Impossible || a.Kind == hint.ByRule && len(a.Hints) == 0 &&
+				!a.Rule.Allows(a.Rule.Universe))
 			for _, have := range a.Hints {
 				found = found || have == h
 			}

@@ -300,7 +300,8 @@ func BenchmarkRules(b *testing.B) {
 	for _, count := range []int{8, 16, 32, 64} {
 		run("preferred", count, 5, false, flat, func(int) uint64 { return 30 }, func(int) int { return 2 })
 		run("not-preferred", count, 5, false, flat, func(i int) uint64 { return 16 * uint64(1+i%3) }, func(i int) int { return 1 + i%3 })
-		run("not-preferred,closest", count, 5, true, flat, func(i int) uint64 { return 16 * uint64(1+i%3) }, func(i int) int { return 1 + i%3 })
+		run("not-preferred,closest", count, 5, true, flat, func(i int) uint64 { return 16 * uint64(1+i%3) },
+			func(i int) int { return 1 + i%3 })
 	}
 	mixed := func(i, id int) uint64 { return uneven[i][id] }
 	run("not-preferred,mixed", 16, 3, false, mixed, func(i int) uint64 { return 20 }, func(i int) int { return 2 + i%2 })

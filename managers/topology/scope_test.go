@@ -55,7 +55,8 @@ func TestRounds(t *testing.T) {
 			}
 			for i, want := range row.want {
 				r := got[i]
-				if r.Merge != want.merge || r.Merge && (r.Hints != hint.Request{Pod: row.pod, Container: want.ask}) || len(r.Plan) != len(want.plan) {
+				if r.Merge != want.merge || r.Merge && (r.Hints != hint.Request{Pod: row.pod, Container: want.ask}) ||
+					len(r.Plan) != len(want.plan) {
 					t.Fatalf("round %d: got %+v, want %+v", i, r, want)
 				}
 				for j, c := range want.plan {

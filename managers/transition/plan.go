@@ -132,7 +132,8 @@ func New(view *ledger.View, changes []Change) (*Plan, error) {
 	}
 	var err error
 	plan.Steps, err = p.path()
-	if moves := func(u *unit) bool { pod, _ := view.Pod(u.owner.Pod); return pod.Move != nil }; err != nil && slices.ContainsFunc(p.units, moves) {
+	if moves := func(u *unit) bool { pod, _ := view.Pod(u.owner.Pod); return pod.Move != nil }; err != nil &&
+		slices.ContainsFunc(p.units, moves) {
 		// A CPU that it holds may be offline, and a NUMA node may have less memory than before.
 		p.beyond = true
 		if steps, err2 := p.path(); err2 == nil {
@@ -161,14 +162,17 @@ func (p *planner) add(c Change, cost *Cost) error {
 			continue // released since the change was made, as by an init container
 		}
 		have := &pod.Claims[at]
-		if have.CPUs == nil && have.Memory == nil || (have.CPUs == nil) != (want.CPUs == nil) || (have.Memory == nil) != (want.Memory == nil) {
-			return errdefs.Invalidf("the claim of %s on %s cannot change while containers run: only CPUs and memory can", want.Owner, want.Resource)
+		if have.CPUs == nil && have.Memory == nil || (have.CPUs == nil) != (want.CPUs == nil) ||
+			(have.Memory == nil) != (want.Memory == nil) {
+			return errdefs.Invalidf("the claim of %s on %s cannot change while containers run: only CPUs and memory can", want.Owner,
+				want.Resource)
 		}
 		if have.CPUs != nil && have.CPUs.Use != want.CPUs.Use {
 			return errdefs.Invalidf("%s has CPUs for use %q, which cannot become %q", want.Owner, have.CPUs.Use, want.CPUs.Use)
 		}
 		if was := &c.From[i]; was.Owner != want.Owner || was.Resource != want.Resource || (was.CPUs == nil) != (want.CPUs == nil) {
-			return errdefs.Invalidf("the change of %s on %s begins with a claim of %s on %s", want.Owner, want.Resource, was.Owner, was.Resource)
+			return errdefs.Invalidf("the change of %s on %s begins with a claim of %s on %s", want.Owner, want.Resource, was.Owner,
+				was.Resource)
 		}
 		if same(have, want) && same(&c.From[i], want) {
 			continue

@@ -51,7 +51,8 @@ func planned(view *ledger.View, wishes ...wish) (*transition.Plan, error) {
 
 func TestPlans(t *testing.T) {
 	t.Parallel()
-	cpus, mem := ledgertest.Exclusive, func(c, nodes string, bytes uint64) ledger.Claim { return ledgertest.Memory(c, "memory", nodes, bytes) }
+	cpus, mem := ledgertest.Exclusive,
+		func(c, nodes string, bytes uint64) ledger.Claim { return ledgertest.Memory(c, "memory", nodes, bytes) }
 	pod := func(uid string, claims ...ledger.Claim) *ledger.Pod {
 		return ledgertest.With(ledgertest.Pod(uid, "c"), claims...)
 	}
@@ -110,7 +111,8 @@ narrow a/c: CPUs 4-7 to 4-6`,
 		"no memory for both sides": {
 			[]*ledger.Pod{pod("a", mem("c", "0", 60)), pod("b", mem("c", "1", 60))},
 			[]wish{to("a", mem("c", "1", 60)), to("b", mem("c", "0", 60))},
-			"a/c needs room for its memory on both sides while it moves: 60 bytes of memory on NUMA node 1, where 40 are free", transition.Cost{},
+			"a/c needs room for its memory on both sides while it moves: 60 bytes of memory on NUMA node 1, where 40 are free",
+			transition.Cost{},
 		},
 		"wider memory counts each node once": {
 			[]*ledger.Pod{pod("a", mem("c", "0", 80))},
@@ -122,7 +124,8 @@ narrow a/c:`,
 		},
 		"a pod as a whole": {
 			[]*ledger.Pod{whole},
-			[]wish{to("w", ledgertest.CPUs("", "1-4", ledger.CPUPod), ledgertest.CPUs("c", "1-2", ledger.CPUPodExclusive), ledgertest.CPUs("d", "3-4", ledger.CPUPodShared))},
+			[]wish{to("w", ledgertest.CPUs("", "1-4", ledger.CPUPod), ledgertest.CPUs("c", "1-2", ledger.CPUPodExclusive),
+				ledgertest.CPUs("d", "3-4", ledger.CPUPodShared))},
 			`widen w: CPUs 4-7 to 1-7
 widen w/c: CPUs 4-5 to 1-2,4-5
 narrow w/c: CPUs 1-2,4-5 to 1-2
@@ -253,7 +256,8 @@ func TestMoveOntoOfflineCPUs(t *testing.T) {
 				plan.Steps[i].Apply(d)
 				view = d.View()
 			}
-			if p, _ := view.Pod("a"); moves && (p.Claims[0].CPUs.Set != change.To[0].CPUs.Set || p.Claims[1].CPUs.Set != change.To[1].CPUs.Set) {
+			if p, _ := view.Pod("a"); moves && (p.Claims[0].CPUs.Set != change.To[0].CPUs.Set ||
+				p.Claims[1].CPUs.Set != change.To[1].CPUs.Set) {
 				t.Errorf("%s: it has %s and %s", name, p.Claims[0].CPUs.Set, p.Claims[1].CPUs.Set)
 			}
 		}

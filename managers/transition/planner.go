@@ -302,7 +302,8 @@ func (p *planner) short(u *unit, claims []ledger.Claim) string {
 				continue
 			}
 			if free := limit[id] - min(limit[id], held[id]); more > 0 && more > free && grows(pod, claims, c.Resource)[id] > free {
-				return fmt.Sprintf("%d bytes of %s on NUMA node %d, where %d are free", more, c.Resource, id, limit[id]-min(limit[id], held[id]))
+				return fmt.Sprintf("%d bytes of %s on NUMA node %d, where %d are free", more, c.Resource, id,
+					limit[id]-min(limit[id], held[id]))
 			}
 		}
 	}
@@ -425,7 +426,8 @@ func (p *planner) stuck() error {
 				return errdefs.Refuse(errdefs.ResizeDeferred, "%s waits for CPUs %s, and no CPU is free to exchange them", u.owner, missing)
 			}
 		}
-		return errdefs.Refuse(errdefs.ResizeDeferred, "%s cannot get CPUs %s and memory of NUMA nodes %s while others run: the shared CPUs would be used up",
+		return errdefs.Refuse(errdefs.ResizeDeferred,
+			"%s cannot get CPUs %s and memory of NUMA nodes %s while others run: the shared CPUs would be used up",
 			u.owner, cpusOf(wide), nodesOf(wide))
 	}
 	return errdefs.Internalf("a plan of %d steps did not end", len(p.made))

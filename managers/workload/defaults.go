@@ -40,10 +40,11 @@ func (d *defaulting) containers() {
 
 func (d *defaulting) podLevel() {
 	requests, limits, overhead := d.pod.podLevel()
-	limits = d.fill(limits, totals(&d.pod, (*Container).limits, nil).list(), "limits that the pod leaves out", "its containers", func(r Resource) bool {
-		_, requested := requests.amounts[r]
-		return r.IsHugePages() && !requested
-	})
+	limits = d.fill(limits, totals(&d.pod, (*Container).limits, nil).list(), "limits that the pod leaves out", "its containers",
+		func(r Resource) bool {
+			_, requested := requests.amounts[r]
+			return r.IsHugePages() && !requested
+		})
 	if len(limits.amounts) > 0 {
 		requests = d.fill(requests, totals(&d.pod, (*Container).requests, nil).list(), "requests that the pod leaves out", "its containers",
 			func(r Resource) bool { return r == CPU || r == Memory })

@@ -63,7 +63,8 @@ func TestDefaultedPodLevel(t *testing.T) {
 	} {
 		got, notes := Defaulted(*row.pod, on)
 		if !reflect.DeepEqual(got.Resources.Requests, row.requests) || !reflect.DeepEqual(got.Resources.Limits, row.limits) {
-			t.Errorf("%s: requests %v, limits %v; want %v, %v", row.name, got.Resources.Requests, got.Resources.Limits, row.requests, row.limits)
+			t.Errorf("%s: requests %v, limits %v; want %v, %v", row.name, got.Resources.Requests, got.Resources.Limits, row.requests,
+				row.limits)
 		}
 		if len(notes) != row.notes {
 			t.Errorf("%s: notes %q, want %d", row.name, notes, row.notes)
@@ -82,7 +83,8 @@ func TestDefaultedKeepsExcess(t *testing.T) {
 		p.Containers[i].Excess = &Excess{Limits: q("memory", billion/2)}
 	}
 	got, _ := Defaulted(*p, on)
-	if want := (&Excess{Requests: q("memory", billion/2), Limits: q("memory", billion/2)}); !reflect.DeepEqual(got.Containers[0].Excess, want) {
+	if want := (&Excess{Requests: q("memory", billion/2), Limits: q("memory", billion/2)}); !reflect.DeepEqual(got.Containers[0].Excess,
+		want) {
 		t.Errorf("excess %+v, want %+v", got.Containers[0].Excess, want)
 	}
 	if got.Resources.Requests[Memory] != 3 || got.Excess != nil {

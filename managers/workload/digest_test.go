@@ -64,7 +64,8 @@ func TestDigest(t *testing.T) {
 	external := base()
 	external.Containers[1].ExternalDevices = []ExternalDevice{{Resource: "example.com/gpu", ID: "a"}}
 	if got := digest(t, external); got != want || external.Containers[1].ExternalDevices == nil {
-		t.Errorf("with external devices, which are no part of the specification, the digest is %s, want %s; the pod has %v", got, want, external.Containers[1].ExternalDevices)
+		t.Errorf("with external devices, which are no part of the specification, the digest is %s, want %s; the pod has %v", got, want,
+			external.Containers[1].ExternalDevices)
 	}
 	if _, err := podOf(Container{Role: 7}).Digest(); err == nil {
 		t.Error("a pod that cannot be written has a digest")

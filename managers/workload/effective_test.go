@@ -35,7 +35,8 @@ func TestWorkedPods(t *testing.T) {
 		{name: "08 nothing", pod: podOf(nothing), class: BestEffort},
 		{name: "09 only overhead", pod: podOf(nothing).withOverhead(q("cpu", 250, "memory", 120*mi)),
 			class: BestEffort, milli: 250, memory: 120 * mi},
-		{name: "10 huge pages", pod: podOf(reqLim(App, q("cpu", 100, "memory", 128*mi, "hugepages-2Mi", 64*mi), q("memory", 256*mi, "hugepages-2Mi", 64*mi))),
+		{name: "10 huge pages", pod: podOf(reqLim(App, q("cpu", 100, "memory", 128*mi, "hugepages-2Mi", 64*mi),
+			q("memory", 256*mi, "hugepages-2Mi", 64*mi))),
 			class: Burstable, milli: 100, memory: 128 * mi, memMax: 256 * mi, huge: q("hugepages-2Mi", 64*mi)},
 		{name: "11 two page sizes", pod: podOf(both(App, q("cpu", 1000, "memory", gi, "hugepages-2Mi", 128*mi, "hugepages-1Gi", gi))),
 			class: Guaranteed, milli: 1000, memory: gi, cpuMax: 1000, memMax: gi, huge: q("hugepages-2Mi", 128*mi, "hugepages-1Gi", gi)},
@@ -43,15 +44,20 @@ func TestWorkedPods(t *testing.T) {
 			class: Guaranteed, milli: 1250, memory: gi + 120*mi, cpuMax: 1250, memMax: 1199570944},
 		{name: "13 larger init", pod: podOf(both(Init, q("cpu", 2000, "memory", gi)), both(App, q("cpu", 500, "memory", 256*mi))),
 			class: Guaranteed, milli: 2000, memory: gi, cpuMax: 2000, memMax: gi},
-		{name: "14 sidecar before init", pod: podOf(both(Sidecar, q("cpu", 200, "memory", 128*mi)), both(Init, q("cpu", 1000, "memory", 512*mi)), both(App, q("cpu", 500, "memory", 256*mi))),
+		{name: "14 sidecar before init", pod: podOf(both(Sidecar, q("cpu", 200, "memory", 128*mi)),
+			both(Init, q("cpu", 1000, "memory", 512*mi)), both(App, q("cpu", 500, "memory", 256*mi))),
 			class: Guaranteed, milli: 1200, memory: 640 * mi, cpuMax: 1200, memMax: 671088640},
-		{name: "15 unlimited init", pod: podOf(reqLim(Init, q("cpu", 50), nil), reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
+		{name: "15 unlimited init", pod: podOf(reqLim(Init, q("cpu", 50), nil),
+			reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
 			class: Burstable, milli: 500, memory: 256 * mi},
-		{name: "16 pod level only", pod: podOf(nothing, nothing).withResources(q("cpu", 2000, "memory", 2*gi), q("cpu", 2000, "memory", 2*gi)),
+		{name: "16 pod level only", pod: podOf(nothing, nothing).withResources(q("cpu", 2000, "memory", 2*gi),
+			q("cpu", 2000, "memory", 2*gi)),
 			class: Guaranteed, milli: 2000, memory: 2 * gi, cpuMax: 2000, memMax: 2 * gi},
-		{name: "17 pod level over containers", pod: podOf(reqLim(App, q("cpu", 500, "memory", 512*mi), nil), nothing).withResources(q("cpu", 1000, "memory", gi), q("cpu", 2000, "memory", 2*gi)),
+		{name: "17 pod level over containers", pod: podOf(reqLim(App, q("cpu", 500, "memory", 512*mi), nil),
+			nothing).withResources(q("cpu", 1000, "memory", gi), q("cpu", 2000, "memory", 2*gi)),
 			class: Burstable, milli: 1000, memory: gi, cpuMax: 2000, memMax: 2 * gi},
-		{name: "18 mixed levels", pod: podOf(reqLim(App, q("memory", 128*mi), q("memory", 256*mi))).withResources(q("cpu", 500), q("cpu", 1000)),
+		{name: "18 mixed levels", pod: podOf(reqLim(App, q("memory", 128*mi), q("memory", 256*mi))).withResources(q("cpu", 500),
+			q("cpu", 1000)),
 			class: Burstable, milli: 500, memory: 128 * mi, cpuMax: 1000, memMax: 256 * mi},
 		{name: "19 many CPUs", pod: podOf(both(App, q("cpu", 300000, "memory", 16*gi))),
 			class: Guaranteed, milli: 300000, memory: 16 * gi, cpuMax: 300000, memMax: 16 * gi},
@@ -60,13 +66,17 @@ func TestWorkedPods(t *testing.T) {
 		{name: "21 pod level huge pages", pod: podOf(both(App, q("memory", 64*mi, "hugepages-2Mi", 64*mi))).withResources(
 			q("cpu", 1000, "memory", gi, "hugepages-2Mi", 256*mi), q("cpu", 1000, "memory", gi, "hugepages-2Mi", 256*mi)),
 			class: Guaranteed, milli: 1000, memory: gi, cpuMax: 1000, memMax: gi, huge: q("hugepages-2Mi", 256*mi)},
-		{name: "22 unlimited sidecar", pod: podOf(reqLim(Sidecar, q("cpu", 100, "memory", 64*mi), nil), reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
-			class: Burstable, milli: 600, memory: 320 * mi},
-		{name: "23 unlimited init after limited sidecar", pod: podOf(reqLim(Sidecar, q("cpu", 100, "memory", 64*mi), q("cpu", 200, "memory", 128*mi)), Container{Role: Init},
+		{name: "22 unlimited sidecar", pod: podOf(reqLim(Sidecar, q("cpu", 100, "memory", 64*mi), nil),
 			reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
 			class: Burstable, milli: 600, memory: 320 * mi},
-		{name: "24 only ephemeral storage", pod: podOf(reqLim(App, q("ephemeral-storage", gi), q("ephemeral-storage", 2*gi))), class: BestEffort},
-		{name: "25 overhead needs a limit", pod: podOf(reqLim(App, q("cpu", 100, "memory", 64*mi), q("cpu", 500))).withOverhead(q("cpu", 250, "memory", 120*mi)),
+		{name: "23 unlimited init after limited sidecar", pod: podOf(reqLim(Sidecar, q("cpu", 100, "memory", 64*mi),
+			q("cpu", 200, "memory", 128*mi)), Container{Role: Init},
+			reqLim(App, q("cpu", 500, "memory", 256*mi), q("cpu", 1000, "memory", 512*mi))),
+			class: Burstable, milli: 600, memory: 320 * mi},
+		{name: "24 only ephemeral storage", pod: podOf(reqLim(App, q("ephemeral-storage", gi), q("ephemeral-storage", 2*gi))),
+			class: BestEffort},
+		{name: "25 overhead needs a limit", pod: podOf(reqLim(App, q("cpu", 100, "memory", 64*mi),
+			q("cpu", 500))).withOverhead(q("cpu", 250, "memory", 120*mi)),
 			class: Burstable, milli: 350, memory: 192937984, cpuMax: 750},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -85,7 +95,8 @@ func TestWorkedPods(t *testing.T) {
 				limits[Memory] = 0
 			}
 			if limits[CPU] != row.cpuMax || limits[Memory] != row.memMax {
-				t.Errorf("limits %d milli-CPU, %d bytes (declared %+v); want %d, %d", limits[CPU], limits[Memory], declared, row.cpuMax, row.memMax)
+				t.Errorf("limits %d milli-CPU, %d bytes (declared %+v); want %d, %d", limits[CPU], limits[Memory], declared, row.cpuMax,
+					row.memMax)
 			}
 			huge := Quantities{}
 			for r, amount := range requests {

@@ -14,8 +14,8 @@ const RestartContainer = "RestartContainer"
 var resizable = []Resource{CPU, Memory}
 
 // CheckResize returns the violations of changing old into wanted in place (KEP-1287, KEP-5419): only the cpu and memory of
-// containers, and of the pod as a whole, may change; an ordinary init container cannot restart for it; what is requested or limited stays requested or limited; the
-// class stays. Both went through Defaulted, and wanted is valid.
+// containers, and of the pod as a whole, may change; an ordinary init container cannot restart for it; what is requested
+// or limited stays requested or limited; the class stays. Both went through Defaulted, and wanted is valid.
 func CheckResize(old, wanted *Pod, f Features) errdefs.Violations {
 	var vs errdefs.Violations
 	if a, err := fixed(old).Digest(); err != nil {
@@ -27,8 +27,10 @@ func CheckResize(old, wanted *Pod, f Features) errdefs.Violations {
 	paths := wanted.ContainerPaths()
 	for i := range wanted.Containers {
 		have, want := &old.Containers[i], &wanted.Containers[i]
-		if want.Role == Init && len(changed(have, want)) > 0 && slices.Contains(slices.Collect(maps.Values(want.ResizePolicy)), RestartContainer) {
-			vs.Addf(paths[i]+".resources", "an ordinary init container whose resizePolicy is %s cannot be resized in place", RestartContainer)
+		if want.Role == Init && len(changed(have, want)) > 0 && slices.Contains(slices.Collect(maps.Values(want.ResizePolicy)),
+			RestartContainer) {
+			vs.Addf(paths[i]+".resources", "an ordinary init container whose resizePolicy is %s cannot be resized in place",
+				RestartContainer)
 			continue
 		}
 		keeps(&vs, QuantityPath(paths[i], Requests), have.Requests, want.Requests)

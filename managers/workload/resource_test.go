@@ -153,7 +153,8 @@ func FuzzResourceName(f *testing.F) {
 			return
 		}
 		if !r.inContainer() || r.PodLevel() || r.overcommits() {
-			t.Errorf("%q is extended, yet container may ask: %v, pod level: %v, overcommits: %v", name, r.inContainer(), r.PodLevel(), r.overcommits())
+			t.Errorf("%q is extended, yet container may ask: %v, pod level: %v, overcommits: %v", name, r.inContainer(), r.PodLevel(),
+				r.overcommits())
 		}
 		if strings.Count(name, "/") != 1 || len(name) > 253+1+63 || strings.ContainsAny(name, " \t\n\"\\[]") {
 			t.Errorf("%q counts as an extended resource", name)

@@ -79,7 +79,8 @@ func TestWalk(t *testing.T) {
 	if want := []string{"a init", "b sidecar"}; !reflect.DeepEqual(seen, want) {
 		t.Errorf("walk gave %v, want %v", seen, want)
 	}
-	if got, want := p.ContainerPaths(), []string{"pod.spec.initContainers[0]", "pod.spec.initContainers[1]", "pod.spec.containers[0]"}; !reflect.DeepEqual(got, want) {
+	if got, want := p.ContainerPaths(), []string{"pod.spec.initContainers[0]", "pod.spec.initContainers[1]",
+		"pod.spec.containers[0]"}; !reflect.DeepEqual(got, want) {
 		t.Errorf("paths %v, want %v", got, want)
 	}
 	if c := p.Container("b"); c == nil || c.Role != Sidecar {

@@ -20,11 +20,14 @@ func TestShare(t *testing.T) {
 		{"Guaranteed", Pod{Containers: []Container{full}}, both, false, false, false, true, true},
 		{"Burstable", Pod{Containers: []Container{full, part}}, both, true, false, false, true, true},
 		{"as a whole", Pod{Resources: podLevel, Containers: []Container{full, part}}, both, false, false, true, true, false},
-		{"not managed", Pod{Resources: podLevel, Containers: []Container{full}}, Features{PodLevelResources: true}, true, true, false, true, true},
-		{"not looked at", Pod{Resources: podLevel, Containers: []Container{full}}, Features{PodLevelResourceManagers: true}, true, true, false, true, true},
+		{"not managed", Pod{Resources: podLevel, Containers: []Container{full}}, Features{PodLevelResources: true}, true, true, false,
+			true, true},
+		{"not looked at", Pod{Resources: podLevel, Containers: []Container{full}}, Features{PodLevelResourceManagers: true}, true, true,
+			false, true, true},
 	} {
 		s := row.pod.Share(row.features)
-		if s.None() != row.none || s.Left != row.left || s.Whole != row.whole || s.Apart(&full) != row.fullIsApart || s.Apart(&part) != row.partsApart {
+		if s.None() != row.none || s.Left != row.left || s.Whole != row.whole || s.Apart(&full) != row.fullIsApart ||
+			s.Apart(&part) != row.partsApart {
 			t.Errorf("%s: %+v, none %t, apart %t and %t", row.name, s, s.None(), s.Apart(&full), s.Apart(&part))
 		}
 	}

@@ -95,7 +95,8 @@ func (v *validation) identity() {
 			p.UID, maxUID)
 	}
 	if p.Name != "" && !dnsSubdomain(p.Name) {
-		v.Addf("pod.metadata.name", "%.260q: expected a DNS-1123 subdomain (labels of lower case letters, digits and '-', joined by '.', at most %d characters)",
+		v.Addf("pod.metadata.name",
+			"%.260q: expected a DNS-1123 subdomain (labels of lower case letters, digits and '-', joined by '.', at most %d characters)",
 			p.Name, maxSubdomain)
 	}
 	if p.Namespace != "" && !dnsLabel(p.Namespace) {
@@ -107,7 +108,8 @@ func (v *validation) identity() {
 		v.Addf("pod.status.qosClass", "%.80q: expected %s, %s or %s", p.QoS, BestEffort, Burstable, Guaranteed)
 	}
 	if p.PriorityClassName != "" && !dnsSubdomain(p.PriorityClassName) {
-		v.Addf(specPath+".priorityClassName", "%.80q: expected a DNS-1123 subdomain of at most %d characters", p.PriorityClassName, maxSubdomain)
+		v.Addf(specPath+".priorityClassName", "%.80q: expected a DNS-1123 subdomain of at most %d characters", p.PriorityClassName,
+			maxSubdomain)
 	}
 	switch p.RestartPolicy {
 	case "", "Always", "OnFailure", "Never":

@@ -141,7 +141,8 @@ func TestDriftOnTheMachine(t *testing.T) {
 			return err == nil && strings.TrimSpace(string(text)) == before
 		})
 		for _, drift := range list().GetDrifts() {
-			if strings.HasSuffix(drift.GetCgroup(), "/poda") && drift.GetFile() == filepath.Base(path) && drift.GetWant() == before && drift.GetFound() == strconv.Itoa(16<<20) {
+			if strings.HasSuffix(drift.GetCgroup(), "/poda") && drift.GetFile() == filepath.Base(path) && drift.GetWant() == before &&
+				drift.GetFound() == strconv.Itoa(16<<20) {
 				return true
 			}
 		}
@@ -272,17 +273,23 @@ func TestCgroupNamesThatLeadElsewhere(t *testing.T) {
 	}
 	root := "/" + n.cgroup
 	for _, name := range []string{
-		"..", "/..", "../escaped", "/../escaped", root + "/..", root + "/../escaped", root + "/../../escaped", root + "/kubepods/../../escaped",
-		root + "/./escaped", root + "/.", ".", "/.", "//escaped", root + "//escaped/../x", "/escaped/..", root + "/a\x00b", root + "/a\nb", root + "/\x1b[31m",
-		root + "/cgroup.procs", root + "/cgroup.kill", root + "/cgroup.subtree_control", root + "/memory.max", root + "/memory.limit_in_bytes",
-		root + "/cpuset.cpus", root + "/tasks", root + "/notify_on_release", root + "/release_agent", root + "/cpu.max", root + "/freezer.state",
-		root + "/devices.allow", root + "/pids.max", "/cgroup.procs", "/release_agent", "/tasks", root + "/" + strings.Repeat("a", 256), root + strings.Repeat("/a", 3000),
+		"..", "/..", "../escaped", "/../escaped", root + "/..", root + "/../escaped", root + "/../../escaped",
+		root + "/kubepods/../../escaped",
+		root + "/./escaped", root + "/.", ".", "/.", "//escaped", root + "//escaped/../x", "/escaped/..", root + "/a\x00b",
+		root + "/a\nb", root + "/\x1b[31m",
+		root + "/cgroup.procs", root + "/cgroup.kill", root + "/cgroup.subtree_control", root + "/memory.max",
+		root + "/memory.limit_in_bytes",
+		root + "/cpuset.cpus", root + "/tasks", root + "/notify_on_release", root + "/release_agent", root + "/cpu.max",
+		root + "/freezer.state",
+		root + "/devices.allow", root + "/pids.max", "/cgroup.procs", "/release_agent", "/tasks", root + "/" + strings.Repeat("a", 256),
+		root + strings.Repeat("/a", 3000),
 	} {
 		for what, call := range map[string]func() error{
 			"Create":  func() error { _, err := c.Create(n.ctx(), &cgroupv1.CreateRequest{Name: name}); return err },
 			"Destroy": func() error { _, err := c.Destroy(n.ctx(), &cgroupv1.DestroyRequest{Name: name}); return err },
 			"Update": func() error {
-				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name, Resources: &typesv1.LinuxResources{CpuShares: proto.Uint64(2)}})
+				_, err := c.Update(n.ctx(), &cgroupv1.UpdateRequest{Name: name,
+					Resources: &typesv1.LinuxResources{CpuShares: proto.Uint64(2)}})
 				return err
 			},
 			"ListProcesses": func() error {
@@ -315,7 +322,8 @@ func TestCgroupsBesideThePods(t *testing.T) {
 	client := cgroupv1.NewCgroupServiceClient(d.conn)
 	extra := "/" + n.cgroup + "/extra"
 	shares := uint64(4)
-	if _, err := client.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra, Resources: &typesv1.LinuxResources{CpuShares: &shares}}); err != nil {
+	if _, err := client.Create(d.ctx(), &cgroupv1.CreateRequest{Name: extra,
+		Resources: &typesv1.LinuxResources{CpuShares: &shares}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, weight := n.file("extra", "cpu.weight", "cpu.shares"); weight != "4" && weight != "1" {
@@ -332,7 +340,8 @@ func TestCgroupsBesideThePods(t *testing.T) {
 		return err == nil && slices.Contains(pids.GetPids(), int32(d.Cmd.Process.Pid))
 	})
 	for name, want := range map[string]codes.Code{
-		"/": codes.InvalidArgument, "/" + n.cgroup + "/some.service": codes.FailedPrecondition, "/berthdtest": codes.InvalidArgument, own: codes.FailedPrecondition,
+		"/": codes.InvalidArgument, "/" + n.cgroup + "/some.service": codes.FailedPrecondition, "/berthdtest": codes.InvalidArgument,
+		own: codes.FailedPrecondition,
 	} {
 		if _, err := client.Destroy(d.ctx(), &cgroupv1.DestroyRequest{Name: name}); status.Code(err) != want {
 			t.Errorf("destroy %s: %v, want %s", name, err, want)

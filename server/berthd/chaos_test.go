@@ -204,7 +204,8 @@ func (c *chaos) awaitDevices(f *fleet) {
 					ids = append(ids, d.GetDevice().GetId())
 				}
 			}
-			return !r.GetAwaited() && fmt.Sprintf("%s %s, %d devices, healthy %s", r.GetName(), convert.Word(r.GetPluginState()), r.GetCapacity(), idText(ids)) == want
+			return !r.GetAwaited() && fmt.Sprintf("%s %s, %d devices, healthy %s", r.GetName(), convert.Word(r.GetPluginState()),
+				r.GetCapacity(), idText(ids)) == want
 		})
 	})
 }

@@ -84,11 +84,13 @@ func mainJob(t *testing.T, n *node) {
 			t.Fatalf("CPU %d is none of this machine", id)
 		}
 	}
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pinned"}, ContainerName: "main"})
+	alloc, err := d.allocation.Allocate(d.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pinned"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if alloc.GetResources().GetCpusetCpus().GetList() != own.String() || alloc.GetResources().GetCpuShares() != 1024 || alloc.GetResources().GetMemoryLimitBytes() != 16<<20 {
+	if alloc.GetResources().GetCpusetCpus().GetList() != own.String() || alloc.GetResources().GetCpuShares() != 1024 ||
+		alloc.GetResources().GetMemoryLimitBytes() != 16<<20 {
 		t.Errorf("linux resources %v", alloc.GetResources())
 	}
 	if len(alloc.GetEdits().GetDevices()) != 1 || len(alloc.GetEdits().GetEnvs()) == 0 || len(alloc.GetEdits().GetMounts()) == 0 {
@@ -225,12 +227,14 @@ func TestBadInput(t *testing.T) {
 		pod   *typesv1.Pod
 		field string
 	}{
-		"no pod":          {nil, "pod"},
-		"no uid":          {pod("", nil, nil), "pod.metadata.uid"},
-		"negative":        {pod("x", map[string]string{"cpu": "-1"}, nil), `pod.spec.containers[0].resources.requests["cpu"]`},
-		"unparsable":      {pod("x", map[string]string{"memory": "much"}, nil), `pod.spec.containers[0].resources.requests["memory"]`},
-		"above limit":     {pod("x", map[string]string{"cpu": "2"}, map[string]string{"cpu": "1"}), `pod.spec.containers[0].resources.requests["cpu"]`},
-		"malformed name":  {pod("x", map[string]string{"a/b/c": "1"}, map[string]string{"a/b/c": "1"}), `pod.spec.containers[0].resources.limits["a/b/c"]`},
+		"no pod":     {nil, "pod"},
+		"no uid":     {pod("", nil, nil), "pod.metadata.uid"},
+		"negative":   {pod("x", map[string]string{"cpu": "-1"}, nil), `pod.spec.containers[0].resources.requests["cpu"]`},
+		"unparsable": {pod("x", map[string]string{"memory": "much"}, nil), `pod.spec.containers[0].resources.requests["memory"]`},
+		"above limit": {pod("x", map[string]string{"cpu": "2"}, map[string]string{"cpu": "1"}),
+			`pod.spec.containers[0].resources.requests["cpu"]`},
+		"malformed name": {pod("x", map[string]string{"a/b/c": "1"}, map[string]string{"a/b/c": "1"}),
+			`pod.spec.containers[0].resources.limits["a/b/c"]`},
 		"1001 containers": {many, "pod.spec.containers"},
 		"two of a name": {&typesv1.Pod{
 			Metadata: &typesv1.PodMetadata{Name: "x", Uid: "x"},
@@ -246,14 +250,19 @@ func TestBadInput(t *testing.T) {
 			t.Errorf("%s: %v with fields %q; want INVALID_ARGUMENT with %s", name, err, fields(err), c.field)
 		}
 	}
-	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "ghost"}, ContainerName: "main"}); status.Code(err) != codes.NotFound {
+	if _, err := d.allocation.Allocate(n.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "ghost"},
+			ContainerName: "main"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown pod: %v", err)
 	}
 	d.admitted(burstable("known"))
-	if _, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "known"}, ContainerName: "ghost"}); status.Code(err) != codes.NotFound {
+	if _, err := d.allocation.Allocate(n.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "known"},
+			ContainerName: "ghost"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown container: %v", err)
 	}
-	if _, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "ghost", ContainerName: "main", ContainerId: "i"}); status.Code(err) != codes.NotFound {
+	if _, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "ghost", ContainerName: "main",
+		ContainerId: "i"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown pod: %v", err)
 	}
 	_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("known", 1, 0)}})
@@ -262,7 +271,8 @@ func TestBadInput(t *testing.T) {
 	}
 	big := burstable("big")
 	big.Metadata.Annotations = map[string]string{"a": strings.Repeat("x", 5<<20)}
-	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: big}}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := d.admission.Admit(n.ctx(),
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: big}}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("5 MiB: %v", err)
 	}
 	if got := d.pods(); len(got) != 1 {
@@ -287,7 +297,8 @@ func TestPluginFaultsRejectAndLeaveNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := newNode(t)
-			if err := os.WriteFile(n.root+"/berth.yaml", []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nverdicts: {deferred: false}\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
+			if err := os.WriteFile(n.root+"/berth.yaml",
+				[]byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\nverdicts: {deferred: false}\nproviders: {allocateTimeout: "+c.timeout+"}\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			d := n.start("--config", n.root+"/berth.yaml")

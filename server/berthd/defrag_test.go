@@ -28,7 +28,8 @@ func movable(p *typesv1.Pod) *typesv1.Pod {
 }
 
 // defragment makes room for a pod, and returns what has moved, and the result. The error is that of a stream without one.
-func (d *daemon) defragment(ctx context.Context, req *admissionv1.DefragmentRequest, each func(*admissionv1.DefragmentResponse)) (moved []*admissionv1.PodMoved, end *admissionv1.DefragmentResult, err error) {
+func (d *daemon) defragment(ctx context.Context, req *admissionv1.DefragmentRequest,
+	each func(*admissionv1.DefragmentResponse)) (moved []*admissionv1.PodMoved, end *admissionv1.DefragmentResult, err error) {
 	stream, err := d.admission.Defragment(ctx, req)
 	if err != nil {
 		return nil, nil, err
@@ -83,18 +84,20 @@ func TestDefragOnTheMachine(t *testing.T) {
 	before := p.pages()
 	var plan *admissionv1.DefragmentPlan
 	progress := 0
-	moved, end, err := d.defragment(d.ctx(), &admissionv1.DefragmentRequest{Pod: wants, MaxMoves: 1}, func(e *admissionv1.DefragmentResponse) {
-		if e.GetPlan() != nil {
-			plan = e.GetPlan()
-		}
-		if e.GetProgress() != nil {
-			progress++
-		}
-		if has, shares := p.allowed(), other.allowed(); has.Overlaps(shares) {
-			t.Errorf("%s and %s overlap", has, shares)
-		}
-	})
-	if err != nil || !end.GetFits() || end.GetMoved() != 1 || len(moved) != 1 || len(plan.GetMoves()) != 1 || plan.GetMoves()[0].GetPodUid() != "a" || progress == 0 {
+	moved, end, err := d.defragment(d.ctx(), &admissionv1.DefragmentRequest{Pod: wants, MaxMoves: 1},
+		func(e *admissionv1.DefragmentResponse) {
+			if e.GetPlan() != nil {
+				plan = e.GetPlan()
+			}
+			if e.GetProgress() != nil {
+				progress++
+			}
+			if has, shares := p.allowed(), other.allowed(); has.Overlaps(shares) {
+				t.Errorf("%s and %s overlap", has, shares)
+			}
+		})
+	if err != nil || !end.GetFits() || end.GetMoved() != 1 || len(moved) != 1 || len(plan.GetMoves()) != 1 ||
+		plan.GetMoves()[0].GetPodUid() != "a" || progress == 0 {
 		t.Fatalf("%v: plan %v, moved %v, end %v, %d events of progress", err, plan, moved, end, progress)
 	}
 	after := p.pages()
@@ -106,7 +109,8 @@ func TestDefragOnTheMachine(t *testing.T) {
 	if after[lowest]*os.Getpagesize() < used<<20 {
 		t.Errorf("%d pages are on node %d", after[lowest], lowest)
 	}
-	if m := moved[0]; m.GetBytesBefore()[uint32(from)] < used<<20 || m.GetBytesAfter()[uint32(lowest)] < used<<20 || m.GetDuration().AsDuration() <= 0 {
+	if m := moved[0]; m.GetBytesBefore()[uint32(from)] < used<<20 || m.GetBytesAfter()[uint32(lowest)] < used<<20 ||
+		m.GetDuration().AsDuration() <= 0 {
 		t.Errorf("measured: %v", m)
 	}
 	if got := p.status("Mems_allowed_list"); got != strconv.Itoa(lowest) {
@@ -277,7 +281,8 @@ func TestCrashDuringADefrag(t *testing.T) {
 	crashes := 0
 	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints()) {
 		for hit := 1; hit <= 4; hit++ {
-			n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy", "single-numa-node")...)
+			n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
+				"single-numa-node")...)
 			n.kernel = false
 			d := n.start()
 			wants := fragmented(d)

@@ -60,7 +60,8 @@ func TestNoDescriptors(t *testing.T) {
 		call func(context.Context) error
 	}{
 		{"Admit", func(ctx context.Context) error {
-			resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("new", 1, 0)}})
+			resp, err := d.admission.Admit(ctx,
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("new", 1, 0)}})
 			if err == nil && resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 				t.Errorf("Admit: %v %s: %s", resp.GetVerdict(), resp.GetReason(), resp.GetMessage())
 			}
@@ -81,7 +82,8 @@ func TestNoDescriptors(t *testing.T) {
 			return err
 		}},
 		{"Sync", func(ctx context.Context) error {
-			_, err := d.admission.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: []string{"there", "small", "new"}, KnownRevision: d.revision()})
+			_, err := d.admission.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: []string{"there", "small", "new"},
+				KnownRevision: d.revision()})
 			return err
 		}},
 	}

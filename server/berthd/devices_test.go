@@ -170,7 +170,8 @@ func TestPluginIsFound(t *testing.T) {
 func (n *node) configure(text string) {
 	n.t.Helper()
 	path := filepath.Join(n.root, "berth.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+text), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("apiVersion: config.berthd.github.io/v1alpha1\nkind: BerthConfiguration\n"+text),
+		0o600); err != nil {
 		n.t.Fatal(err)
 	}
 	n.args = append(n.args, "--config", path)
@@ -188,7 +189,8 @@ func TestPodsWaitForTheirPlugin(t *testing.T) {
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 {
 			t.Errorf("%s, again after %s", answer.GetVerdict(), answer.GetRetryAfter().AsDuration())
 		}
-		want := &admissionv1.Condition{Reason: condition, Domain: "berthd.github.io", Metadata: map[string]string{"provider": "device", "resource": gpu}}
+		want := &admissionv1.Condition{Reason: condition, Domain: "berthd.github.io",
+			Metadata: map[string]string{"provider": "device", "resource": gpu}}
 		if !proto.Equal(answer.GetCondition(), want) {
 			t.Errorf("waits for %v, want %v", answer.GetCondition(), want)
 		}
@@ -240,7 +242,8 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		d := n.start()
 		answer := d.admit(withDevice("pod", gpu))
 		want := &admissionv1.Condition{Reason: "ResourceUnknown", Domain: "berthd.github.io", Metadata: map[string]string{"resource": gpu}}
-		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 || !proto.Equal(answer.GetCondition(), want) {
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || answer.GetRetryAfter().AsDuration() <= 0 ||
+			!proto.Equal(answer.GetCondition(), want) {
 			t.Errorf("%s, again after %s, for %v", answer.GetVerdict(), answer.GetRetryAfter().AsDuration(), answer.GetCondition())
 		}
 		n.runPlugin(script.Config{Resource: gpu}, "g0 g1")
@@ -258,7 +261,8 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		n.runPlugin(script.Config{Resource: "example.com/nic"}, "n0")
 		d.expectResource("example.com/nic", "connected", 1, 1)
 		answer := d.admit(withDevice("pod", gpu))
-		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || answer.GetReason() != "OutOf"+gpu || !strings.Contains(answer.GetMessage(), "known are example.com/nic.") {
+		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || answer.GetReason() != "OutOf"+gpu ||
+			!strings.Contains(answer.GetMessage(), "known are example.com/nic.") {
 			t.Errorf("%s %s: %s", answer.GetVerdict(), answer.GetReason(), answer.GetMessage())
 		}
 		d.says("pod rejected")
@@ -269,7 +273,8 @@ func TestResourcesThatNobodyProvides(t *testing.T) {
 		d := n.start("--devices-unknown", "ignore")
 		allocated := func() []string {
 			t.Helper()
-			answer, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pod"}, ContainerName: "main"})
+			answer, err := d.allocation.Allocate(d.ctx(),
+				&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pod"}, ContainerName: "main"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -321,7 +326,8 @@ func TestForgottenResources(t *testing.T) {
 		ctx, end := context.WithTimeout(d.ctx(), 3*time.Second)
 		defer end()
 		var header metadata.MD
-		if _, err := d.readers().GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{}, grpc.Header(&header)); err != nil {
+		if _, err := d.readers().GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{},
+			grpc.Header(&header)); err != nil {
 			t.Fatal(err)
 		}
 		return header.Get("berth-missing-resources")
@@ -339,7 +345,8 @@ func TestForgottenResources(t *testing.T) {
 		d.admitted(withDevice("pod", gpu))
 		end()
 		d.expectResource(gpu, "stopped", 1, 0)
-		if err := forget(d); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "held by container main of pod default/pod") {
+		if err := forget(d); status.Code(err) != codes.FailedPrecondition ||
+			!strings.Contains(err.Error(), "held by container main of pod default/pod") {
 			t.Errorf("held: %v", err)
 		}
 		d.kill()
@@ -533,7 +540,8 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req := &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_DEVICE, State: file, Pods: []*typesv1.Pod{withDevice("moved", gpu)}, DryRun: true}
+	req := &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_DEVICE, State: file,
+		Pods: []*typesv1.Pod{withDevice("moved", gpu)}, DryRun: true}
 	for _, req.DryRun = range []bool{true, false} {
 		answer, err := d.inspect.Import(d.ctx(), req)
 		if err != nil || len(answer.GetPods()) != 1 || answer.GetPods()[0].GetOutcome() != inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW {
@@ -546,7 +554,8 @@ func TestDevicesMoveFromAKubelet(t *testing.T) {
 	}
 	p, _ := n.runPlugin(script.Config{Resource: gpu}, "g0@0 g1@0")
 	d.expectResource(gpu, "connected", 2, 2)
-	got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "moved"}, ContainerName: "main"})
+	got, err := d.allocation.Allocate(d.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "moved"}, ContainerName: "main"})
 	if err != nil || len(got.GetEdits().GetEnvs()) != 1 || got.GetEdits().GetEnvs()["A"] == "" || len(p.Calls(script.Allocate)) != 0 {
 		t.Errorf("what the container starts with: %v, %v; the plugin was asked %v", got.GetEdits().GetEnvs(), err, p.Calls(script.Allocate))
 	}

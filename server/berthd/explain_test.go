@@ -51,7 +51,8 @@ func TestRejectionIsExplainedAndRemembered(t *testing.T) {
 			t.Errorf("shortage of %s: %v", resource, s)
 		}
 	}
-	dry, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("large", cpus, 2)}, DryRun: true})
+	dry, err := d.admission.Admit(n.ctx(),
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("large", cpus, 2)}, DryRun: true})
 	if err != nil || len(dry.GetTrace().GetSuggestions()) != len(resp.GetTrace().GetSuggestions()) {
 		t.Errorf("a dry run suggests %v, %v", dry.GetTrace().GetSuggestions(), err)
 	}

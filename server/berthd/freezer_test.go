@@ -106,7 +106,8 @@ func TestFrozenCgroups(t *testing.T) {
 	}
 	d.eventually("the check finds it", func() bool {
 		check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
-		return err == nil && len(check.GetFindings()) == 1 && check.GetFindings()[0].GetKind() == inspectv1.FindingKind_FINDING_KIND_KERNEL &&
+		return err == nil && len(check.GetFindings()) == 1 &&
+			check.GetFindings()[0].GetKind() == inspectv1.FindingKind_FINDING_KIND_KERNEL &&
 			strings.Contains(check.GetFindings()[0].GetText(), n.path(pods)+" is frozen")
 	})
 	n.freeze(pods, false)

@@ -49,7 +49,8 @@ func TestManyCallersOnFewPods(t *testing.T) {
 				if rnd.IntN(2) == 0 {
 					pod = limited(uid, "100m", "64Mi")
 				}
-				_, err = agent.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: rnd.IntN(4) == 0})
+				_, err = agent.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod},
+					DryRun: rnd.IntN(4) == 0})
 				return "admit", err
 			case 2, 3:
 				_, err = agent.RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid})
@@ -69,7 +70,8 @@ func TestManyCallersOnFewPods(t *testing.T) {
 					ctx, cancel = context.WithTimeout(ctx, time.Duration(rnd.IntN(10))*time.Millisecond)
 				}
 				what, err := do(ctx, fmt.Sprintf("p%d", rnd.IntN(uids)))
-				if err != nil && ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded && !slices.Contains(may[what], status.Code(err)) {
+				if err != nil && ctx.Err() == nil && status.Code(err) != codes.DeadlineExceeded &&
+					!slices.Contains(may[what], status.Code(err)) {
 					t.Errorf("%s: %v", what, err)
 				}
 				cancel()

@@ -75,11 +75,13 @@ func TestHungPlugin(t *testing.T) {
 			first.stillHangs(t, "an admission without devices")
 			larger := burstable("shared")
 			larger.Spec.Containers[0].Resources.Requests["cpu"] = "150m"
-			if v, err := d.admission.Resize(d.ctx(), berth.ResizeTo(larger)); err != nil || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+			if v, err := d.admission.Resize(d.ctx(), berth.ResizeTo(larger)); err != nil ||
+				v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 				t.Errorf("resize: %v, %v", v, err)
 			}
 			first.stillHangs(t, "a resize")
-			sync, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"network", "plain", "shared", "hung"}, KnownRevision: d.revision()})
+			sync, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"network", "plain", "shared",
+				"hung"}, KnownRevision: d.revision()})
 			if err != nil || !slices.Equal(sync.GetRemovedPodUids(), []string{"old"}) {
 				t.Errorf("sync: %v, %v", sync, err)
 			}
@@ -90,8 +92,10 @@ func TestHungPlugin(t *testing.T) {
 			first.stillHangs(t, "a change of policy")
 			calls := len(p.Calls(script.Preferred))
 			refused := d.admit(guaranteed("toomuch", 1000, 1))
-			if refused.GetReason() != "TopologyAffinityError" || refused.GetTrace().GetTried() == 0 || len(p.Calls(script.Preferred)) != calls {
-				t.Errorf("%s %s, tried %d, the plugin was called %d times", refused.GetReason(), refused.GetMessage(), refused.GetTrace().GetTried(), len(p.Calls(script.Preferred))-calls)
+			if refused.GetReason() != "TopologyAffinityError" || refused.GetTrace().GetTried() == 0 ||
+				len(p.Calls(script.Preferred)) != calls {
+				t.Errorf("%s %s, tried %d, the plugin was called %d times", refused.GetReason(), refused.GetMessage(),
+					refused.GetTrace().GetTried(), len(p.Calls(script.Preferred))-calls)
 			}
 			first.stillHangs(t, "a rejection")
 			again.stillHangs(t, "all that")
@@ -127,14 +131,16 @@ func TestReservedForAnother(t *testing.T) {
 	ctx, cancel := context.WithTimeout(d.ctx(), 2*time.Second)
 	defer cancel()
 	resp, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice("second", gpu)}})
-	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || resp.GetCondition().GetReason() != "AdmissionsInFlight" || !strings.HasSuffix(resp.GetMessage(), ": first") {
+	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED ||
+		resp.GetCondition().GetReason() != "AdmissionsInFlight" || !strings.HasSuffix(resp.GetMessage(), ": first") {
 		t.Errorf("%v, %v", resp, err)
 	}
 	first.stillHangs(t, "that")
 	// When the first one is given up, the next one gets the device, in the same call.
 	second := make(chan *admissionv1.AdmitResponse, 1)
 	go func() {
-		resp, _ := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice("second", gpu)}})
+		resp, _ := d.admission.Admit(d.ctx(),
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice("second", gpu)}})
 		second <- resp
 	}()
 	p.Behave(script.Allocate, script.Well)

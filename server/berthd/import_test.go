@@ -24,7 +24,8 @@ func (d *daemon) export(format uint32) string {
 
 func (d *daemon) importCPUs(state string, pods ...*typesv1.Pod) *inspectv1.ImportResponse {
 	d.t.Helper()
-	resp, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: pods})
+	resp, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU,
+		State: []byte(state), Pods: pods})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -72,9 +73,10 @@ func TestNodeMovesFromAKubeletAndBack(t *testing.T) {
 	if got := other.export(2); got != toKubelet {
 		t.Errorf("came back as\n%s, want\n%s", got, toKubelet)
 	}
-	if got := other.importCPUs(toKubelet); !slices.EqualFunc(got.GetPods(), []string{"a", "b", "c"}, func(p *inspectv1.ImportedPod, uid string) bool {
-		return p.GetPod().GetUid() == uid && p.GetOutcome() == inspectv1.ImportOutcome_IMPORT_OUTCOME_KNOWN
-	}) {
+	if got := other.importCPUs(toKubelet); !slices.EqualFunc(got.GetPods(), []string{"a", "b", "c"},
+		func(p *inspectv1.ImportedPod, uid string) bool {
+			return p.GetPod().GetUid() == uid && p.GetOutcome() == inspectv1.ImportOutcome_IMPORT_OUTCOME_KNOWN
+		}) {
 		t.Errorf("the second import says %v", got)
 	}
 	other.check()
@@ -92,8 +94,10 @@ func TestImportConflictsAreNamed(t *testing.T) {
 	d.admitted(guaranteed("here", 2, 0))
 	before, cpus := d.export(2), d.pods()["here"].GetContainers()[0].GetCpus().GetList()
 	state := `{"policyName":"static","defaultCpuSet":"0","entries":{"there":{"main":"` + cpus + `"}}}`
-	_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: []*typesv1.Pod{guaranteed("there", 2, 0)}})
-	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pod here") || !strings.Contains(err.Error(), "pod there") {
+	_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state),
+		Pods: []*typesv1.Pod{guaranteed("there", 2, 0)}})
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "pod here") ||
+		!strings.Contains(err.Error(), "pod there") {
 		t.Errorf("got %v, want both owners named", err)
 	}
 	if after := d.export(2); after != before {

@@ -64,20 +64,23 @@ func TestHostileInput(t *testing.T) {
 		"negative overhead":     {overhead, `pod.spec.overhead["cpu"]`},
 	} {
 		_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: c.pod}})
-		if status.Code(err) != codes.InvalidArgument || !slices.ContainsFunc(fields(err), func(f string) bool { return strings.HasPrefix(f, c.field) }) {
+		if status.Code(err) != codes.InvalidArgument || !slices.ContainsFunc(fields(err),
+			func(f string) bool { return strings.HasPrefix(f, c.field) }) {
 			t.Errorf("%s: %.300v with fields %q; want INVALID_ARGUMENT with %s", name, err, fields(err), c.field)
 		}
 		if len(status.Convert(err).Message()) > 2000 {
 			t.Errorf("%s: the message has %d bytes", name, len(status.Convert(err).Message()))
 		}
 	}
-	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("x")}, AdmissionId: strings.Repeat("a", 129)}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("x")},
+		AdmissionId: strings.Repeat("a", 129)}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a long admission id: %v", err)
 	}
 	if _, err := d.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("remove nothing: %v", err)
 	}
-	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", ""}, KnownRevision: d.revision()}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", ""},
+		KnownRevision: d.revision()}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a living pod without a uid: %v", err)
 	}
 	if after := d.revision(); after != before {
@@ -101,15 +104,18 @@ func TestWhoIsNotHere(t *testing.T) {
 			return err
 		},
 		"PreStartContainer of a container": func() error {
-			_, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "known", ContainerName: "ghost", ContainerId: "i"})
+			_, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "known",
+				ContainerName: "ghost", ContainerId: "i"})
 			return err
 		},
 		"Allocate with a pod that lacks it": func() error {
-			_, err := d.allocation.Allocate(n.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: burstable("new")}, ContainerName: "ghost"})
+			_, err := d.allocation.Allocate(n.ctx(),
+				&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: burstable("new")}, ContainerName: "ghost"})
 			return err
 		},
 		"PreStartContainer of a process": func() error {
-			_, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "known", ContainerName: "main", ContainerId: "i", Pid: 1 << 22})
+			_, err := d.lifecycle.PreStartContainer(n.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "known", ContainerName: "main",
+				ContainerId: "i", Pid: 1 << 22})
 			return err
 		},
 	} {
@@ -121,7 +127,8 @@ func TestWhoIsNotHere(t *testing.T) {
 	if resp, err := d.admission.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: "ghost"}); err != nil || resp.GetRemoved() {
 		t.Errorf("remove: %v, %v", resp, err)
 	}
-	if resp, err := d.lifecycle.PostStopContainer(n.ctx(), &lifecyclev1.PostStopContainerRequest{ContainerId: "ghost"}); err != nil || resp.GetFound() {
+	if resp, err := d.lifecycle.PostStopContainer(n.ctx(), &lifecyclev1.PostStopContainerRequest{ContainerId: "ghost"}); err != nil ||
+		resp.GetFound() {
 		t.Errorf("stop: %v, %v", resp, err)
 	}
 	if pods := d.pods(); len(pods) != 1 {
@@ -192,7 +199,8 @@ func TestNotEnough(t *testing.T) {
 	p := d.plugin("g0@0 g1@0")
 	p.SetHealth("g1", false)
 	d.expectDevices(1)
-	unwell := pod("unwell", map[string]string{"cpu": "1", "memory": "16Mi", gpu: "2"}, map[string]string{"cpu": "1", "memory": "16Mi", gpu: "2"})
+	unwell := pod("unwell", map[string]string{"cpu": "1", "memory": "16Mi", gpu: "2"},
+		map[string]string{"cpu": "1", "memory": "16Mi", gpu: "2"})
 	for uid, c := range map[string]struct {
 		pod     *typesv1.Pod
 		message string
@@ -202,7 +210,8 @@ func TestNotEnough(t *testing.T) {
 		"unwell":  {unwell, "requested number of devices unavailable for " + gpu + ". Requested: 2, Available: 1"},
 	} {
 		resp := d.admit(c.pod)
-		if resp.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || resp.GetReason() != "UnexpectedAdmissionError" || !strings.Contains(resp.GetMessage(), c.message) {
+		if resp.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || resp.GetReason() != "UnexpectedAdmissionError" ||
+			!strings.Contains(resp.GetMessage(), c.message) {
 			t.Errorf("%s: %s %s: %s", uid, resp.GetVerdict(), resp.GetReason(), resp.GetMessage())
 		}
 	}

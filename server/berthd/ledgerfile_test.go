@@ -75,7 +75,8 @@ func TestDamagedTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report := strings.Join(check.GetStartReport(), "\n"); len(check.GetFindings()) > 0 || !strings.Contains(report, "2 pods are whole") ||
+	if report := strings.Join(check.GetStartReport(), "\n"); len(check.GetFindings()) > 0 ||
+		!strings.Contains(report, "2 pods are whole") ||
 		!strings.Contains(report, "damaged: traces/") || strings.Contains(report, "waiting for the agent's Sync") {
 		t.Errorf("report:\n%s\nfindings %v", report, check.GetFindings())
 	}

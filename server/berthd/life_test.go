@@ -264,7 +264,8 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 					crashed = true
 					continue // it died before it was ready
 				}
-				resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
+				resp, err := d.admission.Admit(n.ctx(),
+					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
 				if err == nil {
 					d.tryRemove()
 					d.kill()
@@ -274,7 +275,8 @@ func TestCrashAtEveryDurableStep(t *testing.T) {
 					t.Fatalf("%v, %v", resp, err)
 				}
 				d.diesOf(func() error {
-					_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
+					_, err := d.admission.Admit(n.ctx(),
+						&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("p", 1, 0)}})
 					return err
 				})
 				crashed = true

@@ -201,10 +201,13 @@ func TestLivingPodsKeepTheirDevices(t *testing.T) {
 						continue
 					}
 					v := d.admit(withDevice(uid, gpu))
-					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" || !strings.Contains(v.GetMessage(), "running_allocations") {
+					if v.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || v.GetCondition().GetReason() != "UnknownDevices" ||
+						!strings.Contains(v.GetMessage(), "running_allocations") {
 						t.Fatalf("pod %s, whose devices nobody knows: %s %s", uid, v.GetVerdict(), v.GetMessage())
 					}
-					resp, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice(uid, gpu)}, RunningAllocations: runsWith(devices[uid])})
+					resp, err := d.admission.Admit(n.ctx(),
+						&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: withDevice(uid, gpu)},
+							RunningAllocations: runsWith(devices[uid])})
 					if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 						t.Fatalf("pod %s with what it holds: %v %s", uid, err, resp.GetMessage())
 					}
@@ -475,7 +478,8 @@ func TestCrashAroundTheRecord(t *testing.T) {
 			d.admitted(burstable("first")) // of the new ledger the commits are counted alike
 			d.stop()
 			d = n.start("--failpoint", point+":kill")
-			_, err := d.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("a", 1, 0)}})
+			_, err := d.admission.Admit(n.ctx(),
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("a", 1, 0)}})
 			if err == nil {
 				t.Fatal("it was not killed")
 			}

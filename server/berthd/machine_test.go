@@ -123,7 +123,8 @@ func TestMachineChanges(t *testing.T) {
 	less := machinetest.Build(shape, machinetest.Offline("2,5"))
 	n.become(less)
 	d.uses(less)
-	if got := d.machine().GetOfflinePlaces(); len(got) != 2 || got[0].GetCpu() != 2 || got[0].GetNumaNode() != 0 || got[1].GetCpu() != 5 || got[1].GetNumaNode() != 1 {
+	if got := d.machine().GetOfflinePlaces(); len(got) != 2 || got[0].GetCpu() != 2 || got[0].GetNumaNode() != 0 ||
+		got[1].GetCpu() != 5 || got[1].GetNumaNode() != 1 {
 		t.Errorf("places %v", got)
 	}
 	if got := d.findings(); fmt.Sprint(got) != "[FINDING_KIND_POLICY x]" {
@@ -181,7 +182,8 @@ func TestMachineChanges(t *testing.T) {
 // free checks how many CPUs each NUMA node had at a revision.
 func (d *daemon) free(when string, revision uint64, want string) {
 	d.t.Helper()
-	got, err := fitv1.NewFitServiceClient(d.conn).GetFreeResources(d.ctx(), &fitv1.GetFreeResourcesRequest{At: &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: revision}}})
+	got, err := fitv1.NewFitServiceClient(d.conn).GetFreeResources(d.ctx(),
+		&fitv1.GetFreeResourcesRequest{At: &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: revision}}})
 	if err != nil {
 		d.t.Fatalf("%s: %v", when, err)
 	}

@@ -75,7 +75,8 @@ func (d *daemon) memoryUsage(resource string) string {
 // mems are the NUMA nodes of a container in the answer for a runtime.
 func (d *daemon) mems(uid, container string) string {
 	d.t.Helper()
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
+	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid},
+		ContainerName: container})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -228,7 +229,8 @@ func TestMemoryDrifts(t *testing.T) {
 				t.Errorf("the ledger breaks its rules: %v", f)
 			}
 		}
-		report := slices.DeleteFunc(check.GetStartReport(), func(line string) bool { return line == "the machine has changed since the last commit" })
+		report := slices.DeleteFunc(check.GetStartReport(),
+			func(line string) bool { return line == "the machine has changed since the last commit" })
 		if !slices.Equal(report, want) {
 			t.Errorf("the start reports %q, want %q", report, want)
 		}
@@ -279,7 +281,8 @@ func TestMemoryStateMoves(t *testing.T) {
 	}
 	file := export(d)
 	other := simulated(t, shape, "", staticMemory(0, "1Gi")...).start()
-	got, err := other.inspect.Import(other.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, State: []byte(file), Pods: pods})
+	got, err := other.inspect.Import(other.ctx(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY,
+		State: []byte(file), Pods: pods})
 	if err != nil || len(got.GetPods()) != 3 || len(got.GetNotes())+len(got.GetFindings()) > 0 {
 		t.Fatalf("%v, %v", got, err)
 	}

@@ -253,7 +253,8 @@ func TestMetricsFollowTheLedger(t *testing.T) {
 			}
 			c.admit(p)
 		case op < 6:
-			dry, err := c.admission.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("dry", 2, 0)}, DryRun: true})
+			dry, err := c.admission.Admit(n.ctx(),
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("dry", 2, 0)}, DryRun: true})
 			if err != nil || dry.GetVerdict() == admissionv1.Verdict_VERDICT_DEFERRED {
 				t.Fatalf("%v, %v", dry, err)
 			}
@@ -309,7 +310,8 @@ func TestMetricsAfterACrash(t *testing.T) {
 // that gives them CPUs.
 func TestMetricsOfPodsAsAWhole(t *testing.T) {
 	t.Parallel()
-	n := simulated(t, "2s1n4c2t", "features: {podLevelResources: true, podLevelResourceManagers: true, cpuManagerPolicyBetaOptions: true}\n",
+	n := simulated(t, "2s1n4c2t",
+		"features: {podLevelResources: true, podLevelResourceManagers: true, cpuManagerPolicyBetaOptions: true}\n",
 		"--topology-manager-policy", "single-numa-node", "--topology-manager-scope", "pod")
 	d := n.start()
 	whole := guaranteed("whole", 2, 0)

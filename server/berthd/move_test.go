@@ -138,7 +138,8 @@ func TestCrashDuringAMove(t *testing.T) {
 	t.Parallel()
 	crashes := 0
 	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints()) {
-		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy", "single-numa-node")...)
+		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
+			"single-numa-node")...)
 		n.kernel = false
 		d := n.start()
 		d.admitted(withMemory("a", 2, "1Gi"))
@@ -170,7 +171,8 @@ func TestCrashDuringAMove(t *testing.T) {
 			if _, err := d.admission.Resize(d.ctx(), berth.ResizeTo(withMemory("a", 6, "1Gi"))); err != nil {
 				t.Fatal(err)
 			}
-			if cpus, p := d.arrived("a"); cpus.Len() != 6 || cpus.Overlaps(d.cpusOf(d.pods()["b"])) || p.GetContainers()[0].GetNodeMemory()[0].GetNumaNode() != 1 {
+			if cpus, p := d.arrived("a"); cpus.Len() != 6 || cpus.Overlaps(d.cpusOf(d.pods()["b"])) ||
+				p.GetContainers()[0].GetNodeMemory()[0].GetNumaNode() != 1 {
 				t.Errorf("%s, hit %d: it has CPUs %s and memory %v", point, hit, cpus, p.GetContainers()[0].GetNodeMemory())
 			}
 			resizeBack(d, old)

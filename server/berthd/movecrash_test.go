@@ -110,7 +110,8 @@ func TestCrashDuringAMoveOnTheMachine(t *testing.T) {
 	}
 }
 
-func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, pages string, both bool, place func(*daemon), request func(*daemon) error) {
+func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, pages string, both bool, place func(*daemon),
+	request func(*daemon) error) {
 	const used = 24 // MiB
 	d.admitted(withMemory("stays", 1, "64Mi"))
 	c := &clashes{t: t, shared: shared, stays: d.started(n, "stays")}
@@ -148,7 +149,8 @@ func crashDuringMoves(t *testing.T, n *node, d *daemon, shared *process, pages s
 				t.Fatal(err)
 			}
 			if cpus, nodes = d.agrees("a", a); !cpus.IsSubsetOf(to) || nodes.Overlaps(from) {
-				t.Errorf("%s, hit %d: after another call it has CPUs %s and memory of nodes %s, had %s and %s", point, hit, cpus, nodes, was, from)
+				t.Errorf("%s, hit %d: after another call it has CPUs %s and memory of nodes %s, had %s and %s", point, hit, cpus, nodes,
+					was, from)
 			}
 			c.moves(nil, cpuset.Set{})
 			d.remove("a")

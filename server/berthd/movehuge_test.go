@@ -99,7 +99,8 @@ func pools(t *testing.T, size int) (all, free map[int]int) {
 		for _, p := range node.HugePages {
 			if int(p.SizeKiB) == size>>10 {
 				free[node.ID] = int(p.Count)
-				text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node.ID, p.SizeKiB))
+				text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages", node.ID,
+					p.SizeKiB))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -225,7 +226,8 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 			back := takePages(t, pageOf2Mi, to, free[to]-2)
 			resp := d.movesTo(most)
 			back()
-			if resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(resp.GetMessage(), "free pages of hugepages-2Mi needed there: 16; the kernel has 2") {
+			if resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED ||
+				!strings.Contains(resp.GetMessage(), "free pages of hugepages-2Mi needed there: 16; the kernel has 2") {
 				t.Fatalf("without free pages: %v", resp)
 			}
 			resp = d.movesTo(most)
@@ -234,7 +236,8 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 			}
 			if row.pinned > 0 {
 				want := fmt.Sprintf("%d of 2MB on NUMA node %d", row.pinned, from)
-				nodetest.Eventually(t, moveTimeout, "berthd logs which pages stay", func() bool { return strings.Contains(d.log.String(), want) })
+				nodetest.Eventually(t, moveTimeout, "berthd logs which pages stay",
+					func() bool { return strings.Contains(d.log.String(), want) })
 				if got := p.hugePages(); got[from] != row.pinned || !d.pods()["a"].GetMoving() {
 					t.Errorf("huge pages by node %v, moving %v", got, d.pods()["a"].GetMoving())
 				}
@@ -242,7 +245,8 @@ func TestMoveHugePagesOnTheMachine(t *testing.T) {
 			}
 			cpus, _ := d.agrees("a", p)
 			after := p.hugePages()
-			t.Logf("huge pages by node: %v before, %v after; the cgroup counts %q before, %q after; CPUs %s", before, after, stat, d.numaStat("a"), cpus)
+			t.Logf("huge pages by node: %v before, %v after; the cgroup counts %q before, %q after; CPUs %s", before, after, stat,
+				d.numaStat("a"), cpus)
 			if after[from] != 0 || after[to] != row.all {
 				t.Errorf("huge pages by node: %v before, %v after", before, after)
 			}
@@ -277,7 +281,8 @@ func TestMoveGiantPagesOnTheMachine(t *testing.T) {
 	back := takePages(t, pageOf1Gi, to, free[to])
 	resp, err := d.admission.Resize(d.ctx(), berth.ResizeTo(wants(byNode[to])))
 	back()
-	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED || !strings.Contains(resp.GetMessage(), "free pages of hugepages-1Gi needed there: 1; the kernel has 0") {
+	if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_DEFERRED ||
+		!strings.Contains(resp.GetMessage(), "free pages of hugepages-1Gi needed there: 1; the kernel has 0") {
 		t.Fatalf("without free pages: %v, %v", resp, err)
 	}
 	resp, err = d.admission.Resize(d.ctx(), berth.ResizeTo(wants(byNode[to])))
@@ -338,7 +343,8 @@ func TestDefragHugePagesOnTheMachine(t *testing.T) {
 	if before[from] != pages || after[from] != 0 || after[lowest] != pages {
 		t.Errorf("huge pages by node: %v before, %v after", before, after)
 	}
-	if m := moved[0]; m.GetBytesBefore()[uint32(from)] < pages*pageOf2Mi || m.GetBytesAfter()[uint32(lowest)] < pages*pageOf2Mi || most < pages*pageOf2Mi {
+	if m := moved[0]; m.GetBytesBefore()[uint32(from)] < pages*pageOf2Mi || m.GetBytesAfter()[uint32(lowest)] < pages*pageOf2Mi ||
+		most < pages*pageOf2Mi {
 		t.Errorf("measured: %v; at most %d bytes in the progress", m, most)
 	}
 	d.admitted(wants)
@@ -349,7 +355,8 @@ func TestDefragHugePagesOnTheMachine(t *testing.T) {
 func TestMoveOfRunningHugePages(t *testing.T) {
 	t.Parallel()
 	for settings, refusal := range map[string]string{"": "moves.hugePages of the configuration is false", movesHugePages: ""} {
-		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi,huge=2Mi:64", "--topology-manager-policy", "single-numa-node")...)
+		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi,huge=2Mi:64", "--topology-manager-policy",
+			"single-numa-node")...)
 		n.kernel = false
 		n.configure(settings)
 		d := n.start()
@@ -396,7 +403,8 @@ func TestReaderOfHugePages(t *testing.T) {
 			return false
 		}
 		for _, lines := range threads(t, pids[0]) {
-			if lines["CapEff"] != want || lines["CapPrm"] != want || lines["CapBnd"] != want || lines["NoNewPrivs"] != "1" || lines["Seccomp"] != "2" {
+			if lines["CapEff"] != want || lines["CapPrm"] != want || lines["CapBnd"] != want || lines["NoNewPrivs"] != "1" ||
+				lines["Seccomp"] != "2" {
 				return false
 			}
 		}

@@ -28,7 +28,8 @@ func TestMountedSubsystems(t *testing.T) {
 			continue
 		}
 		m := config.GetMountedSubsystems()[i]
-		if found, _ := filepath.Glob(m.GetMountPoint() + "/cgroup.procs"); len(found) != 1 || m.GetVersion() != uint32(config.GetCgroupVersion()) || (m.GetHierarchyId() == 0) != (m.GetVersion() == 2) {
+		if found, _ := filepath.Glob(m.GetMountPoint() + "/cgroup.procs"); len(found) != 1 ||
+			m.GetVersion() != uint32(config.GetCgroupVersion()) || (m.GetHierarchyId() == 0) != (m.GetVersion() == 2) {
 			t.Errorf("%v: there is no such mount", m)
 		}
 	}

@@ -23,7 +23,8 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	d.admitted(guaranteed("a", 2, 0))
 	allocate := func() *allocationv1.AllocateResponse {
 		t.Helper()
-		resp, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
+		resp, err := d.allocation.Allocate(d.ctx(),
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,12 +34,14 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	if have.GetResources().GetCpusetCpus().GetList() != "1-2" || have.GetCgroupParent() != "" || have.GetCgroupPath() != "" {
 		t.Errorf("allocated: %v", have)
 	}
-	_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c-a"})
+	_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main",
+		ContainerId: "c-a"})
 	if err != nil {
 		t.Errorf("a start: %v", err)
 	}
 	p := n.stopped()
-	_, err = d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c-b", Pid: int32(p.pid())})
+	_, err = d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main",
+		ContainerId: "c-b", Pid: int32(p.pid())})
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "cgroups.cgroupsPerQOS") {
 		t.Errorf("a start with a process: %v", err)
 	}
@@ -59,7 +62,8 @@ func TestNoCgroupsPerQOS(t *testing.T) {
 	if now := allocate().GetResources().GetCpusetCpus().GetList(); now != "1-2" {
 		t.Errorf("after a crash the container has CPUs %s", now)
 	}
-	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: d.revision()}); err != nil {
+	if _, err := d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"},
+		KnownRevision: d.revision()}); err != nil {
 		t.Errorf("sync: %v", err)
 	}
 	d.remove("a")

@@ -73,7 +73,10 @@ func TestCPUGoesOffline(t *testing.T) {
 		return err == nil && len(check.GetFindings()) == 1 && check.GetFindings()[0].GetKind() == inspectv1.FindingKind_FINDING_KIND_POLICY
 	}
 	d.eventually("the check finds it", offline)
-	d.eventually("its owner runs with those that share", func() bool { return x.allowed() == s.allowed() && !x.allowed().Overlaps(y.allowed()) })
+	d.eventually("its owner runs with those that share", func() bool {
+		return x.allowed() == s.allowed() &&
+			!x.allowed().Overlaps(y.allowed())
+	})
 	d.admitted(guaranteed("z", 1, 0))
 	if z := d.started(n, "z").allowed(); z.Overlaps(own) || z.Overlaps(y.allowed()) || z.Len() != 1 {
 		t.Errorf("z was given %s; CPUs %s are offline, and y has %s", z, own, y.allowed())

@@ -46,7 +46,8 @@ func operations() map[string]operation {
 		}
 	}
 	bind := func(d *daemon) error {
-		_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "p", ContainerName: "main", ContainerId: "id"})
+		_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: "p", ContainerName: "main",
+			ContainerId: "id"})
 		return err
 	}
 	bound := func(d *daemon) bool {
@@ -56,7 +57,8 @@ func operations() map[string]operation {
 		})
 	}
 	size := func(d *daemon) bool {
-		got, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "p"}, ContainerName: "main"})
+		got, err := d.allocation.Allocate(d.ctx(),
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "p"}, ContainerName: "main"})
 		return err == nil && got.GetResources().GetCpuShares() == 204
 	}
 	keep := func(uid string) func(d *daemon) error {
@@ -65,7 +67,8 @@ func operations() map[string]operation {
 			if err != nil {
 				return err
 			}
-			_, err = d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{uid}, KnownRevision: now.GetRevision()})
+			_, err = d.admission.SyncPods(d.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{uid},
+				KnownRevision: now.GetRevision()})
 			return err
 		}
 	}
@@ -110,7 +113,8 @@ func operations() map[string]operation {
 			prepare: func(d *daemon) *daemon { return d },
 			do: func(d *daemon) error {
 				_, err := d.inspect.Import(d.ctx(), &inspectv1.ImportRequest{
-					Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(kubeletState), Pods: []*typesv1.Pod{guaranteed("p", 1, 0)},
+					Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(kubeletState),
+					Pods: []*typesv1.Pod{guaranteed("p", 1, 0)},
 				})
 				return err
 			},
@@ -231,7 +235,8 @@ func TestManyClients(t *testing.T) {
 					mu.Lock()
 					living := slices.Clone(begun)
 					mu.Unlock()
-					removed, err := agent.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: living, KnownRevision: known.GetRevision()})
+					removed, err := agent.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: living,
+						KnownRevision: known.GetRevision()})
 					if err != nil || len(removed.GetRemovedPodUids()) > 0 {
 						t.Errorf("Sync: %v, %v", removed, err)
 					}
@@ -288,7 +293,8 @@ func TestEndUnderLoad(t *testing.T) {
 		work.Go(func() {
 			for round := 0; ; round++ {
 				uid := fmt.Sprintf("c%d-%d", c, round)
-				v, err := agent.Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 1, 0)}})
+				v, err := agent.Admit(n.ctx(),
+					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 1, 0)}})
 				here := v.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED
 				if err == nil && round%3 != 0 {
 					_, err = agent.RemovePod(n.ctx(), &admissionv1.RemovePodRequest{PodUid: uid})

@@ -155,7 +155,8 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 		t.Fatal(err)
 	}
 	d = n.start()
-	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"}, KnownRevision: d.revision()}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living"},
+		KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	// The agent's Sync outlives berthd too: it has not admitted the pod again yet.
@@ -200,7 +201,8 @@ func TestLostLedgerGivesNothingAway(t *testing.T) {
 		}
 	}
 	rejected()
-	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"}, KnownRevision: d.revision()}); err != nil {
+	if _, err := d.admission.SyncPods(n.ctx(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"living", "unwanted", "elsewhere"},
+		KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
 	rejected()

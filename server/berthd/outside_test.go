@@ -80,7 +80,8 @@ func (n *node) nic(endpoint string) *nic {
 		n.t.Fatal(err)
 	}
 	p := &nic{node: n, out: new(syncBuffer), log: new(syncBuffer)}
-	p.cmd = exec.Command(filepath.Join(built, "nic"), "--sysfs", n.root+"/sys", "--socket", n.root+"/nic.sock", "--berth", endpoint, "--deadline", "20s")
+	p.cmd = exec.Command(filepath.Join(built, "nic"), "--sysfs", n.root+"/sys", "--socket", n.root+"/nic.sock", "--berth", endpoint,
+		"--deadline", "20s")
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
 	if err := p.cmd.Start(); err != nil {
 		n.t.Fatal(err)
@@ -196,7 +197,8 @@ func explained(trace *typesv1.Trace) string {
 			for _, h := range s.GetHolders() {
 				holders = append(holders, convert.OwnerOf(h).String())
 			}
-			parts = append(parts, fmt.Sprintf("%s on %s: %d needed, %d free, %d held by %v", s.GetResource(), convert.Nodes(s.GetNumaNodes()), s.GetNeed(), s.GetFree(), s.GetHeld(), holders))
+			parts = append(parts, fmt.Sprintf("%s on %s: %d needed, %d free, %d held by %v", s.GetResource(),
+				convert.Nodes(s.GetNumaNodes()), s.GetNeed(), s.GetFree(), s.GetHeld(), holders))
 		}
 	}
 	for _, s := range trace.GetSuggestions() {
@@ -232,7 +234,8 @@ func TestExternalProvider(t *testing.T) {
 	d.expectNoLease()
 	d.check()
 
-	alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pair"}, ContainerName: "main"})
+	alloc, err := d.allocation.Allocate(d.ctx(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "pair"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +323,8 @@ func (r *relay) at(moment string) error {
 	return trap(moment)
 }
 
-func pass[Q, A any](ctx context.Context, r *relay, name string, q Q, on func(context.Context, Q, ...grpc.CallOption) (A, error)) (a A, err error) {
+func pass[Q, A any](ctx context.Context, r *relay, name string, q Q, on func(context.Context, Q,
+	...grpc.CallOption) (A, error)) (a A, err error) {
 	if err := r.at("before " + name); err != nil {
 		return a, err
 	}
@@ -423,7 +427,8 @@ func TestExternalProviderDies(t *testing.T) {
 			d.check()
 
 			d.expectExternalProvider(hintv1.State_STATE_AWAY)
-			if resp := d.admit(networked("unserved", 1)); resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED || !strings.Contains(resp.GetMessage(), "provider nic") {
+			if resp := d.admit(networked("unserved", 1)); resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED ||
+				!strings.Contains(resp.GetMessage(), "provider nic") {
 				t.Errorf("while the provider is away: %s: %s", resp.GetVerdict(), resp.GetMessage())
 			}
 			d.admitted(guaranteed("unconcerned", 1, 0))
@@ -468,7 +473,8 @@ func TestDaemonDiesUnderExternalProvider(t *testing.T) {
 				return nil
 			})
 			// The answer may or may not have got out before the end.
-			_, _ = d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}})
+			_, _ = d.admission.Admit(d.ctx(),
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}})
 			<-dead
 			r.set(nil)
 			d = n.start()
@@ -510,7 +516,8 @@ func TestLeaseEndsWithoutDaemon(t *testing.T) {
 		}
 		return nil
 	})
-	if resp, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}}); err == nil {
+	if resp, err := d.admission.Admit(d.ctx(),
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: networked("victim", 1)}}); err == nil {
 		t.Fatalf("answered %v", resp)
 	}
 	n.eventually("the provider has reserved", func() bool { return strings.Contains(p.out.String(), `"event":"reserved"`) })

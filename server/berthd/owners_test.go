@@ -21,7 +21,8 @@ func TestTwoAgents(t *testing.T) {
 	d := n.start()
 	admit := func(uid, owner string) {
 		t.Helper()
-		answer, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable(uid)}, Owner: owner})
+		answer, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable(uid)},
+			Owner: owner})
 		if err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			t.Fatalf("pod %s of %s: %v, %v", uid, owner, err, answer)
 		}
@@ -54,7 +55,8 @@ func TestTwoAgents(t *testing.T) {
 
 	sync("berthlet", "b1")
 	left("b1 of berthlet, k1 of kubernetes")
-	if _, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "k1", Owner: "berthlet"}); status.Code(err) != codes.FailedPrecondition {
+	if _, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "k1",
+		Owner: "berthlet"}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("berthlet removes a pod of kubernetes: %v", err)
 	}
 	d.kill()
@@ -73,7 +75,8 @@ func TestTwoAgents(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(n.podCgroups())); len(got) != 1 {
 		t.Errorf("cgroups of %v, want only that of k1", got)
 	}
-	if _, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("k1")}, Owner: "berthlet"}); status.Code(err) != codes.FailedPrecondition {
+	if _, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("k1")},
+		Owner: "berthlet"}); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("berthlet admits a pod of kubernetes: %v", err)
 	}
 	admit("k1", "kubernetes")

@@ -253,7 +253,8 @@ func TestCPUIsPlugged(t *testing.T) {
 		}
 	}
 	cpu, _ := added.Min()
-	if r, err := d.readers().GetAllocatableResources(d.ctx(), &podresources.AllocatableResourcesRequest{}); err != nil || !slices.Contains(r.GetCpuIds(), int64(cpu)) {
+	if r, err := d.readers().GetAllocatableResources(d.ctx(), &podresources.AllocatableResourcesRequest{}); err != nil ||
+		!slices.Contains(r.GetCpuIds(), int64(cpu)) {
 		t.Errorf("readers see CPUs %v, %v", r.GetCpuIds(), err)
 	}
 	d.admitted(guaranteed("x", 1, 0))
@@ -267,7 +268,10 @@ func TestCPUIsPlugged(t *testing.T) {
 	if got := d.findings(); fmt.Sprint(got) != "[FINDING_KIND_POLICY x]" {
 		t.Errorf("findings %q", got)
 	}
-	d.eventually("the machine lacks it", func() bool { return d.machine().GetOfflineCpus().GetList() == "" && !added.Overlaps(d.online()[1]) })
+	d.eventually("the machine lacks it", func() bool {
+		return d.machine().GetOfflineCpus().GetList() == "" &&
+			!added.Overlaps(d.online()[1])
+	})
 	d.kill() // a start without the CPU
 	d = p.start(d.Cmd.Args[len(d.Cmd.Args)-2:]...)
 	if got := d.findings(); fmt.Sprint(got) != "[FINDING_KIND_POLICY x]" {

@@ -97,11 +97,13 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 	fates := map[string]topologyv1.Fate{}
 	for _, p := range outlook.GetPods() {
 		fates[p.GetUid()] = p.GetFate()
-		if held := strings.Join(p.GetGrandfathered(), ", "); strings.Contains(held, "CPUs 8 of wide/main are reserved") != (p.GetUid() == "wide") {
+		if held := strings.Join(p.GetGrandfathered(), ", "); strings.Contains(held,
+			"CPUs 8 of wide/main are reserved") != (p.GetUid() == "wide") {
 			t.Errorf("%s keeps %q", p.GetUid(), held)
 		}
 	}
-	if len(fates) != 3 || fates["wide"] != topologyv1.Fate_FATE_REFUSED || fates["small"] != topologyv1.Fate_FATE_SAME || fates["shared"] != topologyv1.Fate_FATE_SAME {
+	if len(fates) != 3 || fates["wide"] != topologyv1.Fate_FATE_REFUSED || fates["small"] != topologyv1.Fate_FATE_SAME ||
+		fates["shared"] != topologyv1.Fate_FATE_SAME {
 		t.Errorf("fates %v", outlook.GetPods())
 	}
 	if name, set := d.policy(); name != "best-effort" || set {
@@ -120,7 +122,8 @@ func TestPolicyChangesWithoutADrain(t *testing.T) {
 			t.Errorf("%s: the policy is %s", when, name)
 		}
 		for uid, p := range d.pods() {
-			if want := had[uid].GetContainers()[0]; want.GetExclusiveCpus() && p.GetContainers()[0].GetCpus().GetList() != want.GetCpus().GetList() {
+			if want := had[uid].GetContainers()[0]; want.GetExclusiveCpus() &&
+				p.GetContainers()[0].GetCpus().GetList() != want.GetCpus().GetList() {
 				t.Errorf("%s: %s has CPUs %s, had %s", when, uid, p.GetContainers()[0].GetCpus(), want.GetCpus())
 			}
 		}
@@ -211,17 +214,21 @@ func TestBadPolicyChangesNothing(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument, "topology_policy: expected one of none"},
-		"CPU policy":      {&topologyv1.SetPolicyRequest{CpuPolicy: new("dynamic")}, codes.InvalidArgument, "cpu_policy"},
-		"memory policy":   {&topologyv1.SetPolicyRequest{MemoryPolicy: new("Loose")}, codes.InvalidArgument, "emory"},
+		"topology policy": {&topologyv1.SetPolicyRequest{TopologyPolicy: new("loose")}, codes.InvalidArgument,
+			"topology_policy: expected one of none"},
+		"CPU policy":    {&topologyv1.SetPolicyRequest{CpuPolicy: new("dynamic")}, codes.InvalidArgument, "cpu_policy"},
+		"memory policy": {&topologyv1.SetPolicyRequest{MemoryPolicy: new("Loose")}, codes.InvalidArgument, "emory"},
 		"option": {&topologyv1.SetPolicyRequest{CpuOptions: &topologyv1.Values{Values: map[string]string{"x": "true"}}},
 			codes.InvalidArgument, "cpuManagerPolicyOptions"},
 		"reserved CPUs": {&topologyv1.SetPolicyRequest{ReservedCpus: &typesv1.CPUSet{List: "99"}}, codes.InvalidArgument, "99"},
-		"reserved":      {&topologyv1.SetPolicyRequest{SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "-1"}}}, codes.InvalidArgument, "reserved"},
-		"eviction":      {&topologyv1.SetPolicyRequest{EvictionHard: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}}}, codes.InvalidArgument, "unknown eviction signal"},
-		"NUMA nodes":    {&topologyv1.SetPolicyRequest{TopologyMaxNodes: new(uint32(1))}, codes.InvalidArgument, "NUMA"},
+		"reserved": {&topologyv1.SetPolicyRequest{SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "-1"}}},
+			codes.InvalidArgument, "reserved"},
+		"eviction": {&topologyv1.SetPolicyRequest{EvictionHard: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}}},
+			codes.InvalidArgument, "unknown eviction signal"},
+		"NUMA nodes": {&topologyv1.SetPolicyRequest{TopologyMaxNodes: new(uint32(1))}, codes.InvalidArgument, "NUMA"},
 		"nothing left for the shared": {&topologyv1.SetPolicyRequest{
-			ReservedCpus: &typesv1.CPUSet{List: "0,5-15"}, CpuOptions: &topologyv1.Values{Values: map[string]string{"strict-cpu-reservation": "true"}},
+			ReservedCpus: &typesv1.CPUSet{List: "0,5-15"},
+			CpuOptions:   &topologyv1.Values{Values: map[string]string{"strict-cpu-reservation": "true"}},
 		}, codes.FailedPrecondition, "the shared pool would be empty"},
 	} {
 		for _, dry := range []bool{true, false} {
@@ -266,7 +273,8 @@ func TestPolicyAndACrash(t *testing.T) {
 				t.Errorf("the pod has %s, had %s", got, had)
 			}
 			verdict := d.admit(guaranteed("b", 9, 0)).GetVerdict()
-			if verdict != map[bool]admissionv1.Verdict{true: admissionv1.Verdict_VERDICT_REJECTED, false: admissionv1.Verdict_VERDICT_ADMITTED}[set] {
+			if verdict != map[bool]admissionv1.Verdict{true: admissionv1.Verdict_VERDICT_REJECTED,
+				false: admissionv1.Verdict_VERDICT_ADMITTED}[set] {
 				t.Errorf("under the policy %s a pod for two nodes: %s", name, verdict)
 			}
 		})
@@ -283,7 +291,8 @@ func TestPolicyChangesUnderLoad(t *testing.T) {
 		work.Go(func() {
 			uid := "w" + string(rune('a'+worker))
 			for range 30 {
-				v, err := d.admission.Admit(d.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 4, 0)}})
+				v, err := d.admission.Admit(d.ctx(),
+					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed(uid, 4, 0)}})
 				if err != nil {
 					t.Error(err)
 					return

@@ -187,7 +187,8 @@ func TestRightsAreLeftAlone(t *testing.T) {
 		capabilities, alone, calls bool
 		says                       string
 	}{
-		"all off":             {[]string{"--drop-capabilities=false", "--landlock=false", "--seccomp=false"}, false, false, false, "landlock=0 seccomp=false"},
+		"all off": {[]string{"--drop-capabilities=false", "--landlock=false", "--seccomp=false"}, false, false, false,
+			"landlock=0 seccomp=false"},
 		"capabilities stay":   {[]string{"--drop-capabilities=false"}, false, true, true, "seccomp=true"},
 		"files stay":          {[]string{"--landlock=false"}, true, true, true, "landlock=0 seccomp=true"},
 		"system calls stay":   {[]string{"--seccomp=false"}, true, true, false, "seccomp=false"},
@@ -326,7 +327,8 @@ func TestEachCapabilityIsNeeded(t *testing.T) {
 			if err := errors.Join(os.Chown(l.Addr().String(), user, user), os.Chmod(l.Addr().String(), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+			conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "kubelet.sock"),
+				grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
 				t.Fatal(err)
 			}

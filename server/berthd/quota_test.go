@@ -53,7 +53,8 @@ func TestNoQuotaOnExclusiveCPUs(t *testing.T) {
 	} {
 		uid := c.pod.GetMetadata().GetUid()
 		answer := d.admitted(c.pod)
-		alloc, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: c.container})
+		alloc, err := d.allocation.Allocate(d.ctx(),
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: c.container})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,8 @@ func TestNoQuotaOnExclusiveCPUs(t *testing.T) {
 			t.Errorf("%s/%s has CPUs of its own: %t, want %t", uid, c.container, got, c.exclusive)
 		}
 		if got := alloc.GetResources(); got.GetCpuQuotaMicroseconds() != c.told || got.GetCpuPeriodMicroseconds() != 100000 {
-			t.Errorf("%s/%s is told quota %d of %d, want %d of 100000", uid, c.container, got.GetCpuQuotaMicroseconds(), got.GetCpuPeriodMicroseconds(), c.told)
+			t.Errorf("%s/%s is told quota %d of %d, want %d of 100000", uid, c.container, got.GetCpuQuotaMicroseconds(),
+				got.GetCpuPeriodMicroseconds(), c.told)
 		}
 		d.run(n.stopped(), uid, c.container, "id-"+uid+"-"+c.container)
 		if got := quota(t, alloc.GetCgroupPath()); got != c.kernel {

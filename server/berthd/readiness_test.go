@@ -60,8 +60,8 @@ const (
 	cpuService       = "berth.cpu.v1.CPUService"
 )
 
-// TestNotReadyOnAFullDisk: a berthd that cannot commit is not ready, has the reason in /readyz, continues serving readers, and is ready again when
-// the disk has room.
+// TestNotReadyOnAFullDisk: a berthd that cannot commit is not ready, has the reason in /readyz, continues serving
+// readers, and is ready again when the disk has room.
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")

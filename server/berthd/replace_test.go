@@ -204,7 +204,8 @@ func TestReplaceOnTheMachine(t *testing.T) {
 	d.eventually("it has a CPU again", func() bool {
 		p := d.pods()["x"]
 		third := d.cpusOf(p)
-		return !p.GetMoving() && third.Len() == 1 && third != now && x.allowed() == third && !s.allowed().Overlaps(third.Union(others)) && y.allowed() == others
+		return !p.GetMoving() && third.Len() == 1 && third != now && x.allowed() == third && !s.allowed().Overlaps(third.Union(others)) &&
+			y.allowed() == others
 	})
 	d.check()
 }

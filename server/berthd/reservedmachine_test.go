@@ -25,7 +25,8 @@ func removed(t *testing.T, m *machine.Topology, cpus ...int) *machine.Topology {
 // reserved again after they were removed and added again.
 func TestReservedCPUsComeBack(t *testing.T) {
 	t.Parallel()
-	for name, settings := range map[string]string{"by number": "reserved: {cpus: \"0,3\"}\n", "an amount": "reserved: {system: {cpu: \"2\"}}\n"} {
+	for name, settings := range map[string]string{"by number": "reserved: {cpus: \"0,3\"}\n",
+		"an amount": "reserved: {system: {cpu: \"2\"}}\n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			whole := machinetest.Build("1s1n4c2t")

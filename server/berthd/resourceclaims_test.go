@@ -22,11 +22,12 @@ func claimOf(uid string, node uint32, cpus, memory string, pods ...string) *admi
 	for _, name := range pods {
 		reserved = append(reserved, &typesv1.ClaimPod{Name: name, Uid: name + "-uid"})
 	}
-	return &admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-		Pods: reserved, Uid: uid, Name: "claim-" + uid, Devices: []*admissionv1.ClaimDevice{{
-			Name: "place", NumaNode: node, Resources: map[string]string{"cpu": cpus, "memory": memory},
-		}},
-	}}}
+	return &admissionv1.AdmitRequest{Owner: "dra",
+		Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
+			Pods: reserved, Uid: uid, Name: "claim-" + uid, Devices: []*admissionv1.ClaimDevice{{
+				Name: "place", NumaNode: node, Resources: map[string]string{"cpu": cpus, "memory": memory},
+			}},
+		}}}
 }
 
 // TestResourceClaims: a claim has the exclusive CPUs and the memory of its NUMA node over crashes of
@@ -52,7 +53,8 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 	}
 	configure("")
 	d := n.start()
-	if _, err := d.admission.Admit(d.ctx(), claimOf("a", 0, "2", "1Gi")); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "dra.cpus") {
+	if _, err := d.admission.Admit(d.ctx(), claimOf("a", 0, "2", "1Gi")); status.Code(err) != codes.FailedPrecondition ||
+		!strings.Contains(err.Error(), "dra.cpus") {
 		t.Errorf("without dra in the configuration: %v", err)
 	}
 	d.stop()
@@ -99,9 +101,11 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 	if refused.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED || !strings.Contains(refused.String(), "dra.memory") {
 		t.Errorf("more memory than the node has for claims: %v", refused)
 	}
-	if _, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "dra", Containers: []*admissionv1.ContainerResources{
-		{ContainerName: "place", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "2"}, Limits: map[string]string{"cpu": "2"}}},
-	}}); status.Code(err) != codes.InvalidArgument {
+	if _, err := d.admission.Resize(d.ctx(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "dra",
+		Containers: []*admissionv1.ContainerResources{
+			{ContainerName: "place", Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "2"},
+				Limits: map[string]string{"cpu": "2"}}},
+		}}); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("resize of a claim: %v", err)
 	}
 	check := func() {
@@ -134,12 +138,14 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 10Gi}}, {numa
 	}
 	d = n.start()
 	// What the lost claim holds is known from its record.
-	if r, err := d.admission.Admit(d.ctx(), claimOf("c", 0, "4", "1Gi")); err == nil && r.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
+	if r, err := d.admission.Admit(d.ctx(), claimOf("c", 0, "4", "1Gi")); err == nil &&
+		r.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
 		t.Errorf("CPUs of a lost claim are given again: %v", r)
 	}
 	admit(claimOf("a", 0, "3", "6Gi", "web", "batch"))
 	check()
-	if r, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: "dra"}); err != nil || len(r.GetReleased()) != 2 {
+	if r, err := d.admission.RemovePod(d.ctx(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: "dra"}); err != nil ||
+		len(r.GetReleased()) != 2 {
 		t.Errorf("%v, %v", r, err)
 	}
 	d.stop()

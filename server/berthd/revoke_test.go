@@ -82,7 +82,10 @@ func (h *holder) get(method, path, body string) (*http.Response, error) {
 // logsIn opens a session of the page.
 func (h *holder) logsIn() error {
 	socket := h.d.root + "/http.sock"
-	h.page = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return dialAs(h.uid, socket) }}}
+	h.page = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string,
+		string) (net.Conn, error) {
+		return dialAs(h.uid, socket)
+	}}}
 	link, err := os.ReadFile(socket + ".login")
 	if err != nil {
 		return err
@@ -217,25 +220,29 @@ func TestRevocation(t *testing.T) {
 		then   func(h *holder) error
 		stays  bool
 	}{
-		{name: "read: watch", roles: "read", begins: func(h *holder, _ *script.Plugin) <-chan error { return h.watches() }, then: func(h *holder) error {
-			_, err := allocationv1.NewAllocationServiceClient(h.conn).List(h.d.ctx(), &allocationv1.ListRequest{})
-			return err
-		}},
-		{name: "read: events of the page", roles: "read", begins: func(h *holder, _ *script.Plugin) <-chan error { return h.pageEvents() }, then: (*holder).pageStatus},
+		{name: "read: watch", roles: "read", begins: func(h *holder, _ *script.Plugin) <-chan error { return h.watches() },
+			then: func(h *holder) error {
+				_, err := allocationv1.NewAllocationServiceClient(h.conn).List(h.d.ctx(), &allocationv1.ListRequest{})
+				return err
+			}},
+		{name: "read: events of the page", roles: "read",
+			begins: func(h *holder, _ *script.Plugin) <-chan error { return h.pageEvents() }, then: (*holder).pageStatus},
 		{name: "agent: an admission", roles: "agent", begins: (*holder).admits, then: func(h *holder) error {
 			_, err := admissionv1.NewAdmissionServiceClient(h.conn).RemovePod(h.d.ctx(), &admissionv1.RemovePodRequest{PodUid: "none"})
 			return err
 		}},
-		{name: "agent: an admission, with the role read left", roles: "agent, read", left: "read", begins: (*holder).admits, then: func(h *holder) error {
-			_, err := admissionv1.NewAdmissionServiceClient(h.conn).RemovePod(h.d.ctx(), &admissionv1.RemovePodRequest{PodUid: "none"})
-			return err
-		}},
+		{name: "agent: an admission, with the role read left", roles: "agent, read", left: "read", begins: (*holder).admits,
+			then: func(h *holder) error {
+				_, err := admissionv1.NewAdmissionServiceClient(h.conn).RemovePod(h.d.ctx(), &admissionv1.RemovePodRequest{PodUid: "none"})
+				return err
+			}},
 		{name: "agent: watch, with the role read left", roles: "agent, read", left: "read", stays: true,
 			begins: func(h *holder, _ *script.Plugin) <-chan error { return h.watches() }},
-		{name: "provider: a registration", roles: "provider", begins: func(h *holder, _ *script.Plugin) <-chan error { return h.registers() }, then: func(h *holder) error {
-			_, err := hintv1.NewHintBusServiceClient(h.conn).Unregister(h.d.ctx(), &hintv1.UnregisterRequest{Provider: "none"})
-			return err
-		}},
+		{name: "provider: a registration", roles: "provider",
+			begins: func(h *holder, _ *script.Plugin) <-chan error { return h.registers() }, then: func(h *holder) error {
+				_, err := hintv1.NewHintBusServiceClient(h.conn).Unregister(h.d.ctx(), &hintv1.UnregisterRequest{Provider: "none"})
+				return err
+			}},
 		{name: "admin: a policy", roles: "admin", then: func(h *holder) error {
 			_, err := topologyv1.NewTopologyServiceClient(h.conn).SetPolicy(h.d.ctx(), &topologyv1.SetPolicyRequest{DryRun: true})
 			return err
@@ -256,7 +263,8 @@ func TestRevocation(t *testing.T) {
 				if roles != "" {
 					roles = fmt.Sprintf("access: [{uid: %d, roles: [%s]}]\n", uid, roles)
 				}
-				write("reserved: {cpus: \"0\"}\nproviders: {allocateTimeout: 1h}\nhttp: unix://" + n.root + "/http.sock\nhttpMode: \"0666\"\n" + roles)
+				write("reserved: {cpus: \"0\"}\nproviders: {allocateTimeout: 1h}\nhttp: unix://" + n.root +
+					"/http.sock\nhttpMode: \"0666\"\n" + roles)
 			}
 			grant(row.roles)
 			d := n.start()
@@ -333,10 +341,14 @@ func TestReloadOfOthers(t *testing.T) {
 		spoil, mend func() error
 		want        string
 	}{
-		"a file of theirs":         {func() error { return os.Chown(n.config, them, them) }, func() error { return os.Chown(n.config, 0, 0) }, n.config + " belongs to user 64130"},
-		"a file that all write to": {func() error { return os.Chmod(n.config, 0o666) }, func() error { return os.Chmod(n.config, 0o600) }, n.config + " (owner 0, mode 0666)"},
-		"a directory of theirs":    {func() error { return os.Chown(dir, them, them) }, func() error { return os.Chown(dir, 0, 0) }, dir + " belongs to user 64130"},
-		"a directory all write to": {func() error { return os.Chmod(dir, 0o777) }, func() error { return os.Chmod(dir, 0o755) }, dir + " (owner 0, mode 0777)"},
+		"a file of theirs": {func() error { return os.Chown(n.config, them, them) },
+			func() error { return os.Chown(n.config, 0, 0) }, n.config + " belongs to user 64130"},
+		"a file that all write to": {func() error { return os.Chmod(n.config, 0o666) }, func() error { return os.Chmod(n.config, 0o600) },
+			n.config + " (owner 0, mode 0666)"},
+		"a directory of theirs": {func() error { return os.Chown(dir, them, them) }, func() error { return os.Chown(dir, 0, 0) },
+			dir + " belongs to user 64130"},
+		"a directory all write to": {func() error { return os.Chmod(dir, 0o777) }, func() error { return os.Chmod(dir, 0o755) },
+			dir + " (owner 0, mode 0777)"},
 	} {
 		if err := row.spoil(); err != nil {
 			t.Fatal(err)

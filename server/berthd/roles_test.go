@@ -157,7 +157,8 @@ func TestRolesOfRealUsers(t *testing.T) {
 	d := n.start()
 	held := n.stopped() // root's
 	admit := func(c *grpc.ClientConn, dry bool) error {
-		_, err := admissionv1.NewAdmissionServiceClient(c).Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("x")}, DryRun: dry})
+		_, err := admissionv1.NewAdmissionServiceClient(c).Admit(n.ctx(),
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("x")}, DryRun: dry})
 		return err
 	}
 	start := func(pid int) func(c *grpc.ClientConn) error {

@@ -32,7 +32,8 @@ func TestChangedRulesKeepClaims(t *testing.T) {
 		args             []string
 	}{
 		{"reserved since", "kept although today's rules would not allow it: CPUs ", "reserved", 1, []string{"--reserved-cpus", "0-3,8-11"}},
-		{"without policy", "the configuration has changed since the last commit", "", 0, []string{"--cpu-manager-policy", "none", "--reserved-cpus", ""}},
+		{"without policy", "the configuration has changed since the last commit", "", 0,
+			[]string{"--cpu-manager-policy", "none", "--reserved-cpus", ""}},
 		{"half the machine", "broken: CPUs ", "vanished", 1, []string{"--machine", "1s1n4c2t"}},
 		{"as before", "", "", 0, nil},
 	} {
@@ -41,7 +42,8 @@ func TestChangedRulesKeepClaims(t *testing.T) {
 			t.Errorf("%s: the pod has %s, it had %s", row.name, got, own)
 		}
 		check, err := d.inspect.Check(n.ctx(), &inspectv1.CheckRequest{})
-		if err != nil || len(check.GetFindings()) != int(row.findings) || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), row.says) {
+		if err != nil || len(check.GetFindings()) != int(row.findings) ||
+			!strings.Contains(strings.Join(check.GetStartReport(), "\n"), row.says) {
 			t.Errorf("%s: %v, %v; want %q", row.name, check, err, row.says)
 		}
 		if row.rule != "" {

@@ -27,7 +27,8 @@ type pluginHost struct {
 
 func newPluginHost(n *node, driver criv1.CgroupDriver) *pluginHost {
 	n.t.Helper()
-	d := &pluginHost{Server: cri.New(cri.Config{Driver: &driver, Images: []string{"probe"}}), t: n.t, endpoint: "unix://" + n.root + "/cri.sock"}
+	d := &pluginHost{Server: cri.New(cri.Config{Driver: &driver, Images: []string{"probe"}}), t: n.t,
+		endpoint: "unix://" + n.root + "/cri.sock"}
 	d.serve()
 	n.t.Cleanup(func() { d.stop() })
 	return d
@@ -86,7 +87,8 @@ func (d *pluginHost) start(id string) {
 
 func (d *daemon) allocate(uid string) *allocationv1.AllocateResponse {
 	d.t.Helper()
-	a, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: "main"})
+	a, err := d.allocation.Allocate(d.ctx(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid},
+		ContainerName: "main"})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -94,7 +96,8 @@ func (d *daemon) allocate(uid string) *allocationv1.AllocateResponse {
 }
 
 func (d *daemon) preStart(uid, id string) error {
-	_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: uid, ContainerName: "main", ContainerId: id})
+	_, err := d.lifecycle.PreStartContainer(d.ctx(), &lifecyclev1.PreStartContainerRequest{PodUid: uid, ContainerName: "main",
+		ContainerId: id})
 	return err
 }
 
@@ -151,7 +154,8 @@ func TestRuntime(t *testing.T) {
 	d.eventually("the shared container gets the CPUs back", func() bool { return c.Resources(second).GetCpusetCpus() == "0-3" })
 	c.Fail("UpdateContainerResources", status.Error(codes.Unknown, "no"))
 	d.admitted(guaranteed("next", 2, 0))
-	if err := d.preStart("next", "not-made-yet"); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "clear the CPUs") {
+	if err := d.preStart("next", "not-made-yet"); status.Code(err) != codes.Unavailable ||
+		!strings.Contains(err.Error(), "clear the CPUs") {
 		t.Errorf("exclusive CPUs that are not clear: %v", err)
 	}
 	c.Fail("UpdateContainerResources", nil)

@@ -173,7 +173,8 @@ func TestRestartsRefuseNoCall(t *testing.T) {
 	if len(l.refused) > 0 {
 		t.Errorf("%d of %d calls were refused, the first with %v", len(l.refused), l.calls.Load(), l.refused[0])
 	}
-	t.Logf("%d calls in %d restarts, %d refused, longest wait %s", l.calls.Load(), restarts, len(l.refused), time.Duration(l.longest.Load()).Round(time.Millisecond))
+	t.Logf("%d calls in %d restarts, %d refused, longest wait %s", l.calls.Load(), restarts, len(l.refused),
+		time.Duration(l.longest.Load()).Round(time.Millisecond))
 }
 
 // run makes calls one after the other.
@@ -192,7 +193,8 @@ func (l *load) run(ctx, running context.Context, n *node, keep bool) {
 		}
 		if err == nil && keep {
 			p := burstable("dry")
-			_, err = admissionv1.NewAdmissionServiceClient(conn).Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}, DryRun: true})
+			_, err = admissionv1.NewAdmissionServiceClient(conn).Admit(ctx,
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: p}, DryRun: true})
 		} else if err == nil {
 			_, err = nodev1.NewNodeServiceClient(conn).GetVersion(ctx, &nodev1.GetVersionRequest{})
 		}

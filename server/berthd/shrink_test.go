@@ -46,7 +46,8 @@ func TestMachineShrinks(t *testing.T) {
 	for _, f := range check.GetFindings() {
 		findings[f.GetKind()]++
 	}
-	if findings[inspectv1.FindingKind_FINDING_KIND_POLICY] == 0 || findings[inspectv1.FindingKind_FINDING_KIND_STRUCTURAL] > 0 || !strings.Contains(strings.Join(check.GetStartReport(), "\n"), "machine has changed") {
+	if findings[inspectv1.FindingKind_FINDING_KIND_POLICY] == 0 || findings[inspectv1.FindingKind_FINDING_KIND_STRUCTURAL] > 0 ||
+		!strings.Contains(strings.Join(check.GetStartReport(), "\n"), "machine has changed") {
 		t.Errorf("findings %v, start %q", check.GetFindings(), check.GetStartReport())
 	}
 	for uid, text := range placed() {

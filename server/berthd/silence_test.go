@@ -194,7 +194,8 @@ const window = 64 << 10
 func (p *party) noReader(d *daemon, socket string, call func(context.Context, *grpc.ClientConn), more func(i int)) {
 	p.t.Helper()
 	g := &gated{shut: make(chan struct{}), closed: make(chan struct{})}
-	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithInitialWindowSize(window),
+	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(window),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 			c, err := net.Dial("unix", socket)
 			g.Conn = c
@@ -242,7 +243,8 @@ func (n *silentNode) dir() string { return filepath.Join(n.root, "device-plugins
 // plugin registers a device plugin that the party serves.
 func (n *silentNode) plugin(silentBefore bool) {
 	n.daemon.t.Helper()
-	p := script.New(script.Config{Dir: n.dir(), Resource: gpu, Preferred: true, PreStart: true, Devices: []script.Device{{ID: "g0"}, {ID: "g1"}, {ID: "g2"}}})
+	p := script.New(script.Config{Dir: n.dir(), Resource: gpu, Preferred: true, PreStart: true,
+		Devices: []script.Device{{ID: "g0"}, {ID: "g1"}, {ID: "g2"}}})
 	n.serve(p.Socket(), func(s *grpc.Server) { pluginapi.RegisterDevicePluginServer(s, p) })
 	if silentBefore {
 		n.beSilent()
@@ -287,7 +289,8 @@ const slots = string(hinttest.SlotResource)
 func (n *silentNode) slots(name, socket string) {
 	n.serve(socket, func(s *grpc.Server) {
 		// Without Prepare, whose answer is none for a container.
-		hintserver.NewServer(struct{ hint.Provider }{&hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 0}, Called: name}}, time.Now).Register(s)
+		hintserver.NewServer(struct{ hint.Provider }{&hinttest.Slots{At: map[string]int{"a": 0, "b": 0, "c": 0}, Called: name}},
+			time.Now).Register(s)
 	})
 }
 
@@ -623,7 +626,8 @@ func TestSilence(t *testing.T) {
 			t.Parallel()
 			n := newNode(t, "--cgroup-tree", "memory", "--machine", "1s1n8c1t")
 			n.kernel = false
-			n.configure("providers: {callTimeout: 1h, allocateTimeout: 1h, preStartTimeout: 1h, pluginInfoTimeout: 1h}\nhttp: unix://" + n.root + "/http.sock\n" +
+			n.configure("providers: {callTimeout: 1h, allocateTimeout: 1h, preStartTimeout: 1h, pluginInfoTimeout: 1h}\nhttp: unix://" +
+				n.root + "/http.sock\n" +
 				fmt.Sprintf("access: [{uid: %d, roles: [provider]}]\n", neighbour))
 			s := &silentNode{party: &party{t: t, method: row.method}}
 			if row.runtime {

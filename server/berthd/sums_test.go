@@ -108,12 +108,14 @@ var sums = map[string]func(n *neighbourhood) (over func()){
 		return n.connects(0, 2000, n.root+"/pod-resources/kubelet.sock")
 	},
 	"podresources: large requests": func(n *neighbourhood) func() {
-		conn, err := grpc.NewClient("unix://"+n.root+"/pod-resources/kubelet.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
+		conn, err := grpc.NewClient("unix://"+n.root+"/pod-resources/kubelet.sock",
+			grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			n.t.Fatal(err)
 		}
 		for range 200 {
-			_, _ = podresources.NewPodResourcesListerClient(conn).Get(n.ctx(), &podresources.GetPodResourcesRequest{PodName: strings.Repeat("x", 1<<20)})
+			_, _ = podresources.NewPodResourcesListerClient(conn).Get(n.ctx(),
+				&podresources.GetPodResourcesRequest{PodName: strings.Repeat("x", 1<<20)})
 		}
 		return func() { _ = conn.Close() }
 	},
@@ -150,7 +152,8 @@ var sums = map[string]func(n *neighbourhood) (over func()){
 			socket := fmt.Sprintf("%s/%d.sock", dir, i)
 			p.serve(socket, func(s *grpc.Server) { hintv1.RegisterHintProviderServiceServer(s, greedy{}) })
 			if _, err := hintv1.NewHintBusServiceClient(conn).Register(n.ctx(), &hintv1.RegisterRequest{
-				Provider: fmt.Sprint("greedy-", i), Endpoint: socket, Mode: hintv1.Mode_MODE_ADVISORY, Resources: []string{fmt.Sprint("example.com/greedy-", i)},
+				Provider: fmt.Sprint("greedy-", i), Endpoint: socket, Mode: hintv1.Mode_MODE_ADVISORY,
+				Resources: []string{fmt.Sprint("example.com/greedy-", i)},
 			}); err == nil {
 				registered++
 			}
@@ -160,7 +163,8 @@ var sums = map[string]func(n *neighbourhood) (over func()){
 		}
 		return func() {
 			for i := range 12 {
-				_, _ = hintv1.NewHintBusServiceClient(conn).Unregister(n.ctx(), &hintv1.UnregisterRequest{Provider: fmt.Sprint("greedy-", i)})
+				_, _ = hintv1.NewHintBusServiceClient(conn).Unregister(n.ctx(),
+					&hintv1.UnregisterRequest{Provider: fmt.Sprint("greedy-", i)})
 			}
 			_ = conn.Close()
 		}
@@ -170,7 +174,8 @@ var sums = map[string]func(n *neighbourhood) (over func()){
 		p.serve(dir+"/p.sock", func(s *grpc.Server) { hintv1.RegisterHintProviderServiceServer(s, greedy{}) })
 		conn := n.as(n.base + roleProvider)
 		bus := hintv1.NewHintBusServiceClient(conn)
-		if _, err := bus.Register(n.ctx(), &hintv1.RegisterRequest{Provider: "greedy", Endpoint: dir + "/p.sock", Mode: hintv1.Mode_MODE_ADVISORY, Resources: []string{slots}}); err != nil {
+		if _, err := bus.Register(n.ctx(), &hintv1.RegisterRequest{Provider: "greedy", Endpoint: dir + "/p.sock",
+			Mode: hintv1.Mode_MODE_ADVISORY, Resources: []string{slots}}); err != nil {
 			n.t.Fatal(err)
 		}
 		for i := range 60 {
@@ -252,7 +257,8 @@ func TestSums(t *testing.T) {
 			before := n.open()
 			over := sums[name](n)
 			// Root connects anew: a connection needs a descriptor.
-			resp, err := admissionv1.NewAdmissionServiceClient(n.as(0)).Admit(n.ctx(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("meanwhile")}})
+			resp, err := admissionv1.NewAdmissionServiceClient(n.as(0)).Admit(n.ctx(),
+				&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: burstable("meanwhile")}})
 			if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 				t.Errorf("meanwhile: %v, %v", resp, err)
 			}

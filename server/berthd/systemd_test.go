@@ -36,7 +36,8 @@ func TestSlices(t *testing.T) {
 	d := n.start()
 	answer := d.admitted(limited("a-1", "100m", "32Mi"))
 	slice := strings.ReplaceAll(n.cgroup, "-", "_")
-	want := path.Join("/", slice+".slice", slice+"-kubepods.slice", slice+"-kubepods-burstable.slice", slice+"-kubepods-burstable-poda_1.slice")
+	want := path.Join("/", slice+".slice", slice+"-kubepods.slice", slice+"-kubepods-burstable.slice",
+		slice+"-kubepods-burstable-poda_1.slice")
 	if got := answer.GetCgroupParent(); got != want {
 		t.Fatalf("the runtime is told %s, want %s", got, want)
 	}
@@ -65,7 +66,8 @@ func TestSlices(t *testing.T) {
 	d.kill()
 	d = n.start()
 	expect("after a crash", 64)
-	if text, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/cgroup"); err != nil || !strings.Contains(string(text), want+"/") {
+	if text, err := os.ReadFile("/proc/" + strconv.Itoa(p.cmd.Process.Pid) + "/cgroup"); err != nil ||
+		!strings.Contains(string(text), want+"/") {
 		t.Errorf("the process runs in %s, %v", text, err)
 	}
 	plan, err := cgroupv1.NewCgroupServiceClient(d.conn).Plan(d.ctx(), &cgroupv1.PlanRequest{})

@@ -61,7 +61,8 @@ func TestTracing(t *testing.T) {
 	d := n.start()
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	ctx := metadata.AppendToOutgoingContext(n.ctx(), "traceparent", "00-"+trace+"-b7ad6b7169203331-01")
-	answer, err := d.admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("traced", 1, 0)}})
+	answer, err := d.admission.Admit(ctx,
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("traced", 1, 0)}})
 	if err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		t.Fatalf("%v, %v", answer, err)
 	}
@@ -73,7 +74,8 @@ func TestTracing(t *testing.T) {
 	defer got.mu.Unlock()
 	all := strings.Join(got.names[trace], "\n")
 	for _, want := range []string{
-		"berth.admission.v1.AdmissionService/Admit", "admission hints cpu", "admission merge", "admission plan cpu", "admission cgroup", "admission commit",
+		"berth.admission.v1.AdmissionService/Admit", "admission hints cpu", "admission merge", "admission plan cpu", "admission cgroup",
+		"admission commit",
 	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no span %q in the caller's trace, only\n%s", want, all)

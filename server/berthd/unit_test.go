@@ -54,7 +54,8 @@ func TestUnderItsUnit(t *testing.T) {
 			}
 			n.start()
 			s := threads(t, n.mainPID())[0]
-			if want := mask(t, unix.CAP_KILL, unix.CAP_SYS_NICE, unix.CAP_SYS_RESOURCE, unix.CAP_DAC_OVERRIDE); s["CapBnd"] != want || s["CapEff"] != want {
+			if want := mask(t, unix.CAP_KILL, unix.CAP_SYS_NICE, unix.CAP_SYS_RESOURCE, unix.CAP_DAC_OVERRIDE); s["CapBnd"] != want ||
+				s["CapEff"] != want {
 				t.Errorf("bounding set %s, effective %s, want %s", s["CapBnd"], s["CapEff"], want)
 			}
 		})
@@ -151,7 +152,8 @@ func TestHugePagesUnderItsUnit(t *testing.T) {
 	d := n.start()
 	lowest, _ := hostNodes(t).Lowest()
 	before := nodePages(t, lowest)
-	if _, err := d.setHugePages(lowest, before+2); status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), "huge-pages.conf") {
+	if _, err := d.setHugePages(lowest, before+2); status.Code(err) != codes.FailedPrecondition ||
+		!strings.Contains(err.Error(), "huge-pages.conf") {
 		t.Errorf("without the drop-in: %v", err)
 	}
 	if now := nodePages(t, lowest); now != before {

@@ -48,8 +48,9 @@ func TestValidateIsTheStartsChecks(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, want: "devicePluginDir: "},
-		"a reserved CPU that is not there":           {args: []string{"--reserved-cpus", "4000"}, want: "4000"},
-		"an address that this machine does not have": {args: []string{"--http", "203.0.113.7:10470"}, want: "cannot assign requested address"},
+		"a reserved CPU that is not there": {args: []string{"--reserved-cpus", "4000"}, want: "4000"},
+		"an address that this machine does not have": {args: []string{"--http", "203.0.113.7:10470"},
+			want: "cannot assign requested address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +70,8 @@ func TestValidateIsTheStartsChecks(t *testing.T) {
 				}
 				d := n.start()
 				// Its successor can be checked meanwhile.
-				if code, out := n.validated(); code != exitDone || !strings.Contains(out, "note: berthd runs with this stateDir (process ") {
+				if code, out := n.validated(); code != exitDone || !strings.Contains(out,
+					"note: berthd runs with this stateDir (process ") {
 					t.Errorf("beside berthd: exit code %d: %s", code, out)
 				}
 				d.stop()

@@ -163,7 +163,8 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 			return set.ClaimNodes(opened.View()), set.Rules.OnePool
 		},
 		Config: &nodev1.GetConfigResponse{
-			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](l.config.Devices.Unknown), DevicesElsewhere: slices.Clone(l.config.Devices.Elsewhere),
+			DevicesUnknown:   convert.EnumOf[nodev1.UnknownDevicePolicy](l.config.Devices.Unknown),
+			DevicesElsewhere: slices.Clone(l.config.Devices.Elsewhere),
 		},
 	}))
 	ready := health.NewServer()

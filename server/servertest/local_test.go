@@ -47,7 +47,8 @@ func TestLocal(t *testing.T) {
 				Name: "main", Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "2", "memory": "1Gi"}},
 			}}},
 		}
-		if answer, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}}); err != nil ||
+		if answer, err := client.Admit(t.Context(),
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}}); err != nil ||
 			answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			t.Fatalf("admission: %v, %v", answer, err)
 		}
@@ -75,7 +76,8 @@ func TestLocal(t *testing.T) {
 		if err != nil || len(list.GetPods()) != 1 {
 			t.Errorf("after the restart: %v, %v", list, err)
 		}
-		if _, err := berth.Over(again, berth.Options{}).Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "none"}}); !berth.IsNotFound(err) {
+		if _, err := berth.Over(again, berth.Options{}).Allocation().Get(t.Context(),
+			&allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "none"}}); !berth.IsNotFound(err) {
 			t.Errorf("a pod that is not there: %v", err)
 		}
 	})

@@ -23,7 +23,8 @@ func TestPods(t *testing.T) {
 	t.Parallel()
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c2t")})
 	whole := ledgertest.With(ledgertest.Pod("u2", "init:prepare", "main", "rest"),
-		ledgertest.CPUs("", "2-5", ledger.CPUPod), ledgertest.CPUs("main", "2-3", ledger.CPUPodExclusive), ledgertest.CPUs("rest", "4-5", ledger.CPUPodShared))
+		ledgertest.CPUs("", "2-5", ledger.CPUPod), ledgertest.CPUs("main", "2-3", ledger.CPUPodExclusive),
+		ledgertest.CPUs("rest", "4-5", ledger.CPUPodShared))
 	whole.Claims[1].Affinity = &ledger.Affinity{Nodes: numa.Of(0), Preferred: true}
 	whole.CgroupParent, whole.AdmittedAt = "/kubepods/podu2", time.Unix(99, 5)
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -53,8 +54,10 @@ func TestPods(t *testing.T) {
 		Containers: []*typesv1.ContainerAllocation{
 			{ContainerName: "prepare", Role: typesv1.ContainerRole_CONTAINER_ROLE_INIT},
 			{
-				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
-				Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0), Preferred: true}, Claims: claims[1:2], ContainerIds: []string{"old", "new"},
+				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"},
+				ExclusiveCpus: true,
+				Affinity:      &typesv1.TopologyHint{NumaNodes: nodes(0), Preferred: true}, Claims: claims[1:2],
+				ContainerIds: []string{"old", "new"},
 				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			},
 			{ContainerName: "rest", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "4-5"}, Claims: claims[2:]},

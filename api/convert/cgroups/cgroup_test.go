@@ -45,8 +45,10 @@ func TestCgroupValuesRoundTrip(t *testing.T) {
 			MemorySwapBytes: optional(t, "swap", limits(1)),
 			PIDs:            optional(t, "pids", limits(0)),
 			HugePages:       rapid.MapOf(rapid.SampledFrom([]int64{2 << 20, 1 << 30}), limits(0)).Draw(t, "huge pages"),
-			Unified:         rapid.MapOf(rapid.SampledFrom([]string{"memory.min", "memory.high"}), rapid.StringMatching(`[0-9]{1,9}|max`)).Draw(t, "unified"),
-			Cpuset:          cgroup.Cpuset{CPUs: cpuset.Of(rapid.SliceOf(rapid.IntRange(0, 99)).Draw(t, "cpus")...), Mems: numa.Mask(rapid.Uint64().Draw(t, "mems"))},
+			Unified: rapid.MapOf(rapid.SampledFrom([]string{"memory.min", "memory.high"}),
+				rapid.StringMatching(`[0-9]{1,9}|max`)).Draw(t, "unified"),
+			Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(rapid.SliceOf(rapid.IntRange(0, 99)).Draw(t, "cpus")...),
+				Mems: numa.Mask(rapid.Uint64().Draw(t, "mems"))},
 		}
 		wire, err := proto.Marshal(Values(v))
 		if err != nil {
@@ -77,11 +79,13 @@ func TestBadCgroupValues(t *testing.T) {
 	p := func(n int64) *int64 { return &n }
 	u := func(n uint64) *uint64 { return &n }
 	m := &typesv1.LinuxResources{
-		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaMicroseconds: p(999), CpuPeriodMicroseconds: u(1), MemoryLimitBytes: p(0), MemorySwapLimitBytes: p(-2), PidsLimit: p(-2),
-		HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(-7)}, {LimitBytes: p(1)}, {PageSizeBytes: 1 << 30}, {PageSizeBytes: 2 << 20, LimitBytes: p(1)}},
-		OomScoreAdj:    proto.Int32(1),
-		Unified:        map[string]string{"../escape": "1", "cgroup.procs": "1", "": "1", ".hidden": "1"},
-		CpusetCpus:     &typesv1.CPUSet{List: "3-1"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{64}},
+		CpuShares: u(1), CpuWeight: u(10001), CpuQuotaMicroseconds: p(999), CpuPeriodMicroseconds: u(1), MemoryLimitBytes: p(0),
+		MemorySwapLimitBytes: p(-2), PidsLimit: p(-2),
+		HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: p(-7)}, {LimitBytes: p(1)},
+			{PageSizeBytes: 1 << 30}, {PageSizeBytes: 2 << 20, LimitBytes: p(1)}},
+		OomScoreAdj: proto.Int32(1),
+		Unified:     map[string]string{"../escape": "1", "cgroup.procs": "1", "": "1", ".hidden": "1"},
+		CpusetCpus:  &typesv1.CPUSet{List: "3-1"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{64}},
 	}
 	_, err := ReadValues("resources", m)
 	fe := new(errdefs.Error)
@@ -93,8 +97,10 @@ func TestBadCgroupValues(t *testing.T) {
 		fields = append(fields, strings.TrimPrefix(v.Field, "resources."))
 	}
 	want := []string{
-		"cpuset_cpus.list", "cpuset_mems", "oom_score_adj", "hugepage_limits[0].limit_bytes", "hugepage_limits[1].page_size_bytes", "hugepage_limits[2].limit_bytes",
-		"hugepage_limits[3].page_size_bytes", "cpu_shares", "cpu_weight", "cpu_period_microseconds", "cpu_quota_microseconds", "memory_limit_bytes", "memory_swap_limit_bytes", "pids_limit",
+		"cpuset_cpus.list", "cpuset_mems", "oom_score_adj", "hugepage_limits[0].limit_bytes", "hugepage_limits[1].page_size_bytes",
+		"hugepage_limits[2].limit_bytes",
+		"hugepage_limits[3].page_size_bytes", "cpu_shares", "cpu_weight", "cpu_period_microseconds", "cpu_quota_microseconds",
+		"memory_limit_bytes", "memory_swap_limit_bytes", "pids_limit",
 		`unified[""]`, `unified["../escape"]`, `unified[".hidden"]`, `unified["cgroup.procs"]`,
 	}
 	if !slices.Equal(fields, want) {

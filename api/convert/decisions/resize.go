@@ -19,7 +19,8 @@ func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
 	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
 	out := admission.ResizeRequest{
 		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
-		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()), DryRun: m.GetDryRun(), QoS: convert.ReadQoS("qos_class", m.GetQosClass(), &vs),
+		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()),
+		DryRun: m.GetDryRun(), QoS: convert.ReadQoS("qos_class", m.GetQosClass(), &vs),
 	}
 	known := func(field string, d admissionv1.Disruption) {
 		if _, known := admissionv1.Disruption_name[int32(d)]; !known {

@@ -18,7 +18,8 @@ import (
 func TestReadResize(t *testing.T) {
 	t.Parallel()
 	got, err := decisions.ReadResize(&admissionv1.ResizeRequest{
-		PodUid: "a", Owner: "me", AdmissionId: "id", IfRevision: 7, DryRun: true, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE, MaxDisruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS, MaxMoveDisruption: admissionv1.Disruption_DISRUPTION_NONE,
+		PodUid: "a", Owner: "me", AdmissionId: "id", IfRevision: 7, DryRun: true, QosClass: typesv1.QOSClass_QOS_CLASS_BURSTABLE,
+		MaxDisruption: admissionv1.Disruption_DISRUPTION_MOVE_CPUS, MaxMoveDisruption: admissionv1.Disruption_DISRUPTION_NONE,
 		Containers: []*admissionv1.ContainerResources{{
 			ContainerName: "main",
 			Resources: &typesv1.ResourceRequirements{
@@ -28,10 +29,12 @@ func TestReadResize(t *testing.T) {
 		Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "3"}},
 	})
 	want := admission.ResizeRequest{
-		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: admission.MovesCPUs, MaxMove: admission.NoDisruption, QoS: workload.Burstable,
+		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: admission.MovesCPUs,
+		MaxMove: admission.NoDisruption, QoS: workload.Burstable,
 		Changes: []workload.Change{
 			{
-				Container: "main", Requests: workload.Quantities{workload.CPU: 2, workload.Memory: 1 << 30}, Limits: workload.Quantities{workload.CPU: 2000},
+				Container: "main", Requests: workload.Quantities{workload.CPU: 2, workload.Memory: 1 << 30},
+				Limits: workload.Quantities{workload.CPU: 2000},
 				Excess: &workload.Excess{Requests: workload.Quantities{workload.CPU: 500_000_000}},
 			},
 			{Limits: workload.Quantities{workload.CPU: 3000}},
@@ -52,7 +55,8 @@ func TestBadResizes(t *testing.T) {
 		Containers: []*admissionv1.ContainerResources{
 			main(&typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "much", "example.com/gpu": "1"}}), main(nil), {},
 		},
-		Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"hugepages-2Mi": "2Mi"}, Claims: []*typesv1.ResourceClaim{{Name: "c"}}},
+		Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"hugepages-2Mi": "2Mi"},
+			Claims: []*typesv1.ResourceClaim{{Name: "c"}}},
 	})
 	var e *errdefs.Error
 	if !errors.As(err, &e) || e.Class != errdefs.Invalid {

@@ -19,7 +19,8 @@ func nodes(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	claim := ledgertest.Exclusive("main", "2")
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}, Epoch: 5})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
+		Epoch: 5})
 	view := l.View()
 	got := decisions.Trace(view, &ledger.Trace{
 		AdmissionID: "a", Pod: "u", Namespace: "ns", Name: "n", Generation: 7, DryRun: true, Reason: "R", Message: "m",
@@ -38,7 +39,8 @@ func TestTrace(t *testing.T) {
 			}},
 		},
 		Suggestions: []ledger.Suggestion{
-			{Kind: ledger.SuggestRequest, Text: "t", Requests: []ledger.RequestChange{{Container: "main", Resource: "cpu", From: 4, To: 1}}},
+			{Kind: ledger.SuggestRequest, Text: "t", Requests: []ledger.RequestChange{{Container: "main", Resource: "cpu", From: 4,
+				To: 1}}},
 			{Kind: ledger.SuggestPolicy, Policy: "best-effort", Scope: "pod"},
 			{Kind: ledger.SuggestRemoval, Remove: []string{"v", "w"}},
 		},
@@ -48,20 +50,24 @@ func TestTrace(t *testing.T) {
 		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
 		Steps: []*typesv1.TraceStep{
 			{
-				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "main", Provider: "cpu", Resource: "cpu", Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
-				Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
+				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED, ContainerName: "main", Provider: "cpu", Resource: "cpu",
+				Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+				Hints:  []*typesv1.TopologyHint{{NumaNodes: nodes(0), Preferred: true}, {}}, Omitted: 3,
 			},
 			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED, Affinity: &typesv1.TopologyHint{NumaNodes: nodes(0)}, Approximate: true},
-			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED, Claim: &typesv1.Claim{Payload: &typesv1.Claim_Cpu{Cpu: convert.Claim(&claim).GetCpu()}}},
+			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED,
+				Claim: &typesv1.Claim{Payload: &typesv1.Claim_Cpu{Cpu: convert.Claim(&claim).GetCpu()}}},
 			{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, Text: "t", Shortages: []*typesv1.Shortage{
 				{
-					Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
+					Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 4, Free: 1, Held: 2, Withheld: 3,
+					Why:     "reserved",
 					Holders: []*typesv1.ContainerRef{{PodUid: "v", ContainerName: "c"}, {PodUid: "w"}}, MoreHolders: 4,
 				},
 			}},
 		},
 		Suggestions: []*typesv1.Suggestion{
-			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "t", Requests: []*typesv1.RequestChange{{ContainerName: "main", Resource: "cpu", Current: 4, Proposed: 1}}},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "t",
+				Requests: []*typesv1.RequestChange{{ContainerName: "main", Resource: "cpu", Current: 4, Proposed: 1}}},
 			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_POLICY, Policy: "best-effort", Scope: "pod"},
 			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, RemovePodUids: []string{"v", "w"}},
 		},

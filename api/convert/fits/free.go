@@ -46,7 +46,8 @@ func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome, limited bool) *fitv1
 // FreeResources returns what the NUMA nodes of a view's machine have left. The fingerprint is of the
 // pods of an owner, or of all with an empty one; elsewhere are resources on NUMA nodes that other programs
 // have.
-func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snapshot, owner string, elsewhere []string) *fitv1.FreeResources {
+func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snapshot, owner string,
+	elsewhere []string) *fitv1.FreeResources {
 	nodes := fit.Nodes(view, set, devices)
 	onNodes := func(resource string) bool {
 		return slices.Contains(elsewhere, resource) || slices.ContainsFunc(nodes, func(n fit.Node) bool {

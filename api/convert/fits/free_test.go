@@ -16,7 +16,8 @@ func TestPodsFingerprint(t *testing.T) {
 		want string
 	}{
 		{nil, "pfp0v001ef46db3751d8e999"}, // XXH64 of nothing
-		{[][2]string{{"production", "jaeger-dpgjk"}, {"production", "nginx-rt684"}, {"production", "envoy-g9m22"}}, "pfp0v001607b76a0e9d3aeb4"},
+		{[][2]string{{"production", "jaeger-dpgjk"}, {"production", "nginx-rt684"}, {"production", "envoy-g9m22"}},
+			"pfp0v001607b76a0e9d3aeb4"},
 		{[][2]string{
 			{"analytics", "controller-69dkj"}, {"kube-public", "subscriber-tq6v7"}, {"kube-public", "transformer-hfbng"},
 			{"kube-public", "validator-c6pn5"}, {"kube-system", "proxy-wszrd"}, {"middleware", "processor-jkrl4"},

@@ -36,7 +36,8 @@ func Classified(t *testing.T, root *cobra.Command, texts ...string) {
 		seen[f.Name] = true
 		switch {
 		case kind == "" && !text:
-			t.Errorf("%s --%s (%s): say with trust.Mark what it names, or add it to the texts of this test if it names no file", cmd.CommandPath(), f.Name, f.Usage)
+			t.Errorf("%s --%s (%s): say with trust.Mark what it names, or add it to the texts of this test if it names no file",
+				cmd.CommandPath(), f.Name, f.Usage)
 		case kind != "" && !slices.Contains(trust.Kinds(), kind):
 			t.Errorf("%s --%s: the kind %q is not known", cmd.CommandPath(), f.Name, kind)
 		}

@@ -105,7 +105,8 @@ func (s *mapSelection) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&s.nodes, "node", "", "NUMA nodes to draw, as 3 or 0-1,4 (default all)")
 	fs.StringVar(&s.pod, "pod", "", "pod to highlight; all others get one sign")
 	fs.StringVar(&s.bundle, "bundle", "", "draw the state in a file of 'berthctl bundle'")
-	fs.StringVar(&s.changes, "changes", "", "mark the pods that were admitted since then: an age such as 10m, or a time such as 2026-11-20T12:00:00Z")
+	fs.StringVar(&s.changes, "changes", "",
+		"mark the pods that were admitted since then: an age such as 10m, or a time such as 2026-11-20T12:00:00Z")
 }
 
 func Map(c *command.Ctl) *cobra.Command {

@@ -45,7 +45,8 @@ func MapState(ctx context.Context, s *command.Session, since time.Time) (nodemap
 	var offline []machine.CPU
 	for _, c := range node.GetOfflinePlaces() {
 		offline = append(offline, machine.CPU{
-			ID: int(c.GetCpu()), Core: int(c.GetCore()), Socket: int(c.GetSocket()), Node: int(c.GetNumaNode()), Uncore: int(c.GetUncoreCache()),
+			ID: int(c.GetCpu()), Core: int(c.GetCore()), Socket: int(c.GetSocket()), Node: int(c.GetNumaNode()),
+			Uncore: int(c.GetUncoreCache()),
 		})
 	}
 	if m, err = m.With(offline); err != nil {
@@ -64,7 +65,8 @@ func MapState(ctx context.Context, s *command.Session, since time.Time) (nodemap
 		fmt.Fprintln(s.Err, "warning: pods come and go too fast: parts of this map are of different revisions")
 	}
 	state := nodemap.State{
-		Machine: m, Offline: command.Set(node.GetOfflineCpus()), Reserved: command.Set(a.cpu.GetReserved()), Shared: command.Set(a.cpu.GetShared()),
+		Machine: m, Offline: command.Set(node.GetOfflineCpus()), Reserved: command.Set(a.cpu.GetReserved()),
+		Shared: command.Set(a.cpu.GetShared()),
 		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
 	}
 	for _, n := range a.allocatable.GetResourceClaims() {
@@ -139,7 +141,8 @@ func MapPod(uid, name string, own []*typesv1.Claim, containers []*typesv1.Contai
 				pod.CPUs = pod.CPUs.Union(command.Set(c.GetCpu().GetCpus()))
 			}
 			for _, b := range c.GetMemory().GetBlocks() {
-				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: table.Printable(c.GetResource()), Nodes: Mask(b.GetNumaNodes()), Bytes: b.GetBytes()})
+				pod.Blocks = append(pod.Blocks, nodemap.Block{Resource: table.Printable(c.GetResource()), Nodes: Mask(b.GetNumaNodes()),
+					Bytes: b.GetBytes()})
 			}
 		}
 	}

@@ -42,7 +42,8 @@ number of control files that berthd would write now. Values that another program
 			v := valuesOf(g)
 			t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), command.LimitText(v.MemoryLimitBytes, command.Plain),
 				command.LimitText(v.PidsLimit, command.Plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
-				command.Nodes(v.GetCpusetMems()), command.Plain(max(g.GetMemoryUsageBytes(), 0)), command.YesNo(g.GetManaged()), g.GetLiteral())
+				command.Nodes(v.GetCpusetMems()), command.Plain(max(g.GetMemoryUsageBytes(), 0)), command.YesNo(g.GetManaged()),
+				g.GetLiteral())
 		}
 		f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
 		drifts := list.GetDrifts()
@@ -113,7 +114,10 @@ func describeCgroup(c *command.Ctl) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(list.GetCgroups(), func(g *cgroupv1.Cgroup) bool { return args[0] == g.GetName() || args[0] == g.GetLiteral() })
+		at := slices.IndexFunc(list.GetCgroups(), func(g *cgroupv1.Cgroup) bool {
+			return args[0] == g.GetName() ||
+				args[0] == g.GetLiteral()
+		})
 		if at < 0 {
 			return fmt.Errorf("there is no cgroup %s below berthd's root: 'berthctl get cgroups' lists the existing ones", args[0])
 		}

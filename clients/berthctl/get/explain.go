@@ -76,7 +76,8 @@ func Explain(c *command.Ctl) *cobra.Command {
 // trace finds a pod's explanation by uid, admission id or name.
 func trace(ctx context.Context, s *command.Session, what string) (*inspectv1.GetTraceResponse, error) {
 	what = command.WithoutKind(command.WithoutPod(what), "rejections", "traces")
-	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}}, {Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}}
+	requests := []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: what}},
+		{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: what}}}
 	if strings.Contains(what, "/") {
 		requests = []*inspectv1.GetTraceRequest{{Subject: &inspectv1.GetTraceRequest_PodName{PodName: what}}}
 	}
@@ -110,11 +111,13 @@ func traceOfClaim(ctx context.Context, s *command.Session, what string) (*inspec
 		claims := slices.DeleteFunc(all.GetTraces(), func(t *typesv1.Trace) bool { return !t.GetResourceClaim() })
 		for _, t := range claims {
 			if other := t.GetNamespace(); other != claims[0].GetNamespace() {
-				return nil, fmt.Errorf("several claims are called %s: name one of %[2]s/%[1]s, %[3]s/%[1]s", what, claims[0].GetNamespace(), other)
+				return nil, fmt.Errorf("several claims are called %s: name one of %[2]s/%[1]s, %[3]s/%[1]s", what,
+					claims[0].GetNamespace(), other)
 			}
 		}
 		if len(claims) > 0 { // the newest is the first
-			return s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: claims[0].GetAdmissionId()}})
+			return s.Inspect().GetTrace(ctx,
+				&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: claims[0].GetAdmissionId()}})
 		}
 	}
 	return nil, fmt.Errorf("no decision about a claim %s is remembered", what)
@@ -194,7 +197,8 @@ func explainSteps(c *command.Ctl, w io.Writer, t *typesv1.Trace) {
 func ExplainHelp(w io.Writer, t *typesv1.Trace) {
 	list := t.GetSuggestions()
 	if len(list) == 0 && t.GetTried() > 0 {
-		fmt.Fprintf(w, "\nno smaller request, other policy or removal of pods was found to help (%s)\n", table.Count(int(t.GetTried()), "dry run"))
+		fmt.Fprintf(w, "\nno smaller request, other policy or removal of pods was found to help (%s)\n",
+			table.Count(int(t.GetTried()), "dry run"))
 	}
 	for i, s := range list {
 		if i == 0 {
@@ -220,7 +224,8 @@ func briefNotes(c *command.Ctl, steps []*typesv1.TraceStep) []*typesv1.TraceStep
 	var out []*typesv1.TraceStep
 	for i := 0; i < len(steps); {
 		n := 0
-		for i+n < len(steps) && steps[i+n].GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED && stepOwner(steps[i+n]) == stepOwner(steps[i]) {
+		for i+n < len(steps) && steps[i+n].GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED &&
+			stepOwner(steps[i+n]) == stepOwner(steps[i]) {
 			n++
 		}
 		if n <= shownNotes+1 {

@@ -26,7 +26,8 @@ func Get(c *command.Ctl) *cobra.Command {
   berthctl get cpus -o wide
   berthctl get devices example.com/gpu
   berthctl get pods --at 2026-11-20T03:00:00Z`,
-	}, c.OfPast(getPods(c)), c.OfPast(getClaims(c)), getSpec(c), getRejections(c), getTraces(c), c.OfPast(getContainers(c)), c.OfPast(getCPUs(c)), c.OfPast(getMemory(c)), c.OfPast(getNUMA(c)), c.OfPast(getDevices(c)), getResources(c), getProviders(c),
+	}, c.OfPast(getPods(c)), c.OfPast(getClaims(c)), getSpec(c), getRejections(c), getTraces(c), c.OfPast(getContainers(c)),
+		c.OfPast(getCPUs(c)), c.OfPast(getMemory(c)), c.OfPast(getNUMA(c)), c.OfPast(getDevices(c)), getResources(c), getProviders(c),
 		getNode(c), getCgroups(c))
 	command.ShortNames(cmd)
 	return cmd
@@ -154,9 +155,11 @@ more than three, the number of the others is shown; -o json and 'describe' have 
 			}
 			users = command.UsersOf(all.GetPods())
 		}
-		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "PODS", "USED-BY", "AGE").Wide(s.Wide(), "UID", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
+		t := table.New("NAMESPACE", "NAME", "NUMA", "CPUS", "MEMORY", "PODS", "USED-BY", "AGE").Wide(s.Wide(), "UID", "ADMISSION",
+			"OWNER").Key("NAMESPACE", "NAME")
 		for _, p := range list.GetPods() {
-			t.Row(p.GetNamespace(), p.GetName(), convert.Nodes(p.GetResourceClaimNodes()).String(), command.OwnCPUs(p).String(), command.Memory(command.AllClaims(p)),
+			t.Row(p.GetNamespace(), p.GetName(), convert.Nodes(p.GetResourceClaimNodes()).String(), command.OwnCPUs(p).String(),
+				command.Memory(command.AllClaims(p)),
 				command.Some(claimPods(p)), command.Some(users[p.GetUid()]), age(s.Ctl, p), p.GetUid(), p.GetAdmissionId(), p.GetOwner())
 		}
 		return &command.Listing{Answer: list, Tables: []command.Section{{Table: t}}, None: f.none()}, nil
@@ -192,7 +195,8 @@ container's own.`,
 		if err != nil {
 			return nil, err
 		}
-		t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.Wide(), "MEMORY", "IDS", "UID").Key("POD", "CONTAINER")
+		t := table.New("POD", "CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(s.Wide(), "MEMORY", "IDS",
+			"UID").Key("POD", "CONTAINER")
 		for _, p := range list.GetPods() {
 			for _, a := range p.GetContainers() {
 				t.Row(command.PodName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.CPUs(a), command.YesNo(a.GetExclusiveCpus()),

@@ -54,7 +54,8 @@ func cpuTable(state *cpuv1.GetStateResponse, known command.Names, wide bool) *ta
 	})
 	row := func(pool string, a *typesv1.Claim) {
 		cpus := a.GetCpu().GetCpus()
-		t.Row(pool, cpus.GetList(), strconv.Itoa(command.Set(cpus).Len()), known.Owner(claimOwner(a)), command.HintText(a.GetAffinity()), a.GetPodUid())
+		t.Row(pool, cpus.GetList(), strconv.Itoa(command.Set(cpus).Len()), known.Owner(claimOwner(a)), command.HintText(a.GetAffinity()),
+			a.GetPodUid())
 	}
 	for _, pool := range []struct {
 		name string
@@ -105,10 +106,12 @@ pods can still get, if the memory manager allocates memory by node.`,
 			return nil, err
 		}
 		shared, taken := command.Set(state.GetShared()), command.Set(state.GetExclusive())
-		t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE", "HUGEPAGES").Wide(s.Wide(), "DISTANCES").Key("NODE").Amounts("MEMORY", "FREE")
+		t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE",
+			"HUGEPAGES").Wide(s.Wide(), "DISTANCES").Key("NODE").Amounts("MEMORY", "FREE")
 		for _, n := range machine.GetNodes() {
 			cpus := command.Set(n.GetCpus())
-			t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(), cpus.Intersect(taken).String(),
+			t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(),
+				cpus.Intersect(taken).String(),
 				command.Number(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), command.HugePageCells(n), command.Distances(n))
 		}
 		return &command.Listing{Answer: &nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, Tables: []command.Section{{Table: t}}}, nil
@@ -138,7 +141,8 @@ func getDevices(c *command.Ctl) *cobra.Command {
 		known := s.Names(ctx)
 		for _, r := range state.GetResources() {
 			for _, d := range r.GetDevices() {
-				t.Row(r.GetName(), d.GetDevice().GetId(), command.Health(d.GetDevice().GetHealth()), command.Nodes(d.GetDevice().GetNumaNodes()),
+				t.Row(r.GetName(), d.GetDevice().GetId(), command.Health(d.GetDevice().GetHealth()),
+					command.Nodes(d.GetDevice().GetNumaNodes()),
 					known.Owners(d.GetHolders()), convert.Word(r.GetPluginState()), s.HealthSince(d.GetDevice()), holderUIDs(d))
 			}
 		}
@@ -168,9 +172,11 @@ func getResources(c *command.Ctl) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.Wide(), "ENDPOINT", "PRE-START", "PREFERRED").Key("RESOURCE")
+		t := table.New("RESOURCE", "CAPACITY", "ALLOCATABLE", "IN-USE", "PLUGIN").Wide(s.Wide(), "ENDPOINT", "PRE-START",
+			"PREFERRED").Key("RESOURCE")
 		for _, r := range list.GetResources() {
-			t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()), convert.Word(r.GetPluginState()),
+			t.Row(r.GetName(), fmt.Sprint(r.GetCapacity()), fmt.Sprint(r.GetAllocatable()), fmt.Sprint(r.GetInUse()),
+				convert.Word(r.GetPluginState()),
 				r.GetEndpoint(), command.YesNo(r.GetPreStartRequired()), command.YesNo(r.GetPreferredAllocationAvailable()))
 		}
 		return &command.Listing{Answer: list, Tables: []command.Section{{Table: t}}, None: "no device plugin has registered"}, nil

@@ -31,10 +31,12 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 		t := table.New("OWNER", "RESOURCE", "AMOUNT", "NUMA").Wide(s.Wide(), "UID").Amounts("AMOUNT")
 		for _, a := range state.GetAssignments() {
 			for _, b := range a.GetMemory().GetBlocks() {
-				t.Row(known.Owner(claimOwner(a)), a.GetResource(), command.Number(b.GetBytes()), command.Nodes(b.GetNumaNodes()), a.GetPodUid())
+				t.Row(known.Owner(claimOwner(a)), a.GetResource(), command.Number(b.GetBytes()), command.Nodes(b.GetNumaNodes()),
+					a.GetPodUid())
 			}
 		}
-		return &command.Listing{Answer: state, Head: "policy " + state.GetPolicy(), Tables: []command.Section{{Table: memoryTable(state)}, {Table: t}}}, nil
+		return &command.Listing{Answer: state, Head: "policy " + state.GetPolicy(),
+			Tables: []command.Section{{Table: memoryTable(state)}, {Table: t}}}, nil
 	})
 }
 
@@ -43,7 +45,8 @@ func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
 		Key("NODE", "RESOURCE").Amounts("TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "FREE")
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
-			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), command.Number(r.GetTotalBytes()), command.Number(r.GetReservedBytes()),
+			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), command.Number(r.GetTotalBytes()),
+				command.Number(r.GetReservedBytes()),
 				command.Number(r.GetAllocatableBytes()), command.Number(r.GetHeldBytes()), command.Number(r.GetFreeBytes()), usedWith(n))
 		}
 	}

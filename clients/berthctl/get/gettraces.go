@@ -59,7 +59,8 @@ the admission shows one of them.`,
 		if err != nil {
 			return nil, err
 		}
-		t := table.New("POD", "ADMITTED", "REASON", "DRY-RUN", "REVISION", "ADMISSION").Wide(s.Wide(), "TIME", "UID", "MESSAGE").Key("ADMISSION")
+		t := table.New("POD", "ADMITTED", "REASON", "DRY-RUN", "REVISION", "ADMISSION").Wide(s.Wide(), "TIME", "UID",
+			"MESSAGE").Key("ADMISSION")
 		for _, tr := range all.GetTraces() {
 			t.Row(tr.GetNamespace()+"/"+tr.GetName(), command.YesNo(tr.GetAdmitted()), tr.GetReason(), command.YesNo(tr.GetDryRun()),
 				fmt.Sprint(tr.GetRevision()), tr.GetAdmissionId(), decided(tr), tr.GetPodUid(), command.OneLine(tr.GetMessage()))
@@ -89,7 +90,8 @@ short, with the needed and the free amount. 'berthctl explain' with the pod or t
 		t := table.New("TIME", "POD", "REASON", "MISSING").Wide(s.Wide(), "DRY-RUN", "ADMISSION", "UID", "MESSAGE").Key("ADMISSION")
 		for i, tr := range all.GetTraces() {
 			// A list has no steps. A trace that was dropped since the list was made has none.
-			whole, err := s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: tr.GetAdmissionId()}})
+			whole, err := s.Inspect().GetTrace(ctx,
+				&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: tr.GetAdmissionId()}})
 			switch {
 			case err == nil:
 				all.Traces[i] = whole.GetTrace()
@@ -101,7 +103,8 @@ short, with the needed and the free amount. 'berthctl explain' with the pod or t
 			if reason == "" {
 				reason = "deferred"
 			}
-			t.Row(decided(tr), tr.GetNamespace()+"/"+tr.GetName(), reason, missingText(tr), command.YesNo(tr.GetDryRun()), tr.GetAdmissionId(),
+			t.Row(decided(tr), tr.GetNamespace()+"/"+tr.GetName(), reason, missingText(tr), command.YesNo(tr.GetDryRun()),
+				tr.GetAdmissionId(),
 				tr.GetPodUid(), command.OneLine(tr.GetMessage()))
 		}
 		return &command.Listing{Answer: all, Tables: []command.Section{{Table: t}}, None: "no rejection is remembered"}, nil

@@ -109,7 +109,8 @@ func warnUnprovided(c *command.Ctl, pod *typesv1.Pod, rounds []round) {
 			})
 		})
 		if !answered {
-			fmt.Fprintf(c.Err, "warning: pod %s/%s requests %s, which has no provider here\n", pod.GetMetadata().GetNamespace(), pod.GetMetadata().GetName(), name)
+			fmt.Fprintf(c.Err, "warning: pod %s/%s requests %s, which has no provider here\n", pod.GetMetadata().GetNamespace(),
+				pod.GetMetadata().GetName(), name)
 		}
 	}
 }
@@ -159,11 +160,14 @@ const shownHints = 8
 func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	switch a.GetKind() {
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
-		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
+		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
+			Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
-		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
+		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
+			Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
 	}
-	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(), Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: a.GetHints()}
+	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
+		Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: a.GetHints()}
 	if more := len(step.Hints) - shownHints; more > 0 && !all {
 		step.Hints, step.Omitted = step.Hints[:shownHints], int32(more)
 	}

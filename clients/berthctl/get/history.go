@@ -136,7 +136,8 @@ func History(c *command.Ctl) *cobra.Command {
 }
 
 // historyOf lists the entries about a pod, by its name or else its uid; without one all.
-func historyOf(ctx context.Context, s *command.Session, req *inspectv1.ListHistoryRequest, args []string, limit int) (*inspectv1.ListHistoryResponse, error) {
+func historyOf(ctx context.Context, s *command.Session, req *inspectv1.ListHistoryRequest, args []string,
+	limit int) (*inspectv1.ListHistoryResponse, error) {
 	if len(args) == 0 {
 		return historyPages(ctx, s, req, limit)
 	}
@@ -155,7 +156,8 @@ func historyOf(ctx context.Context, s *command.Session, req *inspectv1.ListHisto
 }
 
 // historyPages reads pages up to a number of entries.
-func historyPages(ctx context.Context, s *command.Session, req *inspectv1.ListHistoryRequest, limit int) (*inspectv1.ListHistoryResponse, error) {
+func historyPages(ctx context.Context, s *command.Session, req *inspectv1.ListHistoryRequest, limit int) (*inspectv1.ListHistoryResponse,
+	error) {
 	all := &inspectv1.ListHistoryResponse{}
 	for {
 		if limit > 0 {

@@ -31,7 +31,8 @@ func PodResources(c *command.Ctl) *cobra.Command {
 }
 
 // read makes a verb that reads the protocol from the socket that is named, or else from berthd's.
-func read(c *command.Ctl, a command.About, socket *string, f func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient, args []string) error) *cobra.Command {
+func read(c *command.Ctl, a command.About, socket *string, f func(ctx context.Context, lister podresourcesv1.PodResourcesListerClient,
+	args []string) error) *cobra.Command {
 	return c.Local(a, func(ctx context.Context, args []string) error {
 		if *socket != "" {
 			c.Address, c.Socket = *socket, *socket
@@ -119,7 +120,8 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 				}
 				claims = append(claims, claim.GetClaimName()+"="+strings.Join(names, "+"))
 			}
-			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), command.IDs(c.GetCpuIds()), memoryIDs(c.GetMemory()), command.Joined(devices), command.Joined(claims))
+			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), command.IDs(c.GetCpuIds()), memoryIDs(c.GetMemory()),
+				command.Joined(devices), command.Joined(claims))
 		}
 	}
 	return t

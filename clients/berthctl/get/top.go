@@ -52,7 +52,8 @@ func Top(c *command.Ctl) *cobra.Command {
   berthctl top --once -o json`,
 	}, func(ctx context.Context, _ []string) error {
 		if f.Interval < minInterval {
-			return command.Usagef("top", "--interval %v: expected at least %v, because berthd reads once in that time", f.Interval, minInterval)
+			return command.Usagef("top", "--interval %v: expected at least %v, because berthd reads once in that time", f.Interval,
+				minInterval)
 		}
 		if !slices.Contains(top.Orders(), f.By) {
 			return command.Usagef("top", "--sort %s: expected one of %s", f.By, strings.Join(top.Orders(), ", "))
@@ -98,7 +99,8 @@ func topOnce(ctx context.Context, s *command.Session, f TopFlags) error {
 	if err != nil {
 		return err
 	}
-	source := top.Source{Pods: map[string]*typesv1.PodAllocation{}, Shared: command.Set(list.GetSharedCpus()), Revision: list.GetRevision(), Previous: first, Last: last}
+	source := top.Source{Pods: map[string]*typesv1.PodAllocation{}, Shared: command.Set(list.GetSharedCpus()),
+		Revision: list.GetRevision(), Previous: first, Last: last}
 	for _, p := range list.GetPods() {
 		source.Pods[p.GetUid()] = p
 	}

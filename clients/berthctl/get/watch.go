@@ -224,7 +224,8 @@ func machineText(m *allocationv1.MachineState) string {
 
 // podText returns what a pod holds.
 func (w *eventPrinter) podText(p *typesv1.PodAllocation) string {
-	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(), func(list string) string { return command.CPUNoun(list) + " of its own" })
+	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(),
+		func(list string) string { return command.CPUNoun(list) + " of its own" })
 	claims := command.AllClaims(p)
 	if m := command.Memory(claims); m != "" {
 		text += ", " + m
@@ -258,7 +259,8 @@ func orNone(list string, spell func(string) string) string {
 }
 
 func resourceText(r *allocationv1.DeviceResource) string {
-	text := fmt.Sprintf("%s: plugin %s, %d of %d healthy", r.GetName(), convert.Word(r.GetPluginState()), r.GetAllocatable(), r.GetCapacity())
+	text := fmt.Sprintf("%s: plugin %s, %d of %d healthy", r.GetName(), convert.Word(r.GetPluginState()), r.GetAllocatable(),
+		r.GetCapacity())
 	if list := r.GetUnhealthyDevices(); len(list) > 0 {
 		text += ", not " + command.Joined(list)
 	}

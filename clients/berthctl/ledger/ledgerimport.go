@@ -78,10 +78,12 @@ func ledgerImport(c *command.Ctl) *cobra.Command {
 	kindFlag(cmd, &f.kind)
 	cmd.Flags().StringVarP(&f.file, "filename", "f", "", "the kubelet's state file; - is standard input")
 	cmd.Flags().StringVar(&f.pods, "pods", "", "file with the node's pods in YAML or JSON, or a directory of such files")
-	cmd.Flags().StringVar(&f.containers, "containers", "", `for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
+	cmd.Flags().StringVar(&f.containers, "containers", "",
+		`for files of Kubernetes 1.17 and before: JSON file with the containers of the runtime's ids, as {"ID": {"podUid": "UID", "containerName": "NAME"}}`)
 	command.OwnerFlag(cmd.Flags(), &f.owner, "owner of the imported pods that are not in the ledger yet")
 	cmd.Flags().BoolVar(&f.skip, "skip-unknown", false, "ignore entries of pods that are not given; otherwise the file is refused")
-	cmd.Flags().BoolVar(&f.force, "force", false, "take the entries that a kubelet would start with on this machine, and list the others; otherwise the file is refused")
+	cmd.Flags().BoolVar(&f.force, "force", false,
+		"take the entries that a kubelet would start with on this machine, and list the others; otherwise the file is refused")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the result, but change nothing")
 	return cmd
 }
@@ -166,7 +168,8 @@ func showImport(c *command.Ctl, w io.Writer, req *inspectv1.ImportRequest, done 
 		t := table.New("POD", "BEFORE", "CONTAINER", "CPUS", "OWN")
 		for _, p := range done.GetPods() {
 			for _, a := range p.GetPod().GetContainers() {
-				t.Row(command.PodName(p.GetPod()), convert.Word(p.GetOutcome()), a.GetContainerName(), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()))
+				t.Row(command.PodName(p.GetPod()), convert.Word(p.GetOutcome()), a.GetContainerName(), c.CPUs(a),
+					command.YesNo(a.GetExclusiveCpus()))
 			}
 		}
 		fmt.Fprint(w, t)

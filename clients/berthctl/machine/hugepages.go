@@ -96,14 +96,16 @@ func showPools(w io.Writer, answer *nodev1.SetHugePagesResponse, dryRun bool) {
 	if dryRun {
 		t := table.New("NODE", "SIZE", "PAGES", "WOULD-BE")
 		for _, p := range answer.GetPools() {
-			t.Row(strconv.Itoa(int(p.GetNumaNode())), table.Bytes(p.GetPageSizeBytes()), command.Number(p.GetCount()), command.Number(p.GetRequestedCount()))
+			t.Row(strconv.Itoa(int(p.GetNumaNode())), table.Bytes(p.GetPageSizeBytes()), command.Number(p.GetCount()),
+				command.Number(p.GetRequestedCount()))
 		}
 		fmt.Fprint(w, t)
 		return
 	}
 	t := table.New("NODE", "SIZE", "BEFORE", "REQUESTED", "PAGES")
 	for _, p := range answer.GetPools() {
-		t.Row(strconv.Itoa(int(p.GetNumaNode())), table.Bytes(p.GetPageSizeBytes()), command.Number(p.GetCountBefore()), command.Number(p.GetRequestedCount()), command.Number(p.GetCount()))
+		t.Row(strconv.Itoa(int(p.GetNumaNode())), table.Bytes(p.GetPageSizeBytes()), command.Number(p.GetCountBefore()),
+			command.Number(p.GetRequestedCount()), command.Number(p.GetCount()))
 	}
 	fmt.Fprint(w, t)
 	for _, p := range answer.GetPools() {

@@ -108,7 +108,8 @@ func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.StringVar(&f.systemKeeps, "system-reserved", "", "what the system keeps, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.keeps, "kube-reserved", "", "what node agents keep, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.eviction, "eviction-hard", "", "how little may be left, all signals, as memory.available=100Mi; '' for none")
-	fs.StringVar(&f.reservedMemory, "reserved-memory", "", "what is kept of NUMA nodes, all of it, as 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi; '' for nothing")
+	fs.StringVar(&f.reservedMemory, "reserved-memory", "",
+		"what is kept of NUMA nodes, all of it, as 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi; '' for nothing")
 }
 
 // request makes the request of the flags that are given.
@@ -148,7 +149,9 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 	if fs.Changed("reserved-memory") {
 		var ok bool
 		if req.ReservedMemory, ok = reservedMemories(f.reservedMemory); !ok {
-			return nil, command.Usagef("policy set", "--reserved-memory %s: expected NODE:name=amount, several amounts joined by commas and several nodes by semicolons", f.reservedMemory)
+			return nil, command.Usagef("policy set",
+				"--reserved-memory %s: expected NODE:name=amount, several amounts joined by commas and several nodes by semicolons",
+				f.reservedMemory)
 		}
 	}
 	if fs.Changed("reserved-cpus") {
@@ -239,7 +242,8 @@ func showChange(w io.Writer, a *topologyv1.SetPolicyResponse, dryRun bool) {
 			same++
 		}
 	}
-	fmt.Fprintf(w, "all pods keep their resources; %d of %s would get the same amounts if admitted again\n", same, table.Count(len(a.GetPods()), "pod"))
+	fmt.Fprintf(w, "all pods keep their resources; %d of %s would get the same amounts if admitted again\n", same,
+		table.Count(len(a.GetPods()), "pod"))
 	for _, p := range a.GetPods() {
 		name := p.GetNamespace() + "/" + p.GetName()
 		switch p.GetFate() {

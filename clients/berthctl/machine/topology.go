@@ -82,7 +82,8 @@ func showMachine(c *command.Ctl, w io.Writer, m *nodev1.GetMachineResponse) {
 	for _, of := range []struct {
 		name string
 		list string
-	}{{"offline", m.GetOfflineCpus().GetList()}, {"isolated", m.GetIsolatedCpus().GetList()}, {"without a tick", m.GetNohzFullCpus().GetList()}} {
+	}{{"offline", m.GetOfflineCpus().GetList()}, {"isolated", m.GetIsolatedCpus().GetList()},
+		{"without a tick", m.GetNohzFullCpus().GetList()}} {
 		if of.list != "" {
 			fmt.Fprintf(w, "%s: %s\n", of.name, command.CPUNoun(of.list))
 		}
@@ -93,7 +94,8 @@ func showMachine(c *command.Ctl, w io.Writer, m *nodev1.GetMachineResponse) {
 	fmt.Fprintf(w, "\n%v\n", placeTable(c, places))
 	t := table.New("NODE", "CPUS", "MEMORY", "HUGEPAGES", "DISTANCES")
 	for _, n := range m.GetNodes() {
-		t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), table.Bytes(n.GetMemoryBytes()), command.HugePageCells(n), command.Distances(n))
+		t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), table.Bytes(n.GetMemoryBytes()), command.HugePageCells(n),
+			command.Distances(n))
 	}
 	fmt.Fprint(w, t)
 }

@@ -56,7 +56,8 @@ func Web(c *command.Ctl) *cobra.Command {
 		return c.Connected(ctx, func(ctx context.Context, s *command.Session) error { return serveWeb(ctx, s, f) })
 	})
 	fs := cmd.Flags()
-	fs.StringVar(&f.listen, "listen", "127.0.0.1:8087", "loopback address to serve on, with the same port of 127.0.0.1 and ::1; port 0 is any free one")
+	fs.StringVar(&f.listen, "listen", "127.0.0.1:8087",
+		"loopback address to serve on, with the same port of 127.0.0.1 and ::1; port 0 is any free one")
 	fs.BoolVar(&f.noBrowser, "no-browser", false, "only print the link")
 	return cmd
 }
@@ -83,8 +84,9 @@ func serveWeb(ctx context.Context, s *command.Session, f webFlags) error {
 	login := page.NewLogin()
 	handler := page.New(page.Options{Conn: s.Conn(), About: "berth: " + s.Endpoint(), ReadPod: ReadTrial})
 	server := &http.Server{
-		Handler: login.Only(nil, remember(handler)), ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webReadTimeout, WriteTimeout: webWriteTimeout,
-		IdleTimeout: webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
+		Handler: login.Only(nil, remember(handler)), ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webReadTimeout,
+		WriteTimeout: webWriteTimeout,
+		IdleTimeout:  webIdleTimeout, MaxHeaderBytes: webHeaderBytes,
 		ConnContext: withEntered,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // streams end with the program
 	}

@@ -25,7 +25,8 @@ func TestWebListensOnBoth(t *testing.T) {
 	defer other.Close()
 	_, port, _ := net.SplitHostPort(other.Addr().String())
 	for _, host := range []string{"localhost", "127.0.0.1", "127.0.0.9"} {
-		if l, err := listenLoopback(t.Context(), net.JoinHostPort(host, port)); err == nil || !strings.Contains(err.Error(), "both loopback addresses are needed") {
+		if l, err := listenLoopback(t.Context(), net.JoinHostPort(host, port)); err == nil ||
+			!strings.Contains(err.Error(), "both loopback addresses are needed") {
 			closeAll(l)
 			t.Errorf("%s beside another listener on ::1: %v", host, err)
 		}

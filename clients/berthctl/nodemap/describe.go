@@ -83,7 +83,8 @@ func Describe(s State) Description {
 		out.Nodes = append(out.Nodes, n)
 	}
 	for _, pod := range p.pods {
-		d := PodData{UID: pod.UID, Name: pod.Name, CPUs: pod.CPUs.String(), Memory: []BlockData{}, New: pod.New, Claim: pod.Claim, UsedBy: pod.UsedBy}
+		d := PodData{UID: pod.UID, Name: pod.Name, CPUs: pod.CPUs.String(), Memory: []BlockData{}, New: pod.New, Claim: pod.Claim,
+			UsedBy: pod.UsedBy}
 		for _, b := range pod.Blocks {
 			d.Memory = append(d.Memory, BlockData{b.Resource, b.Nodes.String(), b.Bytes})
 		}

@@ -138,7 +138,8 @@ func (c *canvas) summary() {
 		table.Count(m.NumCores(), "core"), table.Count(m.CPUs().Len(), "CPU"),
 	}, ", ")
 	c.line("%s", text)
-	counts := fmt.Sprintf("CPUs: %d exclusive, %d shared, %d reserved", c.plan.count(exclusive, broken), c.plan.count(shared), c.plan.count(reserved))
+	counts := fmt.Sprintf("CPUs: %d exclusive, %d shared, %d reserved", c.plan.count(exclusive, broken), c.plan.count(shared),
+		c.plan.count(reserved))
 	if n := c.plan.count(forClaims); n > 0 {
 		counts += fmt.Sprintf(", %d for claims", n)
 	}

@@ -47,7 +47,8 @@ func crowded(t testing.TB) State {
 	s := State{
 		Machine: m, Offline: list(t, "3"), Reserved: list(t, "0,8"), Revision: 41,
 		Pods: []Pod{
-			{UID: "a", Name: "default/train", CPUs: list(t, "1-2,9-10"), Blocks: []Block{{"memory", numa.Of(0), 12 << 30}, {"hugepages-1Gi", numa.Of(0), 2 << 30}}},
+			{UID: "a", Name: "default/train", CPUs: list(t, "1-2,9-10"),
+				Blocks: []Block{{"memory", numa.Of(0), 12 << 30}, {"hugepages-1Gi", numa.Of(0), 2 << 30}}},
 			{UID: "b", Name: "shop/\x1b[31mdb", CPUs: list(t, "3-4,12"), Blocks: []Block{{"memory", numa.Of(0, 1), 30 << 30}}},
 			{UID: "c", Name: "shop/web"},
 		},
@@ -131,12 +132,14 @@ func anyState(t *rapid.T) State {
 			UID: fmt.Sprint(i), Name: text.Draw(t, "name"), CPUs: set,
 			Blocks: []Block{{"memory", numa.Of(node), rapid.Uint64Range(0, 1<<40).Draw(t, "bytes")}},
 		})
-		s.Devices = append(s.Devices, Device{Resource: text.Draw(t, "resource"), Nodes: numa.Of(node), Healthy: rapid.Bool().Draw(t, "healthy"), Pod: fmt.Sprint(i)})
+		s.Devices = append(s.Devices, Device{Resource: text.Draw(t, "resource"), Nodes: numa.Of(node),
+			Healthy: rapid.Bool().Draw(t, "healthy"), Pod: fmt.Sprint(i)})
 	}
 	s.Shared = free
 	for id := range m.NodeMask().All() {
 		total := rapid.Uint64Range(0, 1<<42).Draw(t, "total")
-		s.Memory = append(s.Memory, Memory{Node: id, Resource: "memory", Reserved: total / 10, Allocatable: total - total/10, Held: rapid.Uint64Range(0, 1<<42).Draw(t, "held")})
+		s.Memory = append(s.Memory, Memory{Node: id, Resource: "memory", Reserved: total / 10, Allocatable: total - total/10,
+			Held: rapid.Uint64Range(0, 1<<42).Draw(t, "held")})
 	}
 	return s
 }
@@ -195,7 +198,8 @@ func BenchmarkDraw(b *testing.B) {
 	for i := range 500 {
 		set := free.Lowest(6)
 		free = free.Minus(set)
-		s.Pods = append(s.Pods, Pod{UID: fmt.Sprint(i), Name: fmt.Sprintf("default/pod-%d", i), CPUs: set, Blocks: []Block{{"memory", numa.Of(i % 16), 1 << 30}}})
+		s.Pods = append(s.Pods, Pod{UID: fmt.Sprint(i), Name: fmt.Sprintf("default/pod-%d", i), CPUs: set,
+			Blocks: []Block{{"memory", numa.Of(i % 16), 1 << 30}}})
 	}
 	s.Shared = free
 	for id := range m.NodeMask().All() {

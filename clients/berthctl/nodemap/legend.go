@@ -15,7 +15,8 @@ const legendPods = 26
 func (c *canvas) legend() {
 	c.line("")
 	words := []string{
-		string(c.signs.Shared) + " shared or free", string(c.signs.Reserved) + " reserved", string(c.signs.Offline) + " offline or unhealthy",
+		string(c.signs.Shared) + " shared or free", string(c.signs.Reserved) + " reserved",
+		string(c.signs.Offline) + " offline or unhealthy",
 		string(c.signs.Broken) + " held and offline or unhealthy", string(c.signs.Unknown) + " unknown holder",
 		string(c.signs.Other) + " another pod",
 	}

@@ -8,8 +8,10 @@ type Signs struct {
 }
 
 var (
-	unicodeSigns = Signs{Shared: '·', Reserved: '▒', ForClaims: '□', Offline: '×', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '·'}
-	asciiSigns   = Signs{Shared: '.', Reserved: '#', ForClaims: '=', Offline: '-', Broken: '!', Unknown: '?', Several: '*', Other: '+', Free: '.'}
+	unicodeSigns = Signs{Shared: '·', Reserved: '▒', ForClaims: '□', Offline: '×', Broken: '!', Unknown: '?', Several: '*', Other: '+',
+		Free: '·'}
+	asciiSigns = Signs{Shared: '.', Reserved: '#', ForClaims: '=', Offline: '-', Broken: '!', Unknown: '?', Several: '*', Other: '+',
+		Free: '.'}
 )
 
 const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -89,7 +89,8 @@ func Admit(c *command.Ctl) *cobra.Command {
 			if i > 0 && !s.ForPrograms() {
 				fmt.Fprintln(s.Out)
 			}
-			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id, Owner: owner, RunningAllocations: running}
+			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id,
+				Owner: owner, RunningAllocations: running}
 			if m.Explain || drawn.Draw {
 				req.TraceLevel = admissionv1.TraceLevel_TRACE_LEVEL_FULL
 			}
@@ -134,7 +135,8 @@ func worse(end int, v admissionv1.Verdict) int {
 }
 
 // showVerdict prints what became of a pod.
-func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.AdmitRequest, answer *admissionv1.AdmitResponse, explain bool) error {
+func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.AdmitRequest, answer *admissionv1.AdmitResponse,
+	explain bool) error {
 	meta := req.GetPod().GetMetadata()
 	for _, n := range answer.GetNotes() {
 		fmt.Fprintf(s.Err, "warning: pod %s/%s: %s\n", meta.GetNamespace(), meta.GetName(), command.OneLine(n))
@@ -201,7 +203,8 @@ func VerdictText(answer *admissionv1.AdmitResponse) string {
 func allocations(c *command.Ctl, list []*typesv1.ContainerAllocation) *table.Table {
 	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.Wide(), "MEMORY", "IDS")
 	for _, a := range list {
-		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
+		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()),
+			command.HintText(a.GetAffinity()),
 			command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()), command.Joined(a.GetContainerIds()))
 	}
 	return t

@@ -48,7 +48,8 @@ func Allocate(c *command.Ctl) *cobra.Command {
 			}
 			uid = pod.GetUid()
 		}
-		answer, err := s.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
+		answer, err := s.Allocation().Allocate(ctx,
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
 		if err != nil {
 			return err
 		}

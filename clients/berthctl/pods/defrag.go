@@ -61,7 +61,8 @@ func Defrag(c *command.Ctl) *cobra.Command {
 	})
 	d.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&rate, "rate", "", "the most memory that moves in a second on average, such as 512Mi; empty is the limit of the configuration")
+	f.StringVar(&rate, "rate", "",
+		"the most memory that moves in a second on average, such as 512Mi; empty is the limit of the configuration")
 	f.BoolVar(&dryRun, "dry-run", false, "only show the moves")
 	return cmd
 }

@@ -209,7 +209,8 @@ func fromTo(from, to string) string {
 }
 
 // showMoved draws the machine before and after a resize.
-func showMoved(ctx context.Context, s *command.Session, pod *typesv1.PodAllocation, answer *admissionv1.ResizeResponse, o nodemap.Options) error {
+func showMoved(ctx context.Context, s *command.Session, pod *typesv1.PodAllocation, answer *admissionv1.ResizeResponse,
+	o nodemap.Options) error {
 	state, err := drawing.MapState(ctx, s, s.Now())
 	if err != nil {
 		return err
@@ -229,7 +230,8 @@ func showMaps(s *command.Session, before, after nodemap.State, changes bool, o n
 }
 
 // afterMove returns a state of the machine after a move, or a resize, of a pod, with what its containers have then.
-func afterMove(state nodemap.State, pod *typesv1.PodAllocation, containers []*typesv1.ContainerAllocation, plan *typesv1.MovePlan) nodemap.State {
+func afterMove(state nodemap.State, pod *typesv1.PodAllocation, containers []*typesv1.ContainerAllocation,
+	plan *typesv1.MovePlan) nodemap.State {
 	planned := func(container string, claims []*typesv1.Claim) (out []*typesv1.Claim) {
 		for _, c := range claims {
 			for _, to := range plan.GetClaims() {
@@ -245,7 +247,8 @@ func afterMove(state nodemap.State, pod *typesv1.PodAllocation, containers []*ty
 	for _, a := range containers {
 		claims = append(claims, planned(a.GetContainerName(), a.GetClaims())...)
 	}
-	old, moved := drawing.MapPod(pod.GetUid(), command.PodName(pod), pod.GetClaims(), pod.GetContainers()), drawing.MapPod(pod.GetUid(), command.PodName(pod), claims, nil)
+	old, moved := drawing.MapPod(pod.GetUid(), command.PodName(pod), pod.GetClaims(), pod.GetContainers()),
+		drawing.MapPod(pod.GetUid(), command.PodName(pod), claims, nil)
 	moved.New = true
 	out := state
 	out.Pods = slices.Clone(state.Pods)

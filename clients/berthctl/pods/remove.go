@@ -132,7 +132,8 @@ func Sync(c *command.Ctl) *cobra.Command {
 	cmd.Flags().BoolVar(&req.DryRun, "dry-run", false, "show what would be removed, and remove nothing")
 	command.OwnerFlag(cmd.Flags(), &req.Owner, "whose pods are listed")
 	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "the list is of the pods of all owners")
-	cmd.Flags().Uint64Var(&req.KnownRevision, "known-revision", 0, "the revision at which the list was made (default: the revision when berthctl starts)")
+	cmd.Flags().Uint64Var(&req.KnownRevision, "known-revision", 0,
+		"the revision at which the list was made (default: the revision when berthctl starts)")
 	return cmd
 }
 

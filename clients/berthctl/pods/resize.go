@@ -68,7 +68,8 @@ func Resize(c *command.Ctl) *cobra.Command {
 				if answer.GetPlan() != nil {
 					fmt.Fprint(w, "\nthe pod has its old and its new CPUs and memory until the move is complete; 'berthctl plan resize' shows the steps\n")
 				}
-				if d := answer.GetDisruption(); d == admissionv1.Disruption_DISRUPTION_MOVE_CPUS || d == admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
+				if d := answer.GetDisruption(); d == admissionv1.Disruption_DISRUPTION_MOVE_CPUS ||
+					d == admissionv1.Disruption_DISRUPTION_MOVE_MEMORY {
 					fmt.Fprintf(w, "\n%v", allocations(s.Ctl, answer.GetAllocations()))
 				}
 			}); err != nil {
@@ -93,14 +94,17 @@ func (r *resizing) flags(cmd *cobra.Command) {
 	r.ReadFlags(f)
 	f.StringVar(&r.cpu, "cpu", "", "the new cpu of the container, as 2 or 500m")
 	f.StringVar(&r.memory, "memory", "", "the new memory of the container, as 1Gi")
-	f.StringArrayVar(&r.sets, "set", nil, "an amount of a container, or without CONTAINER of the pod as a whole, as `[CONTAINER:]LIST.RESOURCE=AMOUNT` (app:limits.cpu=2); may be repeated")
-	f.StringVar(&r.disruption, "max-disruption", "", "how much containers may be disturbed: "+strings.Join(disruptions(), ", ")+" (default as much as needed)")
+	f.StringArrayVar(&r.sets, "set", nil,
+		"an amount of a container, or without CONTAINER of the pod as a whole, as `[CONTAINER:]LIST.RESOURCE=AMOUNT` (app:limits.cpu=2); may be repeated")
+	f.StringVar(&r.disruption, "max-disruption", "",
+		"how much containers may be disturbed: "+strings.Join(disruptions(), ", ")+" (default as much as needed)")
 	f.Uint64Var(&r.common.IfRevision, "if-revision", 0, "fail if the pod has changed since this revision; 0 is no condition")
 	command.OwnerFlag(f, &r.common.Owner, "whose pod it is")
 }
 
 // requests reads what is to be resized, and how messages name the pods.
-func (r *resizing) requests(ctx context.Context, s *command.Session, args []string) (requests []*admissionv1.ResizeRequest, titles []string, err error) {
+func (r *resizing) requests(ctx context.Context, s *command.Session, args []string) (requests []*admissionv1.ResizeRequest,
+	titles []string, err error) {
 	max, err := disruptionNamed(r.disruption)
 	if err != nil {
 		return nil, nil, err
@@ -109,9 +113,11 @@ func (r *resizing) requests(ctx context.Context, s *command.Session, args []stri
 	case len(args) == 0 && len(r.Files) == 0:
 		return nil, nil, command.Usagef("resize", "expected a pod, or -f")
 	case len(r.Files) > 0 && (len(args) > 0 || len(r.sets) > 0 || r.cpu != "" || r.memory != ""):
-		return nil, nil, command.Usagef("resize", "-f cannot be combined with POD, --set, --cpu or --memory: the file has the pods and their amounts")
+		return nil, nil, command.Usagef("resize",
+			"-f cannot be combined with POD, --set, --cpu or --memory: the file has the pods and their amounts")
 	case len(r.sets) > 0 && (len(args) == 2 || r.cpu != "" || r.memory != ""):
-		return nil, nil, command.Usagef("resize", "--set cannot be combined with CONTAINER, --cpu or --memory: it names the container itself")
+		return nil, nil, command.Usagef("resize",
+			"--set cannot be combined with CONTAINER, --cpu or --memory: it names the container itself")
 	case len(args) > 0 && len(r.sets) == 0 && r.cpu == "" && r.memory == "":
 		return nil, nil, command.Usagef("resize", "expected --cpu, --memory or --set")
 	case len(args) > 0:

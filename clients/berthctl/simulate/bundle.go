@@ -132,7 +132,8 @@ func (f *bundleFlags) offline(ctx context.Context, c *command.Ctl) (b *bundle.Bu
 	if out.Machine != nil && out.Machine.Fingerprint() != b.State.Machine {
 		return nil, fmt.Errorf("--machine %s: %s was written on another machine", f.machine, f.ledger)
 	}
-	about.Missing = append(about.Missing, bundle.DevicesPart+": only a running berthd has the devices", bundle.MetricsPart+": only a running berthd has metrics")
+	about.Missing = append(about.Missing, bundle.DevicesPart+": only a running berthd has the devices",
+		bundle.MetricsPart+": only a running berthd has metrics")
 	b.Machine, b.Config, b.About = out.Machine, out.Config, about
 	return b, nil
 }

@@ -14,7 +14,8 @@ func TestRepeatedDevices(t *testing.T) {
 	if err := os.WriteFile(path, []byte("vendor.com/gpu: a,b\nvendor.com/gpu: c\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := (&sceneFlags{devices: path}).allDevices(t.Context(), "simulate"); err == nil || !strings.Contains(err.Error(), "vendor.com/gpu") {
+	if got, err := (&sceneFlags{devices: path}).allDevices(t.Context(), "simulate"); err == nil ||
+		!strings.Contains(err.Error(), "vendor.com/gpu") {
 		t.Errorf("devices: %v, %v", got, err)
 	}
 }

@@ -124,7 +124,8 @@ func (f *fitFlags) record(ctx context.Context, c *command.Ctl) (*bundle.Bundle, 
 	case f.bundle != "":
 		return bundle.ReadFile(f.bundle)
 	case f.machine == "":
-		return nil, command.Usagef("fit", "--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
+		return nil, command.Usagef("fit",
+			"--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
 	}
 	m, err := findMachine(ctx, f.machine)
 	if err != nil {
@@ -138,7 +139,8 @@ func showFit(w io.Writer, out *fitv1.FitResponse) {
 	if len(out.GetPods()) > 0 {
 		t := table.New("POD", "FITS", "MOVES", "REASON", "MESSAGE")
 		for _, p := range out.GetPods() {
-			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), moves(p.GetMoves(), p.GetMovedBytes()), p.GetReason(), p.GetMessage())
+			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), moves(p.GetMoves(), p.GetMovedBytes()), p.GetReason(),
+				p.GetMessage())
 		}
 		fmt.Fprintf(w, "%v\n%s: %d now, ", t, table.Count(len(out.GetPods()), "pod"), out.GetNow())
 		if n := out.GetAfterDefragmentation(); n > 0 {

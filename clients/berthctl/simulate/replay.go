@@ -78,7 +78,8 @@ func Replay(c *command.Ctl) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		out, placed, err := scene.Replay(ctx, rec, simulation.ReplayOptions{KeepPolicy: f.keepPolicy, KeepAdmitted: f.keepAdmitted, Explain: f.explain})
+		out, placed, err := scene.Replay(ctx, rec, simulation.ReplayOptions{KeepPolicy: f.keepPolicy, KeepAdmitted: f.keepAdmitted,
+			Explain: f.explain})
 		if err != nil {
 			return err
 		}
@@ -99,7 +100,8 @@ func Replay(c *command.Ctl) *cobra.Command {
 	f.declare(fs, "the recorded one")
 	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of a bundle")
 	fs.BoolVar(&f.keepAdmitted, "keep-admitted", false, "keep pods that only the replay admits until a recorded call removes them")
-	fs.BoolVar(&f.keepPolicy, "keep-policy", false, "leave out recorded changes of the policy (SetPolicy): the configuration's policy holds throughout")
+	fs.BoolVar(&f.keepPolicy, "keep-policy", false,
+		"leave out recorded changes of the policy (SetPolicy): the configuration's policy holds throughout")
 	fs.IntVar(&f.explain, "explain", 10, "how many verdicts that differ to explain")
 	drawn.Declare(cmd, "draw the machine after the last entry")
 	command.ChoosePolicies(cmd, "policy", "scope", "cpu-policy")
@@ -120,7 +122,8 @@ func (f *replayFlags) record(ctx context.Context, c *command.Ctl, args []string)
 		})
 		return b, err
 	case f.machine == "":
-		return nil, command.Usagef("replay", "--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
+		return nil, command.Usagef("replay",
+			"--machine is missing: a ledger file does not have the machine, which 'berthctl topology --export' writes")
 	}
 	m, err := findMachine(ctx, f.machine)
 	if err != nil {
@@ -148,7 +151,8 @@ func recordedNames(r *simulation.Record) (command.Names, error) {
 func readLedger(ctx context.Context, c *command.Ctl, path string, m *machine.Topology) (*bundle.Bundle, error) {
 	b, damage, err := bundle.FromLedger(ctx, path, m)
 	if damage != nil {
-		fmt.Fprintf(c.Err, "warning: %s is damaged, and only the undamaged part is used: %s\n", command.OneLine(path), command.OneLine(damage.Error()))
+		fmt.Fprintf(c.Err, "warning: %s is damaged, and only the undamaged part is used: %s\n", command.OneLine(path),
+			command.OneLine(damage.Error()))
 	}
 	return b, err
 }
@@ -161,14 +165,16 @@ func showReplay(c *command.Ctl, w io.Writer, r *admissionv1.Replay, known comman
 	}
 	fmt.Fprintf(w, "%s; topology policy %s%s; CPU policy %s\n", origin(r), r.GetTopologyPolicy(), scope, r.GetCpuPolicy())
 	if r.GetEntries() > 0 {
-		fmt.Fprintf(w, "%s from %s to %s; before the first one %s at revision %d\n", entryCount(int(r.GetEntries())), stamp(r.GetBeginTime()), stamp(r.GetEndTime()),
+		fmt.Fprintf(w, "%s from %s to %s; before the first one %s at revision %d\n", entryCount(int(r.GetEntries())),
+			stamp(r.GetBeginTime()), stamp(r.GetEndTime()),
 			table.Count(int(r.GetBeginPods()), "pod"), r.GetBeginRevision())
 	}
 	if r.GetBeginReason() != "" {
 		fmt.Fprintf(w, "the state before that is not known: %s\n", command.OneLine(r.GetBeginReason()))
 	}
 	if n := r.GetPolicyChanges(); n > 0 {
-		fmt.Fprintf(w, "the policy was set by %s, which replaced the configuration's (--keep-policy leaves them out)\n", table.Count(int(n), "recorded call"))
+		fmt.Fprintf(w, "the policy was set by %s, which replaced the configuration's (--keep-policy leaves them out)\n",
+			table.Count(int(n), "recorded call"))
 	}
 	if n := r.GetMachineChanges(); n > 0 {
 		fmt.Fprintf(w, "the machine changed: %s\n", table.Count(int(n), "time"))
@@ -184,14 +190,16 @@ func showReplay(c *command.Ctl, w io.Writer, r *admissionv1.Replay, known comman
 		fmt.Fprintf(w, "%d not decided again: %s\n", s.GetCount(), command.OneLine(s.GetText()))
 	}
 	for _, p := range r.GetRefusedAtBegin() {
-		fmt.Fprintf(w, "%s/%s, which was there before the first entry, is %s\n", p.GetNamespace(), p.GetName(), pods.VerdictText(p.GetVerdict()))
+		fmt.Fprintf(w, "%s/%s, which was there before the first entry, is %s\n", p.GetNamespace(), p.GetName(),
+			pods.VerdictText(p.GetVerdict()))
 	}
 	if len(r.GetDifferences()) == 0 {
 		return
 	}
 	t := table.New("TIME", "CALL", "POD", "RECORDED", "REASON", "NOW", "REASON").Wide(c.Wide(), "UID", "ENTRY")
 	for _, d := range r.GetDifferences() {
-		t.Row(stamp(d.GetDecisionTime()), d.GetCall(), d.GetNamespace()+"/"+d.GetName(), convert.Word(d.GetRecorded()), d.GetRecordedReason(),
+		t.Row(stamp(d.GetDecisionTime()), d.GetCall(), d.GetNamespace()+"/"+d.GetName(), convert.Word(d.GetRecorded()),
+			d.GetRecordedReason(),
 			convert.Word(d.GetReplayed().GetVerdict()), d.GetReplayed().GetReason(), d.GetPodUid(), fmt.Sprint(d.GetEntry()))
 	}
 	fmt.Fprintf(w, "\n%v", t)

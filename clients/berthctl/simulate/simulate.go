@@ -61,11 +61,13 @@ type simulateFlags struct {
 func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	f.sceneFlags.declare(fs, "what the configuration says")
 	fs.StringVar(&f.bundle, "bundle", "", "bundle with the machine, the configuration, the devices, and the pods that are admitted already")
-	fs.StringSliceVarP(&f.pods.Files, "pods", "f", nil, command.FilesUsage+". The files of a directory are taken in the order of their names")
+	fs.StringSliceVarP(&f.pods.Files, "pods", "f", nil,
+		command.FilesUsage+". The files of a directory are taken in the order of their names")
 	f.pods.ReadingFlags(fs)
 	fs.StringSliceVar(&f.more.Files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
-	fs.StringArrayVar(&f.then, "then", nil, "change after the pods: offline=CPUS, online=CPUS, machine=FILE|SHAPE or resize=POD/CONTAINER:cpu=AMOUNT; may be repeated")
+	fs.StringArrayVar(&f.then, "then", nil,
+		"change after the pods: offline=CPUS, online=CPUS, machine=FILE|SHAPE or resize=POD/CONTAINER:cpu=AMOUNT; may be repeated")
 	fs.BoolVar(&f.explain, "explain", false, "explain every decision, not only rejections")
 }
 
@@ -152,9 +154,11 @@ func (f *simulateFlags) scene(ctx context.Context, c *command.Ctl) (s simulation
 }
 
 // read reads the pods, and assigns missing uids.
-func (f *simulateFlags) read(ctx context.Context, c *command.Ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options, err error) {
+func (f *simulateFlags) read(ctx context.Context, c *command.Ctl, scene *simulation.Scene) (pods []*typesv1.Pod, o simulation.Options,
+	err error) {
 	for _, text := range f.then {
-		event, err := simulation.ParseEvent(text, func(fileOrShape string) (*machine.Topology, error) { return findMachine(ctx, fileOrShape) })
+		event, err := simulation.ParseEvent(text,
+			func(fileOrShape string) (*machine.Topology, error) { return findMachine(ctx, fileOrShape) })
 		if err != nil {
 			return nil, o, command.Usagef("simulate", "--then %v", err)
 		}
@@ -170,7 +174,8 @@ func (f *simulateFlags) read(ctx context.Context, c *command.Ctl, scene *simulat
 	}
 	for _, name := range get.Extended(o.More) {
 		domain, _, _ := strings.Cut(name, "/")
-		other := slices.ContainsFunc([]string{name, domain, admission.Everywhere}, func(e string) bool { return slices.Contains(scene.Config.Devices.Elsewhere, e) })
+		other := slices.ContainsFunc([]string{name, domain, admission.Everywhere},
+			func(e string) bool { return slices.Contains(scene.Config.Devices.Elsewhere, e) })
 		if _, simulated := scene.Devices[name]; !simulated && other {
 			fmt.Fprintf(c.Err, "warning: --more: %s is not simulated, so it does not limit the number of pods (devices.elsewhere)\n", name)
 		}

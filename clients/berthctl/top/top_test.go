@@ -48,19 +48,23 @@ func source() Source {
 		}
 		fresh := fmt.Sprint("fresh", seconds)
 		out.Containers = []*nodev1.ContainerUsage{
-			{PodUid: "a", ContainerName: "main", ContainerId: "amain", CpuNanoseconds: n * 9e9, WorkingSetBytes: 12 << 30, ThrottledNanoseconds: u(n * 1e8),
-				NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 10 << 30}, {NumaNode: 1, Bytes: 2 << 30}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 1 << 30, Bytes: 2 << 30}},
+			{PodUid: "a", ContainerName: "main", ContainerId: "amain", CpuNanoseconds: n * 9e9, WorkingSetBytes: 12 << 30,
+				ThrottledNanoseconds:    u(n * 1e8),
+				NumaMemory:              []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 10 << 30}, {NumaNode: 1, Bytes: 2 << 30}},
+				HugePages:               []*nodev1.HugePageUsage{{PageSizeBytes: 1 << 30, Bytes: 2 << 30}},
 				CpuPressureMicroseconds: u(n * 1e5), MemoryPressureMicroseconds: u(0), IoPressureMicroseconds: u(n * 2e4)},
 			{PodUid: "b", ContainerName: "x\x1b[2J", ContainerId: "bx", CpuNanoseconds: n * 2e8, WorkingSetBytes: 3 << 20},
 			{PodUid: "c", ContainerName: "main", ContainerId: fresh, CpuNanoseconds: 5, WorkingSetBytes: 1 << 20},
 		}
-		out.Drifts = []*cgroupv1.Drift{{PodUid: "b", ContainerName: "x\x1b[2J"}, {PodUid: "b", ContainerName: "x\x1b[2J"}, {Cgroup: "/kubepods"}}
+		out.Drifts = []*cgroupv1.Drift{{PodUid: "b", ContainerName: "x\x1b[2J"}, {PodUid: "b", ContainerName: "x\x1b[2J"},
+			{Cgroup: "/kubepods"}}
 		out.OmittedContainers = 2
 		return out
 	}
 	shared, _ := cpuset.Parse("0-1,12-13")
 	return Source{
-		Pods:   map[string]*typesv1.PodAllocation{"a": pod("a", "train", "2-11", "main"), "b": pod("b", "web\x1b]0;title\a", "", "x\x1b[2J"), "c": pod("c", "new", "", "main")},
+		Pods: map[string]*typesv1.PodAllocation{"a": pod("a", "train", "2-11", "main"),
+			"b": pod("b", "web\x1b]0;title\a", "", "x\x1b[2J"), "c": pod("c", "new", "", "main")},
 		Shared: shared, Revision: 7, Previous: read(1), Last: read(3),
 	}
 }
@@ -98,7 +102,8 @@ func TestFrames(t *testing.T) {
 		for _, k := range keys {
 			if m.Press(k, tt.height) == Open {
 				m.Show("other", []string{"not this one"})
-				m.Show(m.Opened(), []string{"Pod: shop/train", "line two \x1b[31m", "line three", "line four", "line five", "line six", "line seven"})
+				m.Show(m.Opened(), []string{"Pod: shop/train", "line two \x1b[31m", "line three", "line four", "line five", "line six",
+					"line seven"})
 			}
 		}
 		var b strings.Builder
@@ -179,7 +184,8 @@ func TestAnyKeys(t *testing.T) {
 				t.Fatalf("%d lines, want at most %d", len(frame), height)
 			}
 			for _, line := range frame {
-				if utf8.RuneCountInString(line.Text) > max(width, 1) || strings.ContainsFunc(line.Text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				if utf8.RuneCountInString(line.Text) > max(width, 1) ||
+					strings.ContainsFunc(line.Text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 					t.Fatalf("a line of %d columns, or with control characters: %q", width, line.Text)
 				}
 			}

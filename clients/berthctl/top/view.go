@@ -79,7 +79,8 @@ func (t Table) Text() string {
 }
 
 func (t Table) summary() []string {
-	first := fmt.Sprintf("%s   revision %d   %s, %s", t.Time.UTC().Format(time.TimeOnly), t.Revision, table.Count(t.Pods, "pod"), table.Count(len(t.Rows), "container"))
+	first := fmt.Sprintf("%s   revision %d   %s, %s", t.Time.UTC().Format(time.TimeOnly), t.Revision, table.Count(t.Pods, "pod"),
+		table.Count(len(t.Rows), "container"))
 	if t.Time.IsZero() {
 		first = "waiting for the first reading"
 	}

@@ -52,7 +52,8 @@ func TestCallsInOrder(t *testing.T) {
 		if got := h.node.said(); !slices.Equal(got, want) {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
-		wantRuntime := []string{"Create first#0", "Start first#0", "Create main#0", "Start main#0", "Signal terminated main#0", "Remove first#0", "Remove main#0"}
+		wantRuntime := []string{"Create first#0", "Start first#0", "Create main#0", "Start main#0", "Signal terminated main#0",
+			"Remove first#0", "Remove main#0"}
 		if got := h.runtime.Calls(); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(wantRuntime))) {
 			t.Errorf("got  %q\nwant %q", got, wantRuntime)
 		}
@@ -88,12 +89,14 @@ func TestSecured(t *testing.T) {
 			AppArmor: container.Profile{Kind: container.Localhost, Localhost: "web", Field: own + "appArmorProfile"},
 			SELinux:  &container.SELinux{Type: "t", Level: "l"}, Sysctls: map[string]string{"net.ipv4.tcp_syncookies": "1"},
 		}
-		if got.NonRoot != want.NonRoot || !slices.Equal(got.Groups, want.Groups) || got.StrictGroups != want.StrictGroups || got.Seccomp != want.Seccomp ||
+		if got.NonRoot != want.NonRoot || !slices.Equal(got.Groups, want.Groups) || got.StrictGroups != want.StrictGroups ||
+			got.Seccomp != want.Seccomp ||
 			got.AppArmor != want.AppArmor || got.SELinux == nil || *got.SELinux != *want.SELinux || !maps.Equal(got.Sysctls, want.Sysctls) {
 			t.Errorf("got %+v", got)
 		}
 		shared, _ := h.runtime.Pod("a-uid")
-		if !shared.Privileged || !shared.StrictGroups || !slices.Equal(shared.Groups, want.Groups) || !maps.Equal(shared.Sysctls, want.Sysctls) {
+		if !shared.Privileged || !shared.StrictGroups || !slices.Equal(shared.Groups, want.Groups) ||
+			!maps.Equal(shared.Sysctls, want.Sysctls) {
 			t.Errorf("the pod is %+v", shared)
 		}
 	})
@@ -270,7 +273,8 @@ func TestVerdicts(t *testing.T) {
 		within(t, func(h *fixture) {
 			h.want(web("a"))
 			h.expect("a", "Running, main#0 running")
-			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
+			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition,
+				Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
 			h.node.restart(false)
 			h.pass(time.Minute)
 			h.runtime.Exit(h.id("a", "main"), 1)
@@ -287,7 +291,8 @@ func TestVerdicts(t *testing.T) {
 			h.runtime.FailWith(withoutImage)
 			h.want(web("a"))
 			h.expect("a", "Pending, main#0 CreateContainerError")
-			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition, Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
+			h.node.fail = failing("Admit", &berth.Error{Code: codes.FailedPrecondition,
+				Reason: errorsv1.ErrorReason_POD_SPEC_DIFFERS.String()})
 			h.node.restart(false)
 			h.pass(time.Minute)
 			h.stop()
@@ -420,7 +425,8 @@ func TestTroubleIsTriedAgain(t *testing.T) {
 				return nil
 			})
 			h.want(web("a"))
-			if w := h.pod("a").ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "CreateContainerError" || w.Message != "no such image" {
+			if w := h.pod("a").ContainerStatuses[0].State.Waiting; w == nil || w.Reason != "CreateContainerError" ||
+				w.Message != "no such image" {
 				t.Errorf("%+v", h.pod("a"))
 			}
 			h.runtime.FailWith(nil)
@@ -500,13 +506,15 @@ func TestManifestChanges(t *testing.T) {
 func TestAgentComesBack(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *fixture) {
-		h.want(web("a"), web("b"), pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
+		h.want(web("a"), web("b"),
+			pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
 		a := h.id("a", "main")
 		h.stop()
 		// While it is away one container ends, and a manifest goes.
 		h.runtime.Exit(h.id("b", "main"), 1)
 		h.begin()
-		h.want(web("a"), web("b"), pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
+		h.want(web("a"), web("b"),
+			pod("job", "  restartPolicy: Never\n  containers: [{name: main, image: i, command: [/p, exit, \"0\"]}]\n"))
 		h.expect("a", "Running, main#0 running")
 		h.expect("b", "Running, main#1 running")
 		h.expect("job", "Succeeded, main#0 Completed 0")

@@ -172,9 +172,11 @@ func (f *fakeNode) Allocate(_ context.Context, uid, container string) (*allocati
 	return &allocationv1.AllocateResponse{
 		Resources: &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{1}}, CpuShares: proto.Uint64(5),
-			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(6), MemoryLimitBytes: proto.Int64(8), MemorySwapLimitBytes: proto.Int64(9),
-			HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(10)}}, Unified: map[string]string{"memory.min": "1"},
-			OomScoreAdj: proto.Int32(7),
+			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(6), MemoryLimitBytes: proto.Int64(8),
+			MemorySwapLimitBytes: proto.Int64(9),
+			HugepageLimits:       []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(10)}},
+			Unified:              map[string]string{"memory.min": "1"},
+			OomScoreAdj:          proto.Int32(7),
 		},
 		CgroupPath: "/pods/" + uid + "/" + container, CgroupParent: "/pods/" + uid,
 		Edits: &typesv1.ContainerEdits{

@@ -158,8 +158,8 @@ func (h *fixture) allBound() {
 	}
 }
 
-// TestLostStartIsNoTrouble: the start of a container whose answer was lost has succeeded when the container has run, and its end is not that
-// of a container that could not be created.
+// TestLostStartIsNoTrouble: the start of a container whose answer was lost has succeeded when the container has run, and
+// its end is not that of a container that could not be created.
 func TestLostStartIsNoTrouble(t *testing.T) {
 	t.Parallel()
 	within(t, func(h *fixture) {

@@ -92,7 +92,8 @@ func (a *Agent) recall(uid string) *worker {
 		a.recordless[uid] = true
 	default:
 		if !a.unread[uid] {
-			a.Log.Error("the record of a pod cannot be read now; the pod is not changed, and berthlet will read the record again", "uid", uid, "error", err)
+			a.Log.Error("the record of a pod cannot be read now; the pod is not changed, and berthlet will read the record again", "uid",
+				uid, "error", err)
 		}
 		a.unread[uid] = true
 	}

@@ -120,7 +120,8 @@ func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.Al
 		out.Env = append(out.Env, container.Variable(v))
 	}
 	for _, d := range edits.GetDevices() {
-		out.Devices = append(out.Devices, container.Device{Path: d.GetContainerPath(), HostPath: d.GetHostPath(), Permissions: d.GetPermissions()})
+		out.Devices = append(out.Devices, container.Device{Path: d.GetContainerPath(), HostPath: d.GetHostPath(),
+			Permissions: d.GetPermissions()})
 	}
 	return out
 }

@@ -33,7 +33,8 @@ func tree(t *testing.T) (dir string, root *os.File) {
 		must(t, os.WriteFile(filepath.Join(dir, path), []byte(path), 0o644))
 	}
 	for name, target := range map[string]string{
-		"out": "../outside", "absolute": dir + "/outside", "inside": "a", "loop": "loop", "dangling": "none", "a/up": "../../outside", "filelink": "file",
+		"out": "../outside", "absolute": dir + "/outside", "inside": "a", "loop": "loop", "dangling": "none", "a/up": "../../outside",
+		"filelink": "file",
 	} {
 		must(t, os.Symlink(target, filepath.Join(dir, "root", name)))
 	}
@@ -52,7 +53,8 @@ func TestPaths(t *testing.T) {
 		path string
 		want errdefs.Class
 	}{
-		{"a/b", 0}, {"a/b/", 0}, {"./a//b/.", 0}, {"", 0}, {".", 0}, {"file", 0}, {"a/b/file", 0}, {"new/deep", 0}, {"a/new", 0}, {"pipe", 0},
+		{"a/b", 0}, {"a/b/", 0}, {"./a//b/.", 0}, {"", 0}, {".", 0}, {"file", 0}, {"a/b/file", 0}, {"new/deep", 0}, {"a/new", 0},
+		{"pipe", 0},
 		{"out", errdefs.PermissionDenied}, {"out/file", errdefs.PermissionDenied}, {"out/new", errdefs.PermissionDenied},
 		{"absolute", errdefs.PermissionDenied}, {"inside", errdefs.PermissionDenied}, {"inside/b", errdefs.PermissionDenied},
 		{"loop", errdefs.PermissionDenied}, {"dangling", errdefs.PermissionDenied}, {"dangling/new", errdefs.PermissionDenied},
@@ -138,7 +140,8 @@ func TestPrivate(t *testing.T) {
 		t.Error("a file")
 	}
 	if os.Geteuid() != 0 {
-		if err := beneath.Private("/"); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 0") {
+		if err := beneath.Private("/"); errdefs.ClassOf(err) != errdefs.Precondition ||
+			!strings.Contains(err.Error(), "belongs to user 0") {
 			t.Errorf("a directory of somebody else: %v", err)
 		}
 		return
@@ -146,7 +149,8 @@ func TestPrivate(t *testing.T) {
 	theirs := filepath.Join(dir, "theirs")
 	must(t, os.Mkdir(theirs, 0o755))
 	must(t, os.Chown(theirs, 65534, -1))
-	if err := beneath.Private(theirs); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "belongs to user 65534") {
+	if err := beneath.Private(theirs); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "belongs to user 65534") {
 		t.Errorf("a directory of somebody else: %v", err)
 	}
 }

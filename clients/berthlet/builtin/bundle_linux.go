@@ -31,7 +31,8 @@ import (
 // bundle finds the image and collects everything that a keeper needs.
 func (r *Runtime) bundle(ctx context.Context, s container.Spec) (*bundle, error) {
 	if len(s.CDIDevices) > 0 {
-		return nil, errdefs.Unsupportedf("the built-in runtime does not support CDI, and the container has the CDI devices %q", s.CDIDevices)
+		return nil, errdefs.Unsupportedf("the built-in runtime does not support CDI, and the container has the CDI devices %q",
+			s.CDIDevices)
 	}
 	img, err := r.images.Get(ctx, s.Image)
 	if err != nil {

@@ -241,7 +241,8 @@ func TestTakenOver(t *testing.T) {
 	b.Runtime = b.again(t)
 	after, err := b.List(ctx(t), "")
 	must(t, err)
-	if fmt.Sprint(before) != fmt.Sprint(after) || len(after) != 2 || after[0].Phase != container.Running || after[1].Phase != container.Created {
+	if fmt.Sprint(before) != fmt.Sprint(after) || len(after) != 2 || after[0].Phase != container.Running ||
+		after[1].Phase != container.Created {
 		t.Errorf("before %+v\nafter  %+v", before, after)
 	}
 	must(t, b.Start(ctx(t), "b"))

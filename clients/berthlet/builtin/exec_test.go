@@ -55,7 +55,8 @@ func TestExecIsConfined(t *testing.T) {
 	s.NoNewPrivileges, s.OOMScoreAdj = true, 900
 	s.Env = []container.Variable{{Name: "A", Value: "1"}}
 	b.began(t, s)
-	code, out, errs := b.exec(t, "a", builtin.Execution{Args: []string{"show", ",", "cat", "/proc/self/oom_score_adj", ",", "files", ",", "call", "keyctl", ",", "call", "mount", ",", "call", "getppid"}})
+	code, out, errs := b.exec(t, "a", builtin.Execution{Args: []string{"show", ",", "cat", "/proc/self/oom_score_adj", ",", "files", ",",
+		"call", "keyctl", ",", "call", "mount", ",", "call", "getppid"}})
 	if code != 0 || errs != "" {
 		t.Fatalf("exit code %d, %s", code, errs)
 	}
@@ -67,8 +68,10 @@ func TestExecIsConfined(t *testing.T) {
 	}
 	own, got := facts(lines), facts(strings.Split(out, "\n"))
 	for name, want := range map[string]string{
-		"hostname": "host-of-p", "uid": "5", "gid": "6", "groups": "6 7", "directory": "/proc", "env.A": "1", "no_new_privileges": "1", "capabilities": "0000000000000000",
-		"call.keyctl": "operation-not-permitted", "call.mount": "operation-not-permitted", "call.getppid": "done", "files": "0 1 2", "input": "pipe",
+		"hostname": "host-of-p", "uid": "5", "gid": "6", "groups": "6 7", "directory": "/proc", "env.A": "1", "no_new_privileges": "1",
+		"capabilities": "0000000000000000",
+		"call.keyctl":  "operation-not-permitted", "call.mount": "operation-not-permitted", "call.getppid": "done", "files": "0 1 2",
+		"input": "pipe",
 	} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
@@ -137,18 +140,21 @@ func TestExecTerminal(t *testing.T) {
 		t.Errorf("exit code %d, %q, terminal %q, TERM %q", code, errs, got["terminal"], got["env.TERM"])
 	}
 	// The end of the input ends the program's, and a terminal repeats what is typed.
-	code, out, _ = b.exec(t, "a", builtin.Execution{Args: []string{"cat", "/dev/stdin", ",", "exit", "5"}, TTY: true, Stdin: strings.NewReader("typed\n")})
+	code, out, _ = b.exec(t, "a", builtin.Execution{Args: []string{"cat", "/dev/stdin", ",", "exit", "5"}, TTY: true,
+		Stdin: strings.NewReader("typed\n")})
 	if code != 5 || strings.Count(out, "typed\r\n") != 2 {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	// Ctrl-C is the terminal's to send on.
-	code, _, _ = b.exec(t, "a", builtin.Execution{Args: []string{"cat", "/dev/stdin"}, TTY: true, Stdin: io.MultiReader(strings.NewReader("\x03"), waiting{t})})
+	code, _, _ = b.exec(t, "a", builtin.Execution{Args: []string{"cat", "/dev/stdin"}, TTY: true,
+		Stdin: io.MultiReader(strings.NewReader("\x03"), waiting{t})})
 	if code != 128+int(syscall.SIGINT) {
 		t.Errorf("exit code %d", code)
 	}
 	sizes := make(chan builtin.Size, 1)
 	first := &onFirst{do: func() { sizes <- builtin.Size{Width: 40, Height: 20} }}
-	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "resized"}, TTY: true, Width: 10, Height: 10, Sizes: sizes, Stdout: first})
+	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "resized"}, TTY: true, Width: 10, Height: 10,
+		Sizes: sizes, Stdout: first})
 	if code != 0 || err != nil || !strings.Contains(first.text.String(), "resized=40x20") {
 		t.Errorf("exit code %d, %v, %q", code, err, first.text.String())
 	}
@@ -181,7 +187,8 @@ func TestExecSignals(t *testing.T) {
 	b.began(t, b.spec("a", "wait"))
 	signals := make(chan os.Signal, 1)
 	out := &onFirst{do: func() { signals <- syscall.SIGTERM }}
-	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "wait"}, Stdout: out, Stderr: io.Discard, Signals: signals})
+	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "wait"}, Stdout: out, Stderr: io.Discard,
+		Signals: signals})
 	if code != 0 || err != nil {
 		t.Errorf("SIGTERM: exit code %d, %v", code, err)
 	}
@@ -224,7 +231,8 @@ func TestExecRefused(t *testing.T) {
 		args     []string
 	}{
 		{"a", "/none", []string{"/none"}}, {"a", "none", []string{"none", "x"}}, {"a", "permission denied", []string{"/proc/self/status"}},
-		{"b", "no such container", []string{"/probe"}}, {"../containers/a", "no container id", []string{"/probe"}}, {"..", "no container id", []string{"/probe"}}, {"", "no container id", []string{"/probe"}},
+		{"b", "no such container", []string{"/probe"}}, {"../containers/a", "no container id", []string{"/probe"}},
+		{"..", "no container id", []string{"/probe"}}, {"", "no container id", []string{"/probe"}},
 	} {
 		if err := try(row.id, row.args...); err == nil || !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s %q: %v, want %q", row.id, row.args, err, row.want)

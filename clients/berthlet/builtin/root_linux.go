@@ -26,7 +26,8 @@ func mountRoot(dir string, layers []string) error {
 		",upperdir=" + escape(filepath.Join(dir, diffDir), "") +
 		",workdir=" + escape(filepath.Join(dir, workDir), "")
 	if len(data) >= os.Getpagesize() {
-		return errdefs.Unsupportedf("mount the root file system: the image has %d layers, whose paths are too long for mount(2)", len(layers))
+		return errdefs.Unsupportedf("mount the root file system: the image has %d layers, whose paths are too long for mount(2)",
+			len(layers))
 	}
 	if err := unix.Mount("overlay", filepath.Join(dir, rootDir), "overlay", 0, data); err != nil {
 		return errdefs.Unavailablef("mount the root file system: overlay of %s: %w", strings.Join(layers, " over "), err)

@@ -63,7 +63,8 @@ func TestVersion2(t *testing.T) {
 	if cgroups.IsCgroup2UnifiedMode() {
 		t.Skip("needs cgroups of version 1 to be the other version: the other tests have run on version 2")
 	}
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run=^(TestRuntime|TestInside|TestHostNamespaces|TestDevices|TestTakenOver|TestLostKeeper)$")
+	cmd := exec.Command("/proc/self/exe", "-test.v",
+		"-test.run=^(TestRuntime|TestInside|TestHostNamespaces|TestDevices|TestTakenOver|TestLostKeeper)$")
 	cmd.Env = append(os.Environ(), onVersion2+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS}
 	if out, err := cmd.CombinedOutput(); err != nil || !bytes.Contains(out, []byte("--- PASS: TestDevices")) {

@@ -36,7 +36,8 @@ var (
 // ociSpec builds a container's OCI runtime specification (config.md, config-linux.md). known are
 // the capabilities of this kernel and process, user runs the program, and namespaces has the
 // sandbox's paths by type.
-func ociSpec(s container.Spec, img image.Image, known []string, user specs.User, namespaces map[specs.LinuxNamespaceType]string) (*specs.Spec, error) {
+func ociSpec(s container.Spec, img image.Image, known []string, user specs.User,
+	namespaces map[specs.LinuxNamespaceType]string) (*specs.Spec, error) {
 	args, err := arguments(s, img)
 	if err != nil {
 		return nil, err
@@ -160,14 +161,17 @@ func mounts(s container.Spec) []specs.Mount {
 	out := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666",
+			"mode=0620", "gid=5"}},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: []string{"nosuid", "noexec", "nodev", "mode=1777", "size=65536k"}},
 		{Destination: "/dev/mqueue", Type: "mqueue", Source: "mqueue", Options: []string{"nosuid", "noexec", "nodev"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", access}},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", access}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup",
+			Options: []string{"nosuid", "noexec", "nodev", "relatime", access}},
 	}
 	if s.HostIPC {
-		out[3] = specs.Mount{Destination: "/dev/shm", Type: "bind", Source: "/dev/shm", Options: []string{"rbind", "nosuid", "noexec", "nodev"}}
+		out[3] = specs.Mount{Destination: "/dev/shm", Type: "bind", Source: "/dev/shm",
+			Options: []string{"rbind", "nosuid", "noexec", "nodev"}}
 	}
 	for _, m := range s.Mounts {
 		options := []string{"rbind", "rprivate", "rw"}

@@ -87,7 +87,8 @@ func TestCapabilities(t *testing.T) {
 
 func TestSpec(t *testing.T) {
 	t.Parallel()
-	s := container.Spec{Command: []string{"/p"}, CgroupPath: "/pods/p/c", Mounts: []container.Mount{{Path: "/a/../b", HostPath: "/h", ReadOnly: true}}}
+	s := container.Spec{Command: []string{"/p"}, CgroupPath: "/pods/p/c",
+		Mounts: []container.Mount{{Path: "/a/../b", HostPath: "/h", ReadOnly: true}}}
 	sandbox := sandboxPaths("/s", wanted(false, true))
 	plain, err := ociSpec(s, image.Image{Dir: "/w"}, known, specs.User{UID: 5}, sandbox)
 	if err != nil {
@@ -107,7 +108,8 @@ func TestSpec(t *testing.T) {
 		t.Errorf("resources %+v: all but the devices are berthd's", r)
 	}
 	last := plain.Mounts[len(plain.Mounts)-1]
-	if want := (specs.Mount{Destination: "/b", Type: "bind", Source: "/h", Options: []string{"rbind", "rprivate", "ro"}}); !reflect.DeepEqual(last, want) {
+	if want := (specs.Mount{Destination: "/b", Type: "bind", Source: "/h",
+		Options: []string{"rbind", "rprivate", "ro"}}); !reflect.DeepEqual(last, want) {
 		t.Errorf("mount %+v", last)
 	}
 	if plain.Process.Cwd != "/w" || plain.Linux.CgroupsPath != "/pods/p/c" || len(plain.Linux.MaskedPaths) == 0 {
@@ -118,7 +120,8 @@ func TestSpec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(free.Linux.MaskedPaths) != 0 || !free.Linux.Resources.Devices[0].Allow || len(free.Process.Capabilities.Effective) != len(known) || free.Process.Cwd != "/mine" {
+	if len(free.Linux.MaskedPaths) != 0 || !free.Linux.Resources.Devices[0].Allow ||
+		len(free.Process.Capabilities.Effective) != len(known) || free.Process.Cwd != "/mine" {
 		t.Errorf("privileged: %+v, %+v", free.Process, free.Linux)
 	}
 	if got := len(free.Linux.Namespaces); got != 2 {

@@ -218,7 +218,8 @@ func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := fake.New(fake.Config{Images: []string{"probe"}})
 	r, _ := open(t, serve(t, s), "us")
-	if err := r.Create(t.Context(), theSpec(dir)); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "not open") {
+	if err := r.Create(t.Context(), theSpec(dir)); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "not open") {
 		t.Errorf("without a pod: %v", err)
 	}
 	must(t, r.Open(t.Context(), thePod(dir)))
@@ -227,8 +228,9 @@ func TestRefused(t *testing.T) {
 		class  errdefs.Class
 		text   string
 	}{
-		"berthd makes cgroups":  {func(c *container.Spec) { c.CgroupPath = "/x" }, errdefs.Precondition, "--runtime-endpoint"},
-		"no image, never pull":  {func(c *container.Spec) { c.Image, c.Pull = "none", container.PullNever }, errdefs.Precondition, "policy is Never"},
+		"berthd makes cgroups": {func(c *container.Spec) { c.CgroupPath = "/x" }, errdefs.Precondition, "--runtime-endpoint"},
+		"no image, never pull": {func(c *container.Spec) { c.Image, c.Pull = "none", container.PullNever }, errdefs.Precondition,
+			"policy is Never"},
 		"no image, no registry": {func(c *container.Spec) { c.Image = "none" }, errdefs.Unavailable, "no registry"},
 		"always pull":           {func(c *container.Spec) { c.Pull = container.PullAlways }, errdefs.Unavailable, "no registry"},
 		"log elsewhere":         {func(c *container.Spec) { c.LogPath = "/elsewhere" }, errdefs.Invalid, dir},

@@ -88,7 +88,8 @@ func asUser(out *criv1.LinuxContainerSecurityContext, s container.Spec, image *c
 	case out.RunAsUser.GetValue() != 0:
 		return nil
 	case out.RunAsUser == nil && image.GetUsername() != "":
-		return errdefs.PermissionDeniedf("%s: image %s names user %q, which may be root; set runAsUser to a number", s.NonRoot, s.Image, image.GetUsername())
+		return errdefs.PermissionDeniedf("%s: image %s names user %q, which may be root; set runAsUser to a number", s.NonRoot, s.Image,
+			image.GetUsername())
 	}
 	return errdefs.PermissionDeniedf("%s: the container would run as root; set runAsUser to the number of another user", s.NonRoot)
 }
@@ -114,7 +115,8 @@ func seccomp(s container.Spec) (*criv1.SecurityProfile, error) {
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Unconfined}, nil
 	case kind == container.Localhost:
 		if info, err := os.Stat(s.Seccomp.Localhost); err != nil || !info.Mode().IsRegular() {
-			return nil, errdefs.Preconditionf("%s: there is no file %s: put the profile there, or use RuntimeDefault", s.Seccomp.Field, s.Seccomp.Localhost)
+			return nil, errdefs.Preconditionf("%s: there is no file %s: put the profile there, or use RuntimeDefault", s.Seccomp.Field,
+				s.Seccomp.Localhost)
 		}
 		return &criv1.SecurityProfile{ProfileType: criv1.SecurityProfile_Localhost, LocalhostRef: s.Seccomp.Localhost}, nil
 	}

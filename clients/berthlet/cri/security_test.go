@@ -29,13 +29,20 @@ func TestSecurity(t *testing.T) {
 		"nothing asked for": {"", func(*container.Spec) {}, drops + byDefault},
 		"capabilities": {"", func(c *container.Spec) { c.Add, c.Drop = []string{"NET_RAW"}, []string{"KILL"} },
 			`capabilities {add_capabilities: "NET_RAW" drop_capabilities: "KILL" drop_capabilities: "MKNOD"} ` + byDefault},
-		"all capabilities": {"", func(c *container.Spec) { c.Add = []string{"ALL"} }, `capabilities {add_capabilities: "ALL"} ` + byDefault},
-		"a group alone, the image's user has a number": {"7", func(c *container.Spec) { c.Group = number(6) }, drops + byDefault + `run_as_user {value: 7} run_as_group {value: 6}`},
-		"a group alone, the image's user has a name":   {"web", func(c *container.Spec) { c.Group = number(6) }, drops + byDefault + `run_as_username: "web" run_as_group {value: 6}`},
-		"a group alone, the image has no user":         {"", func(c *container.Spec) { c.Group = number(6) }, drops + byDefault + `run_as_user {} run_as_group {value: 6}`},
-		"not root, by the image":                       {"7", func(c *container.Spec) { c.NonRoot = "f" }, drops + byDefault + `run_as_user {value: 7}`},
-		"not root, by the manifest":                    {"root", func(c *container.Spec) { c.NonRoot, c.User = "f", number(5) }, drops + byDefault + `run_as_user {value: 5}`},
-		"groups":                                       {"", func(c *container.Spec) { c.Groups = []int64{7, 9} }, drops + byDefault + `supplemental_groups: 7 supplemental_groups: 9`},
+		"all capabilities": {"", func(c *container.Spec) { c.Add = []string{"ALL"} },
+			`capabilities {add_capabilities: "ALL"} ` + byDefault},
+		"a group alone, the image's user has a number": {"7", func(c *container.Spec) { c.Group = number(6) },
+			drops + byDefault + `run_as_user {value: 7} run_as_group {value: 6}`},
+		"a group alone, the image's user has a name": {"web", func(c *container.Spec) { c.Group = number(6) },
+			drops + byDefault + `run_as_username: "web" run_as_group {value: 6}`},
+		"a group alone, the image has no user": {"", func(c *container.Spec) { c.Group = number(6) },
+			drops + byDefault + `run_as_user {} run_as_group {value: 6}`},
+		"not root, by the image": {"7", func(c *container.Spec) { c.NonRoot = "f" },
+			drops + byDefault + `run_as_user {value: 7}`},
+		"not root, by the manifest": {"root", func(c *container.Spec) { c.NonRoot, c.User = "f", number(5) },
+			drops + byDefault + `run_as_user {value: 5}`},
+		"groups": {"", func(c *container.Spec) { c.Groups = []int64{7, 9} },
+			drops + byDefault + `supplemental_groups: 7 supplemental_groups: 9`},
 		"only these groups": {"", func(c *container.Spec) { c.Groups, c.StrictGroups = []int64{7}, true },
 			drops + byDefault + `supplemental_groups: 7 supplemental_groups_policy: Strict`},
 		"unconfined": {"", func(c *container.Spec) {
@@ -44,13 +51,16 @@ func TestSecurity(t *testing.T) {
 		"profiles of the machine": {"", func(c *container.Spec) {
 			c.Seccomp = container.Profile{Kind: container.Localhost, Localhost: profile}
 			c.AppArmor = container.Profile{Kind: container.Localhost, Localhost: "web"}
-		}, drops + `seccomp {profile_type: Localhost localhost_ref: "` + profile + `"} apparmor {profile_type: Localhost localhost_ref: "web"}`},
-		"a label": {"", func(c *container.Spec) { c.SELinux = &container.SELinux{Type: "t", Level: "l"} }, drops + byDefault + `selinux_options {type: "t" level: "l"}`},
+		}, drops + `seccomp {profile_type: Localhost localhost_ref: "` + profile +
+			`"} apparmor {profile_type: Localhost localhost_ref: "web"}`},
+		"a label": {"", func(c *container.Spec) { c.SELinux = &container.SELinux{Type: "t", Level: "l"} },
+			drops + byDefault + `selinux_options {type: "t" level: "l"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			s := fake.New(fake.Config{Images: []string{"probe"}, User: row.image, Features: &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true}})
+			s := fake.New(fake.Config{Images: []string{"probe"}, User: row.image,
+				Features: &criv1.RuntimeFeatures{SupplementalGroupsPolicy: true}})
 			r, _ := open(t, serve(t, s), "us")
 			must(t, r.Open(t.Context(), thePod(dir)))
 			c := theSpec(dir)
@@ -95,7 +105,8 @@ func TestSecurityRefused(t *testing.T) {
 			c := theSpec(dir)
 			c.NonRoot = "f"
 			row.change(&c)
-			if err := r.Create(t.Context(), c); err == nil || !strings.Contains(err.Error(), row.want) || errdefs.ClassOf(err) == errdefs.Internal {
+			if err := r.Create(t.Context(), c); err == nil || !strings.Contains(err.Error(), row.want) ||
+				errdefs.ClassOf(err) == errdefs.Internal {
 				t.Errorf("%v, want %q", err, row.want)
 			}
 			if all, err := r.List(t.Context(), "u"); err != nil || len(all) > 0 {

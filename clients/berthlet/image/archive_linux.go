@@ -76,7 +76,8 @@ func (a *archive) scan() error {
 			return errdefs.Corruptf("%s: expected a tar archive that is not compressed: %w", a.file.Name(), err)
 		}
 		if len(a.entries) >= maxEntries {
-			return errdefs.Corruptf("%s: more than %d files: expected an image, not a root file system; unpack it to a directory", a.file.Name(), maxEntries)
+			return errdefs.Corruptf("%s: more than %d files: expected an image, not a root file system; unpack it to a directory",
+				a.file.Name(), maxEntries)
 		}
 		name := path.Clean("/" + h.Name)
 		switch h.Typeflag {
@@ -140,7 +141,8 @@ func docker(from source, tag string) (saved, error) {
 		return tag != "" && !slices.ContainsFunc(s.RepoTags, func(t string) bool { return strings.HasSuffix(t, ":"+tag) })
 	})
 	if len(found) != 1 {
-		return saved{}, errdefs.NotFoundf("%d images with the tag %q in %s, expected one: it has %s", len(found), tag, from.name, strings.Join(tags, ", "))
+		return saved{}, errdefs.NotFoundf("%d images with the tag %q in %s, expected one: it has %s", len(found), tag, from.name,
+			strings.Join(tags, ", "))
 	}
 	return found[0], nil
 }

@@ -45,7 +45,8 @@ func dockerSave(t *testing.T, tag string, diffs []string, layers ...[]byte) []by
 	for i, layer := range layers {
 		name := string(rune('a'+i)) + "/layer.tar"
 		if i == 0 {
-			entries = append(entries, file("blobs/first", string(layer)), tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: "../blobs/first"})
+			entries = append(entries, file("blobs/first", string(layer)),
+				tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: "../blobs/first"})
 		} else {
 			entries = append(entries, file(name, string(layer)))
 		}
@@ -73,7 +74,8 @@ func TestArchives(t *testing.T) {
 	write("oci.tar", l.packed())
 	plain, second := archive(t, file("a", "from docker")), archive(t, file("b", "second"))
 	write("docker.tar", dockerSave(t, "v1", []string{digest(plain), digest(second)}, plain, zipped(t, second)))
-	for ref, want := range map[string]string{"oci.tar:v1": "from a layout", "oci.tar": "from a layout", "docker.tar": "from docker", "docker.tar:v1": "from docker"} {
+	for ref, want := range map[string]string{"oci.tar:v1": "from a layout", "oci.tar": "from a layout", "docker.tar": "from docker",
+		"docker.tar:v1": "from docker"} {
 		img, err := s.Get(t.Context(), ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)

@@ -172,7 +172,8 @@ func TestLayout(t *testing.T) {
 	}
 	top, bottom := img.Layers[0], img.Layers[1]
 	for path, want := range map[string]string{
-		top + "/etc/c": "three", bottom + "/etc/a": "one", bottom + "/deep/er/b": "two", bottom + "/hard": "one", bottom + "/etc/a2": "second",
+		top + "/etc/c": "three", bottom + "/etc/a": "one", bottom + "/deep/er/b": "two", bottom + "/hard": "one",
+		bottom + "/etc/a2": "second",
 	} {
 		if text, err := os.ReadFile(path); err != nil || string(text) != want {
 			t.Errorf("%s: %q, %v", path, text, err)
@@ -241,7 +242,8 @@ func TestPlatforms(t *testing.T) {
 	if err != nil || img.User != "mine" {
 		t.Errorf("%+v, %v", img, err)
 	}
-	if _, err := l.store().Get(t.Context(), "img"); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "name it by its tag") {
+	if _, err := l.store().Get(t.Context(), "img"); errdefs.ClassOf(err) != errdefs.NotFound ||
+		!strings.Contains(err.Error(), "name it by its tag") {
 		t.Errorf("two images and no tag: %v", err)
 	}
 }
@@ -268,7 +270,8 @@ func TestDirectory(t *testing.T) {
 		}
 	}
 	for ref, want := range map[string]errdefs.Class{
-		"": errdefs.Invalid, "none": errdefs.NotFound, "file": errdefs.NotFound, "../x": errdefs.Invalid, "root:v1": errdefs.NotFound, dir + "/none": errdefs.NotFound,
+		"": errdefs.Invalid, "none": errdefs.NotFound, "file": errdefs.NotFound, "../x": errdefs.Invalid, "root:v1": errdefs.NotFound,
+		dir + "/none": errdefs.NotFound,
 	} {
 		if _, err := s.Get(t.Context(), ref); errdefs.ClassOf(err) != want {
 			t.Errorf("%q: %v, want %v", ref, err, want)
@@ -296,7 +299,8 @@ func TestDamage(t *testing.T) {
 			l.write("blobs/sha256/"+strings.TrimPrefix(digest([]byte("x")), "sha256:"), []byte("y"))
 			l.index(tagged("v", digest([]byte("x"))))
 		}, errdefs.Corrupt, "has the digest"},
-		{"a digest that leads away", func(l *layout) { l.index(tagged("v", "sha256:../../../etc/passwd")) }, errdefs.Corrupt, "hexadecimal"},
+		{"a digest that leads away", func(l *layout) { l.index(tagged("v", "sha256:../../../etc/passwd")) }, errdefs.Corrupt,
+			"hexadecimal"},
 		{"an unknown digest", func(l *layout) { l.index(tagged("v", "md5:00")) }, errdefs.Unsupported, "md5"},
 		{"another content", func(l *layout) {
 			c := l.json(object{"rootfs": object{"diff_ids": []string{digest([]byte("x"))}}})
@@ -315,7 +319,8 @@ func TestDamage(t *testing.T) {
 			l.index(tagged("v", l.json(object{"config": object{"digest": c}, "layers": []object{{"digest": l.blob(good)}}})))
 		}, errdefs.Corrupt, "1 layers"},
 		{"no layers", func(l *layout) { l.index(tagged("v", l.manifest(nil))) }, errdefs.Corrupt, "no layers"},
-		{"an archive that is none", func(l *layout) { l.index(tagged("v", l.manifest(nil, []byte(strings.Repeat("x", 600))))) }, errdefs.Corrupt, "layer"},
+		{"an archive that is none", func(l *layout) { l.index(tagged("v", l.manifest(nil, []byte(strings.Repeat("x", 600))))) },
+			errdefs.Corrupt, "layer"},
 		{"a link to what is not there", func(l *layout) {
 			l.index(tagged("v", l.manifest(nil, archive(l.t, tar.Header{Typeflag: tar.TypeLink, Name: "a", Linkname: "none"}))))
 		}, errdefs.Corrupt, `unpack "a"`},

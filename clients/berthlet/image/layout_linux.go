@@ -132,7 +132,8 @@ func pick(from source, index document, tag string) (document, error) {
 		})
 	}
 	if len(found) != 1 {
-		return document{}, errdefs.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found), runtime.GOARCH, tag, from.name)
+		return document{}, errdefs.NotFoundf("%d images for linux/%s and the tag %q in %s, expected one: name it by its tag", len(found),
+			runtime.GOARCH, tag, from.name)
 	}
 	var next document
 	if err := readBlob(from, found[0].Digest, &next); err != nil {

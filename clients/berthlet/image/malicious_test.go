@@ -66,10 +66,13 @@ func TestLayersThatLeadOut(t *testing.T) {
 		"a name that climbs later":   func(out string) []tar.Header { return []tar.Header{file("a/b/../../"+up+out+"/secret", "x")} },
 		"through a link":             func(out string) []tar.Header { return []tar.Header{link("l", out), file("l/new", "x")} },
 		"through a link that climbs": func(out string) []tar.Header { return []tar.Header{link("l", up+out), file("l/new", "x")} },
-		"through links of links":     func(out string) []tar.Header { return []tar.Header{link("a", "b"), link("b", out), file("a/new", "x")} },
-		"over a link to a file":      func(out string) []tar.Header { return []tar.Header{link("l", out+"/secret"), file("l", "x")} },
-		"a hard link":                func(out string) []tar.Header { return []tar.Header{hard("h", out+"/secret"), file("h", "x")} },
-		"a hard link that climbs":    func(out string) []tar.Header { return []tar.Header{hard("h", up+out+"/secret"), file("h", "x")} },
+		"through links of links": func(out string) []tar.Header {
+			return []tar.Header{link("a", "b"), link("b", out),
+				file("a/new", "x")}
+		},
+		"over a link to a file":   func(out string) []tar.Header { return []tar.Header{link("l", out+"/secret"), file("l", "x")} },
+		"a hard link":             func(out string) []tar.Header { return []tar.Header{hard("h", out+"/secret"), file("h", "x")} },
+		"a hard link that climbs": func(out string) []tar.Header { return []tar.Header{hard("h", up+out+"/secret"), file("h", "x")} },
 		"a hard link through a link": func(out string) []tar.Header {
 			return []tar.Header{link("l", out), hard("h", "l/secret"), file("h", "x")}
 		},
@@ -91,7 +94,8 @@ func TestLayersThatLeadOut(t *testing.T) {
 			return []tar.Header{link("l", out), {Typeflag: tar.TypeFifo, Name: "l/pipe"}}
 		},
 		"attributes behind a link": func(out string) []tar.Header {
-			return []tar.Header{link("l", out), {Typeflag: tar.TypeReg, Name: "l", PAXRecords: map[string]string{"SCHILY.xattr.user.mine": "x", "content": ""}}}
+			return []tar.Header{link("l", out), {Typeflag: tar.TypeReg, Name: "l",
+				PAXRecords: map[string]string{"SCHILY.xattr.user.mine": "x", "content": ""}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -28,7 +28,8 @@ func TestImagesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, ref := range []string{"web", root} {
-		if _, err := s.Get(t.Context(), ref); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "chmod go-w "+root) {
+		if _, err := s.Get(t.Context(), ref); errdefs.ClassOf(err) != errdefs.Precondition ||
+			!strings.Contains(err.Error(), "chmod go-w "+root) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

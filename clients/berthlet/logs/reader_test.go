@@ -66,7 +66,8 @@ func TestReadRefuses(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{os.Mkdir(filepath.Join(root, "app"), 0o755), os.Symlink(secret, filepath.Join(root, "app", "0.log")), os.Symlink(filepath.Dir(secret), filepath.Join(root, "dir"))} {
+	for _, err := range []error{os.Mkdir(filepath.Join(root, "app"), 0o755), os.Symlink(secret, filepath.Join(root, "app", "0.log")),
+		os.Symlink(filepath.Dir(secret), filepath.Join(root, "dir"))} {
 		if err != nil {
 			t.Fatal(err)
 		}

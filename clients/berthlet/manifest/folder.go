@@ -133,7 +133,8 @@ func (f *Folder) look() {
 	if err != nil && !missing {
 		f.unwatch()
 		if !f.blind {
-			f.log.Warn("the manifest directory cannot be watched; it is read periodically until it can", "folder", f.path, "every", unwatched, "error", err)
+			f.log.Warn("the manifest directory cannot be watched; it is read periodically until it can", "folder", f.path, "every",
+				unwatched, "error", err)
 		}
 	}
 	if err == nil && f.blind {
@@ -252,7 +253,8 @@ func check(m podspec.Manifest) error {
 		field, value string
 		form         *regexp.Regexp
 	}{
-		{"metadata.name", meta.GetName(), dns}, {"metadata.namespace", meta.GetNamespace(), label}, {"metadata.uid", meta.GetUid(), uidForm},
+		{"metadata.name", meta.GetName(), dns}, {"metadata.namespace", meta.GetNamespace(), label},
+		{"metadata.uid", meta.GetUid(), uidForm},
 	} {
 		if !rule.form.MatchString(rule.value) {
 			return fmt.Errorf("%s %q: expected %s", rule.field, rule.value, rule.form)

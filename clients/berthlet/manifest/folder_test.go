@@ -206,7 +206,8 @@ func TestProblems(t *testing.T) {
 		return out
 	}
 	got := problems()
-	if len(got) != 2 || !strings.Contains(got[0], `b.yaml: document 1: kind Deployment of apiVersion "apps/v1": expected Pod or List`) || !strings.HasPrefix(got[1], "c.yaml: document 1: not YAML") {
+	if len(got) != 2 || !strings.Contains(got[0], `b.yaml: document 1: kind Deployment of apiVersion "apps/v1": expected Pod or List`) ||
+		!strings.HasPrefix(got[1], "c.yaml: document 1: not YAML") {
 		t.Errorf("%q", got)
 	}
 	write(t, dir, "c.yaml", pod("c"))

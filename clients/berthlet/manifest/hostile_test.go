@@ -55,12 +55,14 @@ func TestHostileFiles(t *testing.T) {
 	write(t, dir, "m-path.yaml", pod("../m"))
 	write(t, dir, "n-twice.yaml", strings.ReplaceAll(pod("n"), "{name: n}", "{name: n, name: other}"))
 	write(t, dir, "o-container.yaml", strings.ReplaceAll(pod("o"), "{name: c}", "{name: ../c}"))
-	write(t, dir, "p-twice.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}],"hostPID":false,"hostPID":true}}`)
+	write(t, dir, "p-twice.json",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}],"hostPID":false,"hostPID":true}}`)
 	write(t, dir, "a.yaml", pod("a"))
 	write(t, dir, "z.yaml", pod("z"))
 	read(t, f, "a", "z")
 	for _, name := range []string{
-		"b-pipe", "c-zero", "d-tty", "e-pipe", "f-folder", "g-itself", "h-large", "i-aliases", "j-deep", "k-deep", "l-path", "m-path", "n-twice", "o-container", "p-twice",
+		"b-pipe", "c-zero", "d-tty", "e-pipe", "f-folder", "g-itself", "h-large", "i-aliases", "j-deep", "k-deep", "l-path", "m-path",
+		"n-twice", "o-container", "p-twice",
 	} {
 		if !strings.Contains(log.String(), name) {
 			t.Errorf("nothing is said about %s", name)

@@ -51,7 +51,8 @@ func Compile(p Profile) (Filter, error) { return compile(p, machineArchitectures
 
 func compile(p Profile, machine []architecture) (Filter, error) {
 	if len(machine) == 0 {
-		return Filter{}, errdefs.Unsupportedf("seccomp profiles are supported on x86-64 and 64-bit ARM only, and this is %s", runtime.GOARCH)
+		return Filter{}, errdefs.Unsupportedf("seccomp profiles are supported on x86-64 and 64-bit ARM only, and this is %s",
+			runtime.GOARCH)
 	}
 	if err := p.check(); err != nil {
 		return Filter{}, err
@@ -74,7 +75,8 @@ func compile(p Profile, machine []architecture) (Filter, error) {
 	}
 	out = append(out, Instruction{Code: answer, K: results[KillProcess]})
 	if len(out) > mostInstructions {
-		return Filter{}, errdefs.Unsupportedf("the profile becomes a filter of %d instructions, and the kernel takes %d", len(out), mostInstructions)
+		return Filter{}, errdefs.Unsupportedf("the profile becomes a filter of %d instructions, and the kernel takes %d", len(out),
+			mostInstructions)
 	}
 	return Filter{Program: out, Flags: bits}, nil
 }
@@ -154,7 +156,8 @@ func decide(rules []Rule, byDefault uint32) ([]Instruction, error) {
 			tests = append(r.Conditions[i].code(len(tests)+1), tests...)
 		}
 		if len(tests) > 200 { // jumps reach 255 instructions
-			return nil, errdefs.Unsupportedf("a rule of system call %s has %d conditions, which are too many", fmt.Sprint(r.Names), len(r.Conditions))
+			return nil, errdefs.Unsupportedf("a rule of system call %s has %d conditions, which are too many", fmt.Sprint(r.Names),
+				len(r.Conditions))
 		}
 		out = append(append(out, tests...), Instruction{Code: answer, K: value})
 		if len(r.Conditions) == 0 {
@@ -183,13 +186,17 @@ func (c Condition) code(skip int) []Instruction {
 			{load, 0, 0, low}, {and, 0, 0, lower}, {jumpEqual, 0, no, uint32(c.Second)},
 		}
 	case Greater:
-		out = []Instruction{{load, 0, 0, high}, {jumpGreater, 3, 0, upper}, {jumpEqual, 0, no, upper}, {load, 0, 0, low}, {jumpGreater, 0, no, lower}}
+		out = []Instruction{{load, 0, 0, high}, {jumpGreater, 3, 0, upper}, {jumpEqual, 0, no, upper}, {load, 0, 0, low},
+			{jumpGreater, 0, no, lower}}
 	case GreaterOrEqual:
-		out = []Instruction{{load, 0, 0, high}, {jumpGreater, 3, 0, upper}, {jumpEqual, 0, no, upper}, {load, 0, 0, low}, {jumpAtLeast, 0, no, lower}}
+		out = []Instruction{{load, 0, 0, high}, {jumpGreater, 3, 0, upper}, {jumpEqual, 0, no, upper}, {load, 0, 0, low},
+			{jumpAtLeast, 0, no, lower}}
 	case Less:
-		out = []Instruction{{load, 0, 0, high}, {jumpGreater, no, 0, upper}, {jumpEqual, 0, 2, upper}, {load, 0, 0, low}, {jumpAtLeast, no, 0, lower}}
+		out = []Instruction{{load, 0, 0, high}, {jumpGreater, no, 0, upper}, {jumpEqual, 0, 2, upper}, {load, 0, 0, low},
+			{jumpAtLeast, no, 0, lower}}
 	case LessOrEqual:
-		out = []Instruction{{load, 0, 0, high}, {jumpGreater, no, 0, upper}, {jumpEqual, 0, 2, upper}, {load, 0, 0, low}, {jumpGreater, no, 0, lower}}
+		out = []Instruction{{load, 0, 0, high}, {jumpGreater, no, 0, upper}, {jumpEqual, 0, 2, upper}, {load, 0, 0, low},
+			{jumpGreater, no, 0, lower}}
 	}
 	for i := range out {
 		away := uint8(len(out) - 1 - i + skip)

@@ -56,7 +56,8 @@ func Default(capabilities []string) Profile {
 		{Names: []string{"clone3"}, Action: Errno, Errno: &enosys},
 	}}
 	for _, v := range personalities {
-		p.Syscalls = append(p.Syscalls, Rule{Names: []string{"personality"}, Action: Allow, Conditions: []Condition{{Index: 0, Value: v, Op: Equal}}})
+		p.Syscalls = append(p.Syscalls, Rule{Names: []string{"personality"}, Action: Allow,
+			Conditions: []Condition{{Index: 0, Value: v, Op: Equal}}})
 	}
 	for _, a := range machineArchitectures() {
 		p.Architectures = append(p.Architectures, a.name)

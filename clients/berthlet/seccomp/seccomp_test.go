@@ -124,7 +124,8 @@ var operators = []Operator{NotEqual, Less, LessOrEqual, Equal, GreaterOrEqual, G
 
 // values are close to each other, and to where halves of a number meet.
 func values() *rapid.Generator[uint64] {
-	return rapid.OneOf(rapid.Uint64Range(0, 4), rapid.Uint64Range(1<<32-2, 1<<32+2), rapid.SampledFrom([]uint64{1 << 63, 1<<64 - 1, 5 << 32, 5<<32 + 3}), rapid.Uint64())
+	return rapid.OneOf(rapid.Uint64Range(0, 4), rapid.Uint64Range(1<<32-2, 1<<32+2),
+		rapid.SampledFrom([]uint64{1 << 63, 1<<64 - 1, 5 << 32, 5<<32 + 3}), rapid.Uint64())
 }
 
 // TestFilters compiles random profiles and runs them on random calls: a filter
@@ -141,7 +142,8 @@ func TestFilters(t *testing.T) {
 					p.Architectures = []string{"SCMP_ARCH_X86"}
 				}
 				for range rapid.IntRange(0, 6).Draw(t, "rules") {
-					r := Rule{Names: rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, "names"), Action: rapid.SampledFrom(actions).Draw(t, "action")}
+					r := Rule{Names: rapid.SliceOfN(rapid.SampledFrom(names), 1, 3).Draw(t, "names"),
+						Action: rapid.SampledFrom(actions).Draw(t, "action")}
 					for range rapid.IntRange(0, 3).Draw(t, "conditions") {
 						r.Conditions = append(r.Conditions, Condition{
 							Index: uint(rapid.IntRange(0, 1).Draw(t, "index")), Op: rapid.SampledFrom(operators).Draw(t, "op"),
@@ -190,7 +192,8 @@ func TestDefault(t *testing.T) {
 			{"keyctl", 0, nil, eperm}, {"keyctl", 0, admin, eperm}, {"io_uring_setup", 0, admin, eperm}, {"userfaultfd", 0, nil, eperm},
 			{"mount", 0, nil, eperm}, {"mount", 0, admin, allow}, {"unshare", 0x10000000, nil, eperm}, {"unshare", 0, admin, allow},
 			{"bpf", 0, nil, eperm}, {"kexec_load", 0, admin, eperm}, {"chroot", 0, nil, eperm}, {"chroot", 0, admin, allow},
-			{"clone", 0x11, nil, allow}, {"clone", 0x10000011, nil, eperm}, {"clone", 0x02000000, nil, eperm}, {"clone", 0x10000011, admin, allow},
+			{"clone", 0x11, nil, allow}, {"clone", 0x10000011, nil, eperm}, {"clone", 0x02000000, nil, eperm},
+			{"clone", 0x10000011, admin, allow},
 			{"clone3", 0, nil, enosys}, {"clone3", 0, admin, allow},
 			{"socket", 2, nil, allow}, {"socket", 40, nil, eperm}, {"socket", 40, admin, eperm},
 			{"personality", 0, nil, allow}, {"personality", 0xffffffff, nil, allow}, {"personality", 0x0040000, nil, eperm},
@@ -262,17 +265,20 @@ func TestParse(t *testing.T) {
 		t.Errorf("%+v, %v", f, err)
 	}
 	for _, row := range []struct{ text, want string }{
-		{"", "expected a seccomp profile"}, {"[]", "expected a seccomp profile"}, {"{} {}", "unexpected text after the profile"}, {strings.Repeat(" ", 1<<20) + "{}", "more than"},
+		{"", "expected a seccomp profile"}, {"[]", "expected a seccomp profile"}, {"{} {}", "unexpected text after the profile"},
+		{strings.Repeat(" ", 1<<20) + "{}", "more than"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "archMap": []}`, "archMap"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "listenerPath": "/x"}`, "listenerPath"},
 		{`{}`, "defaultAction"}, {`{"defaultAction": "SCMP_ACT_NOTIFY"}`, "SCMP_ACT_NOTIFY"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "flags": ["SECCOMP_FILTER_FLAG_NEW_LISTENER"]}`, "NEW_LISTENER"},
-		{`{"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 5000}`, "4095"}, {`{"defaultAction": "SCMP_ACT_KILL", "defaultErrnoRet": 1}`, "errnoRet"},
+		{`{"defaultAction": "SCMP_ACT_ERRNO", "defaultErrnoRet": 5000}`, "4095"},
+		{`{"defaultAction": "SCMP_ACT_KILL", "defaultErrnoRet": 1}`, "errnoRet"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["mout"], "action": "SCMP_ACT_ERRNO"}]}`, `"mout"`},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": [], "action": "SCMP_ACT_ERRNO"}]}`, "syscalls[0]: names"},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["read"], "action": "x"}]}`, `action "x"`},
 		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_KILL", "args": [{"index": 6, "op": "SCMP_CMP_EQ"}]}]}`, "args[0].index 6"},
-		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_KILL", "args": [{"op": "="}]}]}`, `args[0].op "="`},
+		{`{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["read"], "action": "SCMP_ACT_KILL", "args": [{"op": "="}]}]}`,
+			`args[0].op "="`},
 	} {
 		p, err := Parse(strings.NewReader(row.text))
 		if err == nil {
@@ -287,7 +293,8 @@ func TestParse(t *testing.T) {
 	}
 	large := Profile{Default: Allow}
 	for i := range 3000 {
-		large.Syscalls = append(large.Syscalls, Rule{Names: []string{"read"}, Action: Kill, Conditions: []Condition{{Value: uint64(i), Op: Equal}}})
+		large.Syscalls = append(large.Syscalls, Rule{Names: []string{"read"}, Action: Kill,
+			Conditions: []Condition{{Value: uint64(i), Op: Equal}}})
 	}
 	if _, err := compile(large, machines["amd64"]); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a filter that is too large: %v", err)

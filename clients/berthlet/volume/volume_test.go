@@ -130,7 +130,8 @@ func TestPinRace(t *testing.T) {
 				return
 			default:
 			}
-			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(v, "a"), unix.AT_FDCWD, filepath.Join(v, "link"), unix.RENAME_EXCHANGE); err != nil {
+			if err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(v, "a"), unix.AT_FDCWD, filepath.Join(v, "link"),
+				unix.RENAME_EXCHANGE); err != nil {
 				t.Error(err)
 				return
 			}

@@ -22,7 +22,8 @@ func TestAllocatedAgainAfterALoss(t *testing.T) {
 	for name, lose := range map[string]func(p *place){
 		"berthd has lost it": (*place).lose,
 		"it was removed": func(p *place) {
-			if _, err := p.Client.Admission().RemovePod(p.t.Context(), &admissionv1.RemovePodRequest{PodUid: "a", Owner: Owner}); err != nil {
+			if _, err := p.Client.Admission().RemovePod(p.t.Context(),
+				&admissionv1.RemovePodRequest{PodUid: "a", Owner: Owner}); err != nil {
 				p.t.Fatal(err)
 			}
 		},
@@ -112,7 +113,8 @@ func TestHealthOfAGrownPool(t *testing.T) {
 	if err := p.measure(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "web", Owner: "kubernetes"}); err != nil {
+	if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "web",
+		Owner: "kubernetes"}); err != nil {
 		t.Fatal(err)
 	}
 	a := allocated("a", 0, 3, "1Gi")
@@ -130,7 +132,8 @@ func TestHealthOfAGrownPool(t *testing.T) {
 func TestMountOfSeveralDevices(t *testing.T) {
 	t.Parallel()
 	c := paged(with(allocated("a", 0, 1, "1Gi"), allocated("a", 1, 1, "1Gi")), "2Mi")
-	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, mountsOf(`"2Mi"`, "/pages"))}
+	c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim,
+		mountsOf(`"2Mi"`, "/pages"))}
 	got, err := read(c, node)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +167,8 @@ func TestReservedFor(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	c := allocated("a", 1, 2, "1Gi")
-	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com", Resource: "jobs", Name: "j", UID: "j"})
+	c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{APIGroup: "example.com",
+		Resource: "jobs", Name: "j", UID: "j"})
 	for i := len(c.Status.ReservedFor); i <= resourceapi.ResourceClaimReservedForMaxSize; i++ {
 		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 			Resource: "pods", Name: fmt.Sprintf("%s%03d", strings.Repeat("a", 250), i), UID: types.UID(uuid(i)),
@@ -177,7 +181,8 @@ func TestReservedFor(t *testing.T) {
 			t.Fatalf("%s: %v, %v", what, list, err)
 		}
 		got := list.GetPods()[0].GetResourceClaimPods()
-		if len(got) != pods || got[0].GetName() != "p" || got[0].GetUid() != "p" || pods > 1 && got[pods-1].GetUid() != uuid(resourceapi.ResourceClaimReservedForMaxSize) {
+		if len(got) != pods || got[0].GetName() != "p" || got[0].GetUid() != "p" || pods > 1 &&
+			got[pods-1].GetUid() != uuid(resourceapi.ResourceClaimReservedForMaxSize) {
 			t.Errorf("%s: reserved for %d pods: %v", what, len(got), got)
 		}
 	}

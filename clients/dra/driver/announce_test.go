@@ -52,7 +52,8 @@ func TestReadyOnceStored(t *testing.T) {
 		most.Store(max(most.Load(), int64(len(list.Items))))
 		return list.Items, nil
 	}
-	helper, err := kubeletplugin.Start(ctx, p.Driver, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(node), kubeletplugin.KubeClient(api),
+	helper, err := kubeletplugin.Start(ctx, p.Driver, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(node),
+		kubeletplugin.KubeClient(api),
 		kubeletplugin.PluginDataDirectoryPath(p.root), kubeletplugin.RegistrarDirectoryPath(p.root))
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,8 @@ func TestReady(t *testing.T) {
 		{name: "handed over", errs: []error{errUnconfirmed}, want: "not published"},
 		{name: "changed", published: true, errs: []error{errUnconfirmed, nil}},
 		{name: "just changed", published: true, errs: []error{errUnconfirmed}},
-		{name: "not stored for long", published: true, errs: []error{errUnconfirmed, errUnconfirmed, errUnconfirmed, errUnconfirmed}, want: "does not have the devices"},
+		{name: "not stored for long", published: true, errs: []error{errUnconfirmed, errUnconfirmed, errUnconfirmed, errUnconfirmed},
+			want: "does not have the devices"},
 		{name: "refused", published: true, refusal: "forbidden", errs: []error{errUnconfirmed}, want: "forbidden"},
 		{name: "refused once", published: true, refusal: "conflict", errs: []error{errUnconfirmed, nil}},
 	} {
@@ -151,7 +153,8 @@ func TestServerEnds(t *testing.T) {
 	failed := make(chan error, 2)
 	p.Fail = func(err error) { failed <- err }
 	listeners := make(chan net.Listener, 1)
-	helper, err := kubeletplugin.Start(t.Context(), p.Driver, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(node), kubeletplugin.KubeClient(fake.NewClientset()),
+	helper, err := kubeletplugin.Start(t.Context(), p.Driver, kubeletplugin.DriverName(Name), kubeletplugin.NodeName(node),
+		kubeletplugin.KubeClient(fake.NewClientset()),
 		kubeletplugin.PluginDataDirectoryPath(p.root), kubeletplugin.RegistrarDirectoryPath(p.root),
 		kubeletplugin.RegistrarListener(func(_ context.Context, path string) (net.Listener, error) {
 			l, err := net.Listen("unix", path)

@@ -43,7 +43,8 @@ func (s storing) PublishResources(ctx context.Context, r resourceslice.DriverRes
 	var slices []resourceapi.ResourceSlice
 	for name, pool := range r.Pools {
 		for _, one := range pool.Slices {
-			slices = append(slices, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: Name, Pool: resourceapi.ResourcePool{Name: name}, Devices: one.Devices}})
+			slices = append(slices, resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{Driver: Name,
+				Pool: resourceapi.ResourcePool{Name: name}, Devices: one.Devices}})
 		}
 	}
 	s.api.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// BenchmarkPrepare is a claim from the kubelet's call to the CDI file, with berthd in the same process, on a machine of 16 CPUs. median-ns is
-// the median of all claims. hack/bench compares it with its limit.
+// BenchmarkPrepare is a claim from the kubelet's call to the CDI file, with berthd in the same process, on a machine of
+// 16 CPUs. median-ns is the median of all claims. hack/bench compares it with its limit.
 func BenchmarkPrepare(b *testing.B) {
 	b.Run("4 CPUs and 2 GiB/16/berth", benchmarkPrepare)
 }

@@ -128,7 +128,8 @@ func (f *files) write(c *claim) error {
 		return err
 	}
 	if len(text) > maxFile {
-		return errdefs.Unsupportedf("the CDI file of the claim would have %d bytes, more than %d: make several claims of it", len(text), maxFile)
+		return errdefs.Unsupportedf("the CDI file of the claim would have %d bytes, more than %d: make several claims of it", len(text),
+			maxFile)
 	}
 	c.file = text
 	if err := f.reopen(); err != nil {
@@ -172,7 +173,8 @@ func (f *files) replace(name string, text []byte) (err error) {
 	if err := f.dir.Remove(name + unfinished); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) // the names of namespaces and claims are not for every user
+	// the names of namespaces and claims are not for every user
+	file, err := f.dir.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

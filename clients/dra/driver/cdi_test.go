@@ -14,14 +14,16 @@ import (
 // fileOf is a CDI file of the claim "a" with a part of CPUs 1 and 9, after a change.
 func fileOf(t testing.TB, change func(c *claim, devices *[]device)) []byte {
 	t.Helper()
-	c := &claim{UID: "a", Namespace: "default", Name: "claim-a", Parts: []*part{{Name: "place", CPUs: "1,9", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}}}}
+	c := &claim{UID: "a", Namespace: "default", Name: "claim-a", Parts: []*part{{Name: "place", CPUs: "1,9",
+		Resources: map[string]string{"cpu": "2", "memory": "1Gi"}}}}
 	devices := []device{{Name: "a:place"}}
 	change(c, &devices)
 	allocation, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := json.Marshal(specification{Version: "0.6.0", Kind: Kind, Annotations: map[string]string{allocationKey: string(allocation)}, Devices: devices})
+	text, err := json.Marshal(specification{Version: "0.6.0", Kind: Kind,
+		Annotations: map[string]string{allocationKey: string(allocation)}, Devices: devices})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +170,8 @@ func TestModeOfFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := f.write(&claim{UID: "a", Namespace: "default", Name: "claim-a", Parts: []*part{{Name: "place", CPUs: "1,9"}}}); err != nil {
+		if err := f.write(&claim{UID: "a", Namespace: "default", Name: "claim-a",
+			Parts: []*part{{Name: "place", CPUs: "1,9"}}}); err != nil {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

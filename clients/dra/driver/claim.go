@@ -131,7 +131,8 @@ func (c *claim) mountable() error {
 			case len(paths) == maxMountsOfClaim:
 				return errdefs.Invalidf("request %s: hugePageMounts: the claim has more than %d", p.request, maxMountsOfClaim)
 			case p.Resources[string(m.resource())] == "":
-				return errdefs.Invalidf("request %s: hugePageMounts[%d]: the request has no huge pages of %s: request the capacity %s", p.request, i, m.PageSize, capacityOf(m.resource()))
+				return errdefs.Invalidf("request %s: hugePageMounts[%d]: the request has no huge pages of %s: request the capacity %s",
+					p.request, i, m.PageSize, capacityOf(m.resource()))
 			case paths[m.Path]:
 				return errdefs.Invalidf("request %s: hugePageMounts[%d]: path %s is given twice in the claim", p.request, i, m.Path)
 			}
@@ -222,12 +223,14 @@ func (c *claim) admission(owner string) *admissionv1.AdmitRequest {
 	message := &admissionv1.ResourceClaim{Uid: c.UID, Namespace: c.Namespace, Name: c.Name, Pods: c.Pods}
 	req := &admissionv1.AdmitRequest{Owner: owner, Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: message}}
 	for _, p := range c.Parts {
-		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources, CpuOptions: p.Options})
+		message.Devices = append(message.Devices, &admissionv1.ClaimDevice{Name: p.Name, NumaNode: p.Node, Resources: p.Resources,
+			CpuOptions: p.Options})
 		if _, ok := p.bytes(); ok && p.CPUs != "" {
 			running := &admissionv1.RunningAllocation{ContainerName: p.Name, Cpus: &typesv1.CPUSet{List: p.CPUs}}
 			for _, name := range slices.Sorted(maps.Keys(p.Resources)) {
 				if bytes, ok := p.amount(name); ok && name != capacityCPU {
-					running.Memory = append(running.Memory, &admissionv1.RunningMemory{Resource: name, NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{p.Node}}, Bytes: bytes})
+					running.Memory = append(running.Memory, &admissionv1.RunningMemory{Resource: name,
+						NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{p.Node}}, Bytes: bytes})
 				}
 			}
 			req.RunningAllocations = append(req.RunningAllocations, running)

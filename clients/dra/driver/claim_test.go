@@ -18,9 +18,11 @@ import (
 // FuzzClaim: whatever the allocation of a claim has, a claim that berthd may admit has a CDI file that can be read again.
 func FuzzClaim(f *testing.F) {
 	whole := allocated("a", 1, 2, "1Gi")
-	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, mountsOf(`"2Mi"`, "/pages"))}
+	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim,
+		mountsOf(`"2Mi"`, "/pages"))}
 	for _, c := range []*resourceapi.ResourceClaim{
-		allocated("a", 0, 1, "1Gi"), paged(whole, "64Mi"), with(under("left", allocated("a", 0, 4, "2Gi")), under("right/large", allocated("a", 1, 3, "1Gi")), allocated("a", 1, 3, "1Gi")),
+		allocated("a", 0, 1, "1Gi"), paged(whole, "64Mi"), with(under("left", allocated("a", 0, 4, "2Gi")),
+			under("right/large", allocated("a", 1, 3, "1Gi")), allocated("a", 1, 3, "1Gi")),
 	} {
 		text, err := json.Marshal(c.Status.Allocation)
 		if err != nil {

@@ -103,7 +103,8 @@ func New(c Config) (*Driver, error) {
 	}
 	d := &Driver{
 		Config: c, files: f, unsure: true, limit: 10 * time.Second, differs: map[string]bool{},
-		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1), answered: make(chan struct{}, 1),
+		gate: make(chan struct{}, 1), changed: make(chan struct{}, 1), measuredAgain: make(chan struct{}, 1),
+		answered: make(chan struct{}, 1),
 	}
 	var unread error
 	if d.prepared, unread = f.list(); d.prepared == nil {
@@ -132,8 +133,8 @@ func (d *Driver) enter(ctx context.Context) error {
 
 func (d *Driver) leave() { <-d.gate }
 
-// await waits for a berthd that is being started again, as the kubelet repeats a call that failed after 10 seconds at the earliest. If berthd
-// is not there in time, the call that follows has the reason.
+// await waits for a berthd that is being started again, as the kubelet repeats a call that failed after 10 seconds at the
+// earliest. If berthd is not there in time, the call that follows has the reason.
 func (d *Driver) await(ctx context.Context) {
 	d.mu.Lock()
 	unsure := d.unsure
@@ -147,7 +148,8 @@ func (d *Driver) await(ctx context.Context) {
 }
 
 // PrepareResourceClaims implements kubeletplugin.DRAPlugin.
-func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+func (d *Driver) PrepareResourceClaims(ctx context.Context,
+	claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.await(ctx)
 	out := make(map[types.UID]kubeletplugin.PrepareResult, len(claims))
 	for _, c := range claims {
@@ -164,7 +166,8 @@ func (d *Driver) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 					CDIDeviceIDs: []string{Kind + "=" + prepared.cdiName(p)},
 				})
 			}
-			d.Log.Info("a claim is prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "cpus", prepared.cpus().String(), "took", time.Since(began))
+			d.Log.Info("a claim is prepared", "claim", c.Namespace+"/"+c.Name, "uid", c.UID, "cpus", prepared.cpus().String(), "took",
+				time.Since(began))
 		}
 		out[c.UID] = result
 	}
@@ -216,7 +219,8 @@ func (d *Driver) prepareWanted(ctx context.Context, wanted *claim) (*claim, erro
 			break
 		}
 		// berthd has lost the other claim since restore.
-		err = errdefs.Internalf("berthd gives CPUs %s, some of which claim %s/%s has: %s", given.cpus(), other.Namespace, other.Name, other.cpus())
+		err = errdefs.Internalf("berthd gives CPUs %s, some of which claim %s/%s has: %s", given.cpus(), other.Namespace, other.Name,
+			other.cpus())
 		if again || d.release(ctx, wanted.UID) != nil {
 			return nil, err
 		}
@@ -401,7 +405,8 @@ func (d *Driver) admit(ctx context.Context, c *claim) (*claim, error) {
 			return nil, errdefs.Internalf("berthd's answer for request %s: %w", p.Name, err)
 		}
 		if want, _ := p.amount(capacityCPU); uint64(set.Len()) != want || set.Overlaps(all) {
-			return nil, errdefs.Internalf("berthd's answer for request %s has CPUs %s, expected %d that no other request has", p.Name, set, want)
+			return nil, errdefs.Internalf("berthd's answer for request %s has CPUs %s, expected %d that no other request has", p.Name,
+				set, want)
 		}
 		all = all.Union(set)
 		next := *p
@@ -422,7 +427,8 @@ func explanation(answer *admissionv1.AdmitResponse) string {
 	var texts []string
 	for _, step := range answer.GetTrace().GetSteps() {
 		for _, s := range step.GetShortages() {
-			text := fmt.Sprintf("NUMA node %s has %d free of the %d %s that are needed", convert.Nodes(s.GetNumaNodes()), s.GetFree(), s.GetNeed(), s.GetResource())
+			text := fmt.Sprintf("NUMA node %s has %d free of the %d %s that are needed", convert.Nodes(s.GetNumaNodes()), s.GetFree(),
+				s.GetNeed(), s.GetResource())
 			if s.GetWhy() != "" {
 				text += fmt.Sprintf(" (%d %s)", s.GetWithheld(), s.GetWhy())
 			}

@@ -34,7 +34,8 @@ func TestPrepare(t *testing.T) {
 	if refused.Err == nil {
 		t.Fatal("node 1 has 2 CPUs left")
 	}
-	for _, want := range []string{"claim default/claim-b", "NUMA node 1 has 2 free of the 3 cpu that are needed", "it would fit with 2 CPUs instead of 3", "it would fit without claim default/claim-a"} {
+	for _, want := range []string{"claim default/claim-b", "NUMA node 1 has 2 free of the 3 cpu that are needed",
+		"it would fit with 2 CPUs instead of 3", "it would fit without claim default/claim-a"} {
 		if !strings.Contains(refused.Err.Error(), want) {
 			t.Errorf("%v lacks %q", refused.Err, want)
 		}
@@ -64,17 +65,20 @@ func TestSeveralDevices(t *testing.T) {
 	if got.Err != nil || len(got.Devices) != 2 {
 		t.Fatalf("%+v", got)
 	}
-	for i, want := range []string{"left numa-0 dra.berthd.github.io/claim=a:left", "right/large numa-1 dra.berthd.github.io/claim=a:right"} {
+	for i, want := range []string{"left numa-0 dra.berthd.github.io/claim=a:left",
+		"right/large numa-1 dra.berthd.github.io/claim=a:right"} {
 		if d := got.Devices[i]; strings.Join([]string{d.Requests[0], d.DeviceName, d.CDIDeviceIDs[0]}, " ") != want {
 			t.Errorf("%+v, want %s", d, want)
 		}
 	}
 	p.want("two requests", "a: 1-2,9-10 and 4-5,12")
-	if r := p.prepared(with(allocated("b", 0, 2, "1Gi"), allocated("b", 1, 4, "1Gi"))); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 1 has 3 free of the 4 cpu that are needed") {
+	if r := p.prepared(with(allocated("b", 0, 2, "1Gi"), allocated("b", 1, 4, "1Gi"))); r.Err == nil ||
+		!strings.Contains(r.Err.Error(), "NUMA node 1 has 3 free of the 4 cpu that are needed") {
 		t.Errorf("half of a claim: %v", r.Err)
 	}
 	p.want("one part does not fit", "a: 1-2,9-10 and 4-5,12")
-	if r := p.prepared(with(allocated("b", 0, 1, "1Gi"), allocated("b", 1, 1, "1Gi"))); r.Err != nil || r.Devices[1].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=b:place-1" {
+	if r := p.prepared(with(allocated("b", 0, 1, "1Gi"), allocated("b", 1, 1, "1Gi"))); r.Err != nil ||
+		r.Devices[1].CDIDeviceIDs[0] != "dra.berthd.github.io/claim=b:place-1" {
 		t.Errorf("a request with count 2: %+v", r)
 	}
 	p.startDriver()
@@ -124,10 +128,12 @@ func TestClaimThatCannotBeRestored(t *testing.T) {
 		}
 	}
 	p.lose()
-	thief := &claim{UID: "thief", Namespace: "default", Name: "thief", Parts: []*part{{Name: "place", CPUs: "2,9", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}}}}
+	thief := &claim{UID: "thief", Namespace: "default", Name: "thief",
+		Parts: []*part{{Name: "place", CPUs: "2,9", Resources: map[string]string{"cpu": "2", "memory": "1Gi"}}}}
 	steal := func() {
 		t.Helper()
-		if r, err := p.Client.Admission().Admit(t.Context(), thief.admission(Owner)); err != nil || r.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		if r, err := p.Client.Admission().Admit(t.Context(), thief.admission(Owner)); err != nil ||
+			r.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			t.Fatal(r, err)
 		}
 	}
@@ -157,7 +163,9 @@ func TestClaimThatCannotBeRestored(t *testing.T) {
 		r, _ := p.health.get(time.Unix(1, 0))
 		return text(r)
 	}
-	if got := report(); !strings.HasPrefix(got, "numa-0 Unhealthy: claim default/claim-a has CPUs 1,9, but is not in berthd's ledger: ") || !strings.HasSuffix(got, "; numa-1 Healthy") {
+	if got := report(); !strings.HasPrefix(got,
+		"numa-0 Unhealthy: claim default/claim-a has CPUs 1,9, but is not in berthd's ledger: ") ||
+		!strings.HasSuffix(got, "; numa-1 Healthy") {
 		t.Error(got)
 	}
 	if n := p.Unrestored(); n != 1 {
@@ -325,12 +333,14 @@ func TestRefusedClaims(t *testing.T) {
 
 // optionsOf are parameters with options of the CPU manager.
 func optionsOf(names ...string) string {
-	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "cpuOptions": ["` + strings.Join(names, `", "`) + `"]}`
+	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "cpuOptions": ["` +
+		strings.Join(names, `", "`) + `"]}`
 }
 
 // mountsOf are parameters with a mount of huge pages.
 func mountsOf(size, path string) string {
-	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "hugePageMounts": [{"pageSize": ` + size + `, "path": "` + path + `"}]}`
+	return `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "hugePageMounts": [{"pageSize": ` + size +
+		`, "path": "` + path + `"}]}`
 }
 
 // TestAlternatives: the scheduler has chosen one of several subrequests, whose parameters count. The claim's names are
@@ -340,7 +350,8 @@ func TestAlternatives(t *testing.T) {
 	p := newPlace(t, "")
 	cores := func(cpus int) *resourceapi.ResourceClaim {
 		c := under("place/cores", allocated("a", 0, cpus, "1Gi"))
-		whole, other := opaque(resourceapi.AllocationConfigSourceClaim, optionsOf("full-pcpus-only")), opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("OTHER"))
+		whole, other := opaque(resourceapi.AllocationConfigSourceClaim, optionsOf("full-pcpus-only")),
+			opaque(resourceapi.AllocationConfigSourceClaim, parametersOf("OTHER"))
 		whole.Requests, other.Requests = []string{"place/cores"}, []string{"place/threads"}
 		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{whole, other}
 		return c
@@ -375,7 +386,8 @@ func TestHalvesOfCores(t *testing.T) {
 	p.unprepare("a")
 	p.unprepare("c")
 	whole := allocated("w", 0, 4, "1Gi")
-	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, optionsOf("full-pcpus-only"))}
+	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim,
+		optionsOf("full-pcpus-only"))}
 	if r := p.prepared(whole); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 2 free of the 4 cpu") {
 		t.Errorf("CPUs 1, 2, 3 and 11 are free: %v", r.Err)
 	}
@@ -400,7 +412,8 @@ func TestDirectoryOfOthers(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{CDIDirectory: dir, Log: slog.New(slog.DiscardHandler)}); err == nil || !strings.Contains(err.Error(), "--cdi-directory") {
+	if _, err := New(Config{CDIDirectory: dir, Log: slog.New(slog.DiscardHandler)}); err == nil ||
+		!strings.Contains(err.Error(), "--cdi-directory") {
 		t.Error(err)
 	}
 }

@@ -28,8 +28,9 @@ const (
 )
 
 // forget releases claims that the kubelet will not unprepare, because it has lost its own state of claims: the API server does not
-// have them any more or has not allocated them on this node, or not as they were prepared, and no container uses them. Only claims without users are looked up, so
-// nearly no call is made. The kubelet must be ready for the whole time, as it ends the containers of pods that do not exist any more.
+// have them any more or has not allocated them on this node, or not as they were prepared, and no container uses them.
+// Only claims without users are looked up, so nearly no call is made. The kubelet must be ready for the whole time, as it
+// ends the containers of pods that do not exist any more.
 func (d *Driver) forget(ctx context.Context, now time.Time) error {
 	unused, err := d.unused(ctx)
 	if err != nil {

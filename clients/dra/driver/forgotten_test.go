@@ -17,7 +17,8 @@ import (
 // usedBy admits a pod whose container uses a claim, as berth-nri does.
 func (p *place) usedBy(pod, claim string) {
 	p.t.Helper()
-	p.admitPod(pod, []*admissionv1.ExternalDevices{{ContainerName: "main", Devices: []*typesv1.ExternalDevice{{Resource: Kind, Id: claim + ":place"}}}}, &typesv1.Container{Name: "main"})
+	p.admitPod(pod, []*admissionv1.ExternalDevices{{ContainerName: "main",
+		Devices: []*typesv1.ExternalDevice{{Resource: Kind, Id: claim + ":place"}}}}, &typesv1.Container{Name: "main"})
 }
 
 // TestForgottenClaims: a claim that the API server does not have, and that no container uses, is released after a while, whether it has
@@ -35,7 +36,8 @@ func TestForgottenClaims(t *testing.T) {
 		release bool
 	}{
 		{name: "does not exist", release: true},
-		{name: "another one has its name", claim: func() *resourceapi.ResourceClaim { c := allocated("b", 0, 6, "1Gi"); c.Name = "claim-a"; return c }(), release: true},
+		{name: "another one has its name",
+			claim: func() *resourceapi.ResourceClaim { c := allocated("b", 0, 6, "1Gi"); c.Name = "claim-a"; return c }(), release: true},
 		{name: "not allocated", claim: unallocated, release: true},
 		{name: "allocated elsewhere", claim: elsewhere, release: true},
 		{name: "allocated here", claim: allocated("a", 0, 6, "1Gi")},
@@ -86,8 +88,10 @@ func TestForgottenClaims(t *testing.T) {
 func TestAllocatedAgain(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]*resourceapi.ResourceClaim{
-		"another NUMA node": allocated("a", 1, 2, "1Gi"), "other CPUs": allocated("a", 0, 3, "1Gi"), "other memory": allocated("a", 0, 2, "2Gi"),
-		"another device": with(allocated("a", 0, 2, "1Gi"), allocated("a", 1, 1, "1Gi")), "another request": under("other", allocated("a", 0, 2, "1Gi")),
+		"another NUMA node": allocated("a", 1, 2, "1Gi"), "other CPUs": allocated("a", 0, 3, "1Gi"),
+		"other memory":    allocated("a", 0, 2, "2Gi"),
+		"another device":  with(allocated("a", 0, 2, "1Gi"), allocated("a", 1, 1, "1Gi")),
+		"another request": under("other", allocated("a", 0, 2, "1Gi")),
 	} {
 		for file, have := range map[string]func(*place){"with a file": func(*place) {}, "without a file": func(p *place) {
 			if err := p.files.remove("a"); err != nil {

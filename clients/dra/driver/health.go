@@ -98,7 +98,8 @@ func (d *Driver) assess() {
 		lost := d.unrestored[uid]
 		for _, p := range c.Parts {
 			if lost != nil {
-				problems[p.Node] = append(problems[p.Node], fmt.Sprintf("claim %s/%s has CPUs %s, but is not in berthd's ledger: %.200s", c.Namespace, c.Name, p.CPUs, lost))
+				problems[p.Node] = append(problems[p.Node], fmt.Sprintf("claim %s/%s has CPUs %s, but is not in berthd's ledger: %.200s",
+					c.Namespace, c.Name, p.CPUs, lost))
 			}
 			size, _ := p.bytes()
 			h := held[p.Node]
@@ -106,7 +107,8 @@ func (d *Driver) assess() {
 			held[p.Node] = h
 			set, err := cpuset.Parse(p.CPUs)
 			if gone := set.Minus(d.pools[p.Node].cpus); err == nil && !gone.IsEmpty() {
-				problems[p.Node] = append(problems[p.Node], fmt.Sprintf("CPUs %s of claim %s/%s are offline, or not for claims any more", gone, c.Namespace, c.Name))
+				problems[p.Node] = append(problems[p.Node], fmt.Sprintf("CPUs %s of claim %s/%s are offline, or not for claims any more",
+					gone, c.Namespace, c.Name))
 			}
 		}
 	}

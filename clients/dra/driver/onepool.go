@@ -73,7 +73,8 @@ func pagesOf(capacity string) (r workload.Resource, size int64, ok bool) {
 
 // compareOnePool returns why the scheduler would give amounts to pods that claims have: the kubelet or the API server
 // does not have the feature gate, or the kubelet's allocatable amounts are more than berthd has.
-func (d *Driver) compareOnePool(ctx context.Context, status corev1.NodeStatus, allocatable *nodev1.GetAllocatableResponse, devices []resourceapi.Device) ([]string, error) {
+func (d *Driver) compareOnePool(ctx context.Context, status corev1.NodeStatus, allocatable *nodev1.GetAllocatableResponse,
+	devices []resourceapi.Device) ([]string, error) {
 	if without := d.withoutGate(status); without != "" {
 		return []string{without}, nil
 	}
@@ -88,8 +89,10 @@ func (d *Driver) compareOnePool(ctx context.Context, status corev1.NodeStatus, a
 		if err != nil {
 			return nil, fmt.Errorf("ask the API server whether it stores nodeAllocatableResources of devices: %w", err)
 		}
-		if len(stored.Spec.Devices) != 1 || len(stored.Spec.Devices[0].NodeAllocatableResources) != len(devices[0].NodeAllocatableResources) {
-			return []string{needs + ", and the API server drops nodeAllocatableResources of devices: switch it on in kube-apiserver (--feature-gates)"}, nil
+		if len(stored.Spec.Devices) != 1 ||
+			len(stored.Spec.Devices[0].NodeAllocatableResources) != len(devices[0].NodeAllocatableResources) {
+			return []string{needs +
+				", and the API server drops nodeAllocatableResources of devices: switch it on in kube-apiserver (--feature-gates)"}, nil
 		}
 	}
 	has := workload.Quantities{}
@@ -111,7 +114,8 @@ func (d *Driver) withoutGate(status corev1.NodeStatus) string {
 	if slices.Contains(status.DeclaredFeatures, gate) {
 		return ""
 	}
-	return fmt.Sprintf("%s, and node %s does not declare it (status.declaredFeatures): switch it on in the kubelet's featureGates", needs, d.NodeName)
+	return fmt.Sprintf("%s, and node %s does not declare it (status.declaredFeatures): switch it on in the kubelet's featureGates", needs,
+		d.NodeName)
 }
 
 // counted returns an error unless the scheduler has counted the claim in the amounts of its pod, and the kubelet has the

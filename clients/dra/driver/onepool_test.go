@@ -71,10 +71,12 @@ func paged(c *resourceapi.ResourceClaim, bytes string) *resourceapi.ResourceClai
 func (p *place) admitted(uid, cpus, memory string) {
 	p.t.Helper()
 	amounts := map[string]string{"cpu": cpus, "memory": memory}
-	r, err := p.Client.Admission().Admit(p.t.Context(), &admissionv1.AdmitRequest{Owner: "kubernetes", Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{Uid: uid, Name: uid, Namespace: "default"},
-		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "c", Resources: &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}}}},
-	}}})
+	r, err := p.Client.Admission().Admit(p.t.Context(), &admissionv1.AdmitRequest{Owner: "kubernetes",
+		Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+			Metadata: &typesv1.PodMetadata{Uid: uid, Name: uid, Namespace: "default"},
+			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "c",
+				Resources: &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts}}}},
+		}}})
 	if err != nil || r.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		p.t.Fatalf("pod %s: %v, %v", uid, r.GetMessage(), err)
 	}
@@ -113,13 +115,15 @@ func TestOnePoolIsPublished(t *testing.T) {
 	}
 	publish("numa-0 7 55168Mi 128Mi, numa-1 7 55168Mi 128Mi")
 	for _, d := range out.Pools[node].Slices[0].Devices {
-		for name, of := range map[corev1.ResourceName]resourceapi.QualifiedName{"cpu": "cpu", "memory": "memory", "hugepages-2Mi": "hugepages2Mi"} {
+		for name, of := range map[corev1.ResourceName]resourceapi.QualifiedName{"cpu": "cpu", "memory": "memory",
+			"hugepages-2Mi": "hugepages2Mi"} {
 			m := d.NodeAllocatableResources[name].Mapping
 			if m == nil || *m.CapacityKey != of || m.CapacityMultiplier.Value() != 1 || len(d.NodeAllocatableResources) != 3 {
 				t.Errorf("%s of %s is counted as %+v", name, d.Name, m)
 			}
 		}
-		if policy := d.Capacity["hugepages2Mi"].RequestPolicy; policy.Default.Value() != 0 || policy.ValidRange.Min.Value() != 0 || policy.ValidRange.Step.Value() != 2<<20 {
+		if policy := d.Capacity["hugepages2Mi"].RequestPolicy; policy.Default.Value() != 0 || policy.ValidRange.Min.Value() != 0 ||
+			policy.ValidRange.Step.Value() != 2<<20 {
 			t.Errorf("huge pages: %+v", policy)
 		}
 	}
@@ -127,7 +131,8 @@ func TestOnePoolIsPublished(t *testing.T) {
 	publish("numa-0 3 46976Mi 128Mi, numa-1 7 55168Mi 128Mi")
 	large := allocated("large", 0, 4, "1Gi") // the scheduler has not seen yet what is left
 	p.counts(large)
-	if r := p.prepared(large); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 3 free of the 4 cpu that are needed") || !strings.Contains(r.Err.Error(), "without pod default/web") {
+	if r := p.prepared(large); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 3 free of the 4 cpu that are needed") ||
+		!strings.Contains(r.Err.Error(), "without pod default/web") {
 		t.Errorf("a claim on CPUs that a pod has: %v", r.Err)
 	}
 	a := paged(allocated("a", 0, 2, "1Gi"), "64Mi")
@@ -166,7 +171,8 @@ func TestOnePoolWithoutMemory(t *testing.T) {
 					t.Errorf("beside a pod with %s: %+v", memory, d)
 				}
 			}
-			if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "large", Owner: "kubernetes"}); err != nil {
+			if _, err := p.Client.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "large",
+				Owner: "kubernetes"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -207,14 +213,18 @@ func TestOnePoolPrepares(t *testing.T) {
 	p := newPool(t)
 	mounted := func() *resourceapi.ResourceClaim {
 		c := paged(allocated("a", 1, 2, "1Gi"), "64Mi")
-		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim, mountsOf(`"2Mi"`, "/pages"))}
+		c.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim,
+			mountsOf(`"2Mi"`, "/pages"))}
 		return c
 	}
 	for want, change := range map[string]func(*resourceapi.ResourceClaim){
 		"has not counted 2 of cpu of the claim in pod p": func(*resourceapi.ResourceClaim) { p.counts() },
 		"has not counted 64Mi of hugepages-2Mi":          func(*resourceapi.ResourceClaim) { p.counts(allocated("a", 1, 2, "1Gi")) },
-		"has not counted 512Mi of memory":                func(*resourceapi.ResourceClaim) { p.counts(paged(allocated("a", 1, 2, "512Mi"), "64Mi")) },
-		"does not declare it":                            func(*resourceapi.ResourceClaim) { p.gates = nil },
+		"has not counted 512Mi of memory": func(*resourceapi.ResourceClaim) {
+			p.counts(paged(allocated("a", 1, 2, "512Mi"),
+				"64Mi"))
+		},
+		"does not declare it": func(*resourceapi.ResourceClaim) { p.gates = nil },
 		"reserved for 2 users": func(c *resourceapi.ResourceClaim) {
 			c.Status.ReservedFor = slices.Repeat(c.Status.ReservedFor, 2)
 		},
@@ -241,7 +251,8 @@ func TestOnePoolPrepares(t *testing.T) {
 	if err != nil || json.Unmarshal(text, &file) != nil || len(file.Devices) != 1 || len(file.Devices[0].Edits.Mounts) != 1 {
 		t.Fatalf("%v: %s", err, text)
 	}
-	if m := file.Devices[0].Edits.Mounts[0]; m.Type != "hugetlbfs" || m.Path != "/pages" || !slices.Contains(m.Options, "size=67108864") || !slices.Contains(m.Options, "pagesize=2097152") {
+	if m := file.Devices[0].Edits.Mounts[0]; m.Type != "hugetlbfs" || m.Path != "/pages" ||
+		!slices.Contains(m.Options, "size=67108864") || !slices.Contains(m.Options, "pagesize=2097152") {
 		t.Errorf("%+v", m)
 	}
 	p.counts() // as before a restart of the kubelet, the claim was counted when it was prepared first
@@ -264,7 +275,8 @@ func TestManyMounts(t *testing.T) {
 	t.Parallel()
 	c := &claim{UID: "a", Namespace: "default", Name: "a"}
 	for i := range resourceapi.AllocationResultsMaxSize {
-		p := &part{Name: fmt.Sprint("place-", i), request: "place", CPUs: fmt.Sprint(i), environment: strings.Repeat("E", 64), Resources: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}}
+		p := &part{Name: fmt.Sprint("place-", i), request: "place", CPUs: fmt.Sprint(i), environment: strings.Repeat("E", 64),
+			Resources: map[string]string{"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "2Mi"}}
 		for j := range maxMounts {
 			p.mounts = append(p.mounts, HugePageMount{PageSize: "2Mi", Path: "/" + strings.Repeat("x", maxPath-8) + fmt.Sprint(i, j)})
 		}
@@ -329,8 +341,8 @@ func TestOnePoolFollowsPods(t *testing.T) {
 	<-ended
 }
 
-// TestDevicesFollowTheMachine: CPUs go offline and come back, and a NUMA node is plugged in and out, while berthd runs. The devices are what
-// is there, and a claim gets CPUs of a new one.
+// TestDevicesFollowTheMachine: CPUs go offline and come back, and a NUMA node is plugged in and out, while berthd runs.
+// The devices are what is there, and a claim gets CPUs of a new one.
 func TestDevicesFollowTheMachine(t *testing.T) {
 	t.Parallel()
 	become := func(p *place, shape string, options ...machinetest.Option) {

@@ -69,7 +69,8 @@ func (m HugePageMount) check() error {
 	special := m.Path == "/" || m.Path == "/dev" || below("/proc") || below("/sys")
 	odd := func(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }
 	if len(m.Path) > maxPath || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || special || strings.ContainsFunc(m.Path, odd) {
-		return fmt.Errorf("path %.80q: expected an absolute path without . and .., at most %d bytes, and neither /, /dev, /proc nor /sys", m.Path, maxPath)
+		return fmt.Errorf("path %.80q: expected an absolute path without . and .., at most %d bytes, and neither /, /dev, /proc nor /sys",
+			m.Path, maxPath)
 	}
 	return nil
 }

@@ -61,7 +61,8 @@ func FuzzParameters(f *testing.F) {
 			t.Errorf("%q is read as %+v", raw, p)
 		}
 		for _, m := range p.HugePageMounts {
-			if err == nil && (!filepath.IsAbs(m.Path) || strings.HasPrefix(m.Path, "/proc") && m.Path[5:] == "" || strings.Contains(m.Path, "/../") || strings.ContainsAny(m.Path, "\x00\n")) {
+			if err == nil && (!filepath.IsAbs(m.Path) || strings.HasPrefix(m.Path, "/proc") && m.Path[5:] == "" ||
+				strings.Contains(m.Path, "/../") || strings.ContainsAny(m.Path, "\x00\n")) {
 				t.Errorf("%q mounts at %q", raw, m.Path)
 			}
 		}

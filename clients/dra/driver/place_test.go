@@ -51,8 +51,9 @@ type place struct {
 // nodeStatus is what the kubelet reports of the machine: 16 CPUs of which 14 are reserved.
 func (p *place) nodeStatus(context.Context) (corev1.NodeStatus, error) {
 	return corev1.NodeStatus{
-		Capacity:         corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
-		Allocatable:      corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")), "memory": resource.MustParse(cmp.Or(p.soldMemory, "108Gi")), "pods": resource.MustParse("110")},
+		Capacity: corev1.ResourceList{"cpu": resource.MustParse("16"), "memory": resource.MustParse("128Gi")},
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cmp.Or(p.sold, "2")),
+			"memory": resource.MustParse(cmp.Or(p.soldMemory, "108Gi")), "pods": resource.MustParse("110")},
 		DeclaredFeatures: p.gates,
 		Conditions:       []corev1.NodeCondition{{Type: corev1.NodeReady, Status: cmp.Or(p.api.ready, corev1.ConditionTrue)}},
 	}, nil
@@ -145,7 +146,8 @@ func (p *place) startDriver() {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1", NodeStatus: p.nodeStatus, Pod: p.podOf, Accepted: p.accepted,
+	p.Driver, err = New(Config{Client: client, NodeName: node, CDIDirectory: filepath.Join(p.root, "cdi"), CPUModel: "Quay 1",
+		NodeStatus: p.nodeStatus, Pod: p.podOf, Accepted: p.accepted,
 		Slices: p.api.slices, ReadClaim: p.api.claim, Fail: func(err error) { p.t.Error(err) }, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		p.t.Fatal(err)
@@ -174,9 +176,10 @@ func allocated(uid string, numa, cpus int, memory string) *resourceapi.ResourceC
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}},
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 				{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
-				{Request: "place", Driver: Name, Pool: node, Device: fmt.Sprintf("numa-%d", numa), ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
-					"cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI), "memory": resource.MustParse(memory),
-				}},
+				{Request: "place", Driver: Name, Pool: node, Device: fmt.Sprintf("numa-%d", numa),
+					ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+						"cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI), "memory": resource.MustParse(memory),
+					}},
 			}}},
 		},
 	}

@@ -35,7 +35,8 @@ func sent(container string, list ...*podresourcesv1.DynamicResource) *admissionv
 		for _, r := range claim.GetClaimResources() {
 			cdi := r.GetCdiDevices()[0].GetName()
 			out.Devices = append(out.Devices, &typesv1.ExternalDevice{Resource: Kind, Id: cdi[len(Kind)+1:], Claim: &typesv1.ExternalClaim{
-				Name: claim.GetClaimName(), Driver: r.GetDriverName(), Pool: r.GetPoolName(), Device: r.GetDeviceName(), ShareId: r.GetShareId(), CdiDevices: []string{cdi},
+				Name: claim.GetClaimName(), Driver: r.GetDriverName(), Pool: r.GetPoolName(), Device: r.GetDeviceName(),
+				ShareId: r.GetShareId(), CdiDevices: []string{cdi},
 			}})
 		}
 	}
@@ -63,8 +64,10 @@ func TestReaders(t *testing.T) {
 	}
 	p.admitPod("first", []*admissionv1.ExternalDevices{
 		sent("main", lists["main"]...), sent("right", lists["right"]...),
-		{ContainerName: "own", Devices: []*typesv1.ExternalDevice{{Resource: "example.com/gpu", Id: "gpu-1", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}}}},
-	}, &typesv1.Container{Name: "main", Resources: amounts("100m")}, &typesv1.Container{Name: "right", Resources: amounts("100m")}, &typesv1.Container{Name: "own", Resources: amounts("1")})
+		{ContainerName: "own", Devices: []*typesv1.ExternalDevice{{Resource: "example.com/gpu", Id: "gpu-1",
+			NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}}}},
+	}, &typesv1.Container{Name: "main", Resources: amounts("100m")}, &typesv1.Container{Name: "right", Resources: amounts("100m")},
+		&typesv1.Container{Name: "own", Resources: amounts("1")})
 	p.admitPod("second", []*admissionv1.ExternalDevices{sent("main", lists["main"][0])}, &typesv1.Container{Name: "main"})
 
 	conn, err := grpc.NewClient("unix:"+p.root+"/pod-resources/kubelet.sock", grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -83,7 +86,8 @@ func TestReaders(t *testing.T) {
 	}
 	p.stop()
 	p.startBerthd("") // the ledger has everything
-	if again, err := reader.List(t.Context(), &podresourcesv1.ListPodResourcesRequest{}, grpc.WaitForReady(true)); err != nil || !proto.Equal(again, got) {
+	if again, err := reader.List(t.Context(), &podresourcesv1.ListPodResourcesRequest{}, grpc.WaitForReady(true)); err != nil ||
+		!proto.Equal(again, got) {
 		t.Errorf("after a restart of berthd: %v, %v; before: %v", again, err, got)
 	}
 	first, second := got.GetPodResources()[0].GetContainers(), got.GetPodResources()[1].GetContainers()

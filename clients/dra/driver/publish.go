@@ -81,7 +81,8 @@ func (d *Driver) follow(ctx context.Context) (answered bool, err error) {
 		return false, err
 	}
 	if allocatable.GetResourceClaimsFromAllocatable() { // what pods have changes what claims can have
-		types = append(types, allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_REMOVED, allocationv1.EventType_EVENT_TYPE_CHANGED)
+		types = append(types, allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_REMOVED,
+			allocationv1.EventType_EVENT_TYPE_CHANGED)
 	}
 	stream, err := d.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{Types: types})
 	if err != nil {
@@ -252,7 +253,8 @@ func (d *Driver) obstructed(node uint32) bool {
 }
 
 // devices are the NUMA nodes with CPUs and memory for claims.
-func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse, onePool bool) (out []resourceapi.Device, err error) {
+func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineResponse, onePool bool) (out []resourceapi.Device,
+	err error) {
 	for _, n := range nodes {
 		cpus, memory, err := amounts(n)
 		if err != nil {
@@ -292,7 +294,8 @@ func (d *Driver) devices(nodes []*nodev1.ClaimNode, machine *nodev1.GetMachineRe
 
 // locate adds the cores of a device's CPUs to its attributes, and the socket of its NUMA node. A node of several sockets has none, and the
 // kernel does not know each socket (-1): claims with matchAttribute do not get such a node.
-func locate(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, node uint32, cpus cpuset.Set, machine *nodev1.GetMachineResponse) {
+func locate(attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, node uint32, cpus cpuset.Set,
+	machine *nodev1.GetMachineResponse) {
 	cores, sockets, threads := map[uint32]int{}, map[int32]bool{}, 0
 	for _, cpu := range machine.GetCpus() {
 		if cpu.GetNumaNode() == node {

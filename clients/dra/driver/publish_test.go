@@ -44,9 +44,11 @@ func TestPublish(t *testing.T) {
 	for i, d := range devices {
 		a := d.Attributes
 		cpu, memory := d.Capacity["cpu"], d.Capacity["memory"]
-		if d.Name != fmt.Sprintf("numa-%d", i) || !*d.AllowMultipleAllocations || *a["resource.kubernetes.io/numaNode"].IntValue != int64(i) || *a["socket"].IntValue != int64(i) ||
+		if d.Name != fmt.Sprintf("numa-%d", i) || !*d.AllowMultipleAllocations ||
+			*a["resource.kubernetes.io/numaNode"].IntValue != int64(i) || *a["socket"].IntValue != int64(i) ||
 			*a["cores"].IntValue != 3 || *a["threadsPerCore"].IntValue != 2 || *a["cpuModel"].StringValue != "Quay 1" ||
-			cpu.Value.Value() != 6 || cpu.RequestPolicy.ValidRange.Step.Value() != 2 || cpu.RequestPolicy.Default.Value() != 2 || memory.Value.Value() != 8<<30 {
+			cpu.Value.Value() != 6 || cpu.RequestPolicy.ValidRange.Step.Value() != 2 || cpu.RequestPolicy.Default.Value() != 2 ||
+			memory.Value.Value() != 8<<30 {
 			t.Errorf("%+v", d)
 		}
 	}
@@ -100,7 +102,8 @@ func TestCapacity(t *testing.T) {
 		if p.Default.Value() != row.step || (p.ValidRange != nil) != (row.most > 0) || (len(p.ValidValues) == 1) != (row.values > 0) {
 			t.Fatalf("%+v: %+v", row, p)
 		}
-		if r := p.ValidRange; r != nil && (r.Min.Value() != row.step || r.Max.Value() != row.most || r.Min.Value()+r.Step.Value() > row.value) {
+		if r := p.ValidRange; r != nil && (r.Min.Value() != row.step || r.Max.Value() != row.most ||
+			r.Min.Value()+r.Step.Value() > row.value) {
 			t.Errorf("%+v: %+v", row, r)
 		}
 		if v := p.ValidValues; len(v) == 1 && v[0].Value() != row.values {

@@ -169,8 +169,8 @@ func (n *randomNode) boot() {
 }
 
 // TestRandomCalls: the kubelet has claims prepared and given back in any order, also repeatedly, and ends calls at any time. The driver and
-// berthd are restarted, the ledger or a CDI file is lost, and the node is booted. Containers never share a CPU with those of another claim, and in
-// the end nothing is left.
+// berthd are restarted, the ledger or a CDI file is lost, and the node is booted. Containers never share a CPU with those
+// of another claim, and in the end nothing is left.
 func TestRandomCalls(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
@@ -180,10 +180,12 @@ func TestRandomCalls(t *testing.T) {
 			n.api.claims = map[string]*resourceapi.ResourceClaim{}
 			steps := map[string]func(string){
 				"prepare": n.prepare, "unprepare": n.unprepare, "driver": func(string) { n.startDriver() },
-				"berthd": func(string) { n.restartBerthd(false) }, "lost": func(string) { n.restartBerthd(true) }, "boot": func(string) { n.boot() },
+				"berthd": func(string) { n.restartBerthd(false) }, "lost": func(string) { n.restartBerthd(true) },
+				"boot": func(string) { n.boot() },
 				"file": n.loseFile,
 			}
-			choices := []string{"prepare", "prepare", "prepare", "prepare", "prepare", "prepare", "unprepare", "unprepare", "unprepare", "driver", "berthd", "lost", "boot", "file"}
+			choices := []string{"prepare", "prepare", "prepare", "prepare", "prepare", "prepare", "unprepare", "unprepare", "unprepare",
+				"driver", "berthd", "lost", "boot", "file"}
 			for range 100 {
 				what, uid := choices[n.IntN(len(choices))], string(rune('a'+n.IntN(5)))
 				if c := n.claims[uid]; c != nil && c.ending {

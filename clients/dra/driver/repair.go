@@ -94,7 +94,8 @@ func (d *Driver) prepareAgain(ctx context.Context, have *claim) error {
 	if _, prepared := d.prepared[have.UID]; prepared {
 		return nil
 	}
-	if _, err := d.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: have.UID}}); berth.IsNotFound(err) {
+	if _, err := d.Client.Allocation().Get(ctx,
+		&allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: have.UID}}); berth.IsNotFound(err) {
 		return nil
 	} else if err != nil {
 		return err

@@ -24,7 +24,9 @@ func (p *place) fileOfClaim() string { return filepath.Join(p.root, "cdi", fileN
 // withEnvironment is a claim whose CDI file has more than the allocation: a variable of another name.
 func withEnvironment() *resourceapi.ResourceClaim {
 	c := allocated("a", 1, 2, "1Gi")
-	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config, opaque(resourceapi.AllocationConfigSourceClaim, `{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "OWN"}`))
+	c.Status.Allocation.Devices.Config = append(c.Status.Allocation.Devices.Config,
+		opaque(resourceapi.AllocationConfigSourceClaim,
+			`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "OWN"}`))
 	return c
 }
 
@@ -124,7 +126,8 @@ func TestRemovedMount(t *testing.T) {
 	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
 	}
-	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "--cdi-directory was removed") || failed != nil {
+	if r := p.prepared(allocated("b", 0, 1, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(), "--cdi-directory was removed") ||
+		failed != nil {
 		t.Errorf("prepared: %v, failed: %v", r.Err, failed)
 	}
 	p.unprepare("b")
@@ -170,15 +173,18 @@ func TestLostFile(t *testing.T) {
 		{name: "it is the same", again: true},
 		{name: "it does not exist", stored: func(*resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return nil }},
 		{name: "another one has its name", stored: func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { c.UID = "b"; return c }},
-		{name: "no pod uses it", stored: func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { c.Status.ReservedFor = nil; return c }},
-		{name: "it is allocated again", stored: func(*resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return allocated("a", 1, 3, "1Gi") }},
-		{name: "the kubelet gives it back meanwhile", stored: func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return c }, before: func(p *place) {
-			read := p.ReadClaim
-			p.ReadClaim = func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-				p.unprepare("a")
-				return read(ctx, namespace, name)
-			}
-		}},
+		{name: "no pod uses it",
+			stored: func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { c.Status.ReservedFor = nil; return c }},
+		{name: "it is allocated again",
+			stored: func(*resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return allocated("a", 1, 3, "1Gi") }},
+		{name: "the kubelet gives it back meanwhile", stored: func(c *resourceapi.ResourceClaim) *resourceapi.ResourceClaim { return c },
+			before: func(p *place) {
+				read := p.ReadClaim
+				p.ReadClaim = func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+					p.unprepare("a")
+					return read(ctx, namespace, name)
+				}
+			}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

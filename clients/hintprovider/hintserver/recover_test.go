@@ -51,7 +51,8 @@ func TestPanicInTheProvider(t *testing.T) {
 		_, err := client.Abort(ctx, &hintv1.AbortRequest{Provider: p.Name(), AdmissionId: id}, grpc.WaitForReady(true))
 		return err
 	}
-	if err := abort("bad"); status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "panic in the provider, see its log: the provider was told to") {
+	if err := abort("bad"); status.Code(err) != codes.Internal || !strings.Contains(err.Error(),
+		"panic in the provider, see its log: the provider was told to") {
 		t.Errorf("a panic: %v", err)
 	}
 	if err := abort("good"); err != nil || p.said() != "abort good" {

@@ -115,7 +115,8 @@ func TestRunRegistersWithEachBerthd(t *testing.T) {
 	}}
 	socket := filepath.Join(dir, "slots.sock")
 	ended, stop := run(t, hintserver.Options{
-		Socket: socket, Berth: dir + "/berth.sock", Required: true, Deadline: time.Second, Resources: []string{"example.com/slot"}, Index: 3,
+		Socket: socket, Berth: dir + "/berth.sock", Required: true, Deadline: time.Second, Resources: []string{"example.com/slot"},
+		Index: 3,
 	})
 	kill := b.start(t, dir+"/berth.sock")
 	req := await(t, "the first registration", b.registered)
@@ -130,7 +131,8 @@ func TestRunRegistersWithEachBerthd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := hintv1.NewHintProviderServiceClient(conn).Commit(t.Context(), &hintv1.CommitRequest{Provider: "nobody"}); status.Code(err) != codes.NotFound {
+	if _, err := hintv1.NewHintProviderServiceClient(conn).Commit(t.Context(),
+		&hintv1.CommitRequest{Provider: "nobody"}); status.Code(err) != codes.NotFound {
 		t.Errorf("a call at the socket: %v", err)
 	}
 	_ = conn.Close()
@@ -194,7 +196,8 @@ func TestRunNeedsItsSocket(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	if _, err := hintv1.NewHintProviderServiceClient(conn).Commit(ctx, &hintv1.CommitRequest{}, grpc.WaitForReady(true)); status.Code(err) != codes.NotFound {
+	if _, err := hintv1.NewHintProviderServiceClient(conn).Commit(ctx, &hintv1.CommitRequest{},
+		grpc.WaitForReady(true)); status.Code(err) != codes.NotFound {
 		t.Errorf("a call at the socket: %v", err)
 	}
 	stop()

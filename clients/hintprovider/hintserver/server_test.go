@@ -137,7 +137,8 @@ func (s *stage) reserve(id string) (*hintv1.ReserveResponse, error) {
 		s.t.Fatal(err)
 	}
 	return s.server.Reserve(s.t.Context(), &hintv1.ReserveRequest{
-		Provider: "slots", AdmissionId: id, Pod: pod(1), ContainerName: "c", Claims: resp.GetPlan().GetClaims(), Lease: durationpb.New(time.Minute),
+		Provider: "slots", AdmissionId: id, Pod: pod(1), ContainerName: "c", Claims: resp.GetPlan().GetClaims(),
+		Lease: durationpb.New(time.Minute),
 	})
 }
 
@@ -167,7 +168,8 @@ func TestCallsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.MachineSnapshotJson, r.Allocations = nil, &hintv1.AllocationUpdate{Sequence: 2, Changed: []*hintv1.ProviderAllocation{allocated("p")}}
+		r.MachineSnapshotJson, r.Allocations = nil, &hintv1.AllocationUpdate{Sequence: 2,
+			Changed: []*hintv1.ProviderAllocation{allocated("p")}}
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -189,10 +191,12 @@ func TestBadCalls(t *testing.T) {
 		text string
 	}{
 		"another provider's hints": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.Provider = "x" })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1),
+				func(q *hintv1.HintRequest) { q.Provider = "x" })})
 			return err
 		}, codes.NotFound, `this is provider slots, not "x"`},
-		"another provider's commit": {func() error { return s.commit(func(r *hintv1.CommitRequest) { r.Provider = "x" }) }, codes.NotFound, `not "x"`},
+		"another provider's commit": {func() error { return s.commit(func(r *hintv1.CommitRequest) { r.Provider = "x" }) },
+			codes.NotFound, `not "x"`},
 		"another provider's abort": {func() error {
 			_, err := s.server.Abort(ctx, &hintv1.AbortRequest{AdmissionId: "a"})
 			return err
@@ -206,11 +210,13 @@ func TestBadCalls(t *testing.T) {
 			return err
 		}, codes.NotFound, `not ""`},
 		"no pod": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.Pod = nil })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1),
+				func(q *hintv1.HintRequest) { q.Pod = nil })})
 			return err
 		}, codes.InvalidArgument, "pod.metadata.uid"},
 		"no such container": {func() error {
-			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1), func(q *hintv1.HintRequest) { q.ContainerName = "x" })})
+			_, err := s.server.GetHints(ctx, &hintv1.GetHintsRequest{Request: other(hintRequest(1),
+				func(q *hintv1.HintRequest) { q.ContainerName = "x" })})
 			return err
 		}, codes.InvalidArgument, `no container "x"`},
 		"bad allocations": {func() error {
@@ -218,11 +224,13 @@ func TestBadCalls(t *testing.T) {
 			return err
 		}, codes.InvalidArgument, "allocations.changed[0].pod_uid"},
 		"bad affinity": {func() error {
-			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Request: hintRequest(1), Affinity: &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{}}})
+			_, err := s.server.Plan(ctx, &hintv1.PlanRequest{Request: hintRequest(1),
+				Affinity: &typesv1.TopologyHint{NumaNodes: &typesv1.NUMANodeSet{}}})
 			return err
 		}, codes.InvalidArgument, "affinity.numa_nodes"},
 		"bad claims": {func() error {
-			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "slots", Pod: pod(1), ContainerName: "c", Claims: make([]*typesv1.Claim, 1)})
+			_, err := s.server.Reserve(ctx, &hintv1.ReserveRequest{Provider: "slots", Pod: pod(1), ContainerName: "c",
+				Claims: make([]*typesv1.Claim, 1)})
 			return err
 		}, codes.InvalidArgument, "claims[0]"},
 		"bad machine": {func() error {
@@ -243,7 +251,8 @@ func TestRefusalsAreAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, err := s.server.Plan(t.Context(), &hintv1.PlanRequest{Request: hintRequest(9)})
-	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) || !strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 slots are wanted") {
+	if err != nil || plan.GetRefusal().GetReason() != string(errdefs.UnexpectedAdmissionError) ||
+		!strings.HasPrefix(plan.GetRefusal().GetMessage(), "9 slots are wanted") {
 		t.Errorf("%v, %v", plan, err)
 	}
 	s.prepare = func([]ledger.Claim) ([]ledger.Claim, error) {
@@ -366,7 +375,8 @@ func TestLeases(t *testing.T) {
 	reserve("gone")
 	reserve("open")
 	if err := s.commit(func(r *hintv1.CommitRequest) {
-		r.Allocations, r.CommittedAdmissions = &hintv1.AllocationUpdate{Sequence: 2, Changed: []*hintv1.ProviderAllocation{allocated("p")}}, []string{"adm-p", "gone"}
+		r.Allocations, r.CommittedAdmissions = &hintv1.AllocationUpdate{Sequence: 2,
+			Changed: []*hintv1.ProviderAllocation{allocated("p")}}, []string{"adm-p", "gone"}
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,8 @@ func (s *Server) basis(u *hintv1.AllocationUpdate) (*ledger.View, error) {
 			return l.view, nil
 		}
 	}
-	return nil, errdefs.Preconditionf("there is no list of allocations with sequence %d: all allocations have to be sent", u.GetBaseSequence())
+	return nil, errdefs.Preconditionf("there is no list of allocations with sequence %d: all allocations have to be sent",
+		u.GetBaseSequence())
 }
 
 // view makes a view of the allocations after an update, and of a pod that is being admitted

@@ -66,7 +66,8 @@ func TestReadCards(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	for _, bad := range []string{"", "x", "64", "-2"} {
-		if _, err := readCards(tree(map[string]string{"eth0": bad})); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "eth0") {
+		if _, err := readCards(tree(map[string]string{"eth0": bad})); errdefs.ClassOf(err) != errdefs.Unavailable ||
+			!strings.Contains(err.Error(), "eth0") {
 			t.Errorf("numa_node %q: %v", bad, err)
 		}
 	}

@@ -60,5 +60,6 @@ func flat(v protoreflect.Value) protoreflect.Value {
 	if !strings.ContainsAny(v.String(), "\n\r") {
 		return v
 	}
-	return protoreflect.ValueOfString(strings.Join(strings.FieldsFunc(v.String(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+	return protoreflect.ValueOfString(strings.Join(strings.FieldsFunc(v.String(), func(r rune) bool { return r == '\n' || r == '\r' }),
+		"; "))
 }

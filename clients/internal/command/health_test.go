@@ -18,7 +18,8 @@ func TestHealthText(t *testing.T) {
 	var history []*typesv1.HealthChange
 	for i := range 6 {
 		health := []typesv1.Health{typesv1.Health_HEALTH_HEALTHY, typesv1.Health_HEALTH_UNHEALTHY}[i%2]
-		history = append(history, &typesv1.HealthChange{Time: timestamppb.New(healthNow.Add(time.Duration(i-6) * time.Minute)), Health: health})
+		history = append(history, &typesv1.HealthChange{Time: timestamppb.New(healthNow.Add(time.Duration(i-6) * time.Minute)),
+			Health: health})
 	}
 	for _, row := range []struct {
 		device *typesv1.Device
@@ -26,7 +27,8 @@ func TestHealthText(t *testing.T) {
 	}{
 		{&typesv1.Device{Id: "d"}, ""},
 		{&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_HEALTHY}, "Healthy"},
-		{&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: history[:1]}, "Healthy since 2026-11-20T11:54:00Z (6m ago)"},
+		{&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: history[:1]},
+			"Healthy since 2026-11-20T11:54:00Z (6m ago)"},
 		{
 			&typesv1.Device{Id: "d", Health: typesv1.Health_HEALTH_UNHEALTHY, HealthHistory: history},
 			"Unhealthy since 2026-11-20T11:59:00Z (60s ago); before: Healthy from 2026-11-20T11:58:00Z (2m ago), " +

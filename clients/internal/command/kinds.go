@@ -74,8 +74,10 @@ const kinds = "kinds"
 
 // short are the names that kubectl has for kinds, or would have.
 var short = map[string][]string{
-	"pods": {"po"}, "pod": {"po"}, "containers": {"co"}, "container": {"co"}, "node": {"nodes", "no"}, "devices": {"dev"}, "device": {"dev"},
-	"resources": {"res"}, "memory": {"mem"}, "claims": {"resourceclaims", "resourceclaim"}, "providers": {"prov"}, "cgroups": {"cg"}, "cgroup": {"cg"}, "rejections": {"rej"},
+	"pods": {"po"}, "pod": {"po"}, "containers": {"co"}, "container": {"co"}, "node": {"nodes", "no"}, "devices": {"dev"},
+	"device":    {"dev"},
+	"resources": {"res"}, "memory": {"mem"}, "claims": {"resourceclaims", "resourceclaim"}, "providers": {"prov"}, "cgroups": {"cg"},
+	"cgroup": {"cg"}, "rejections": {"rej"},
 }
 
 // ShortNames gives the verbs of a group their singular, their plural and their short names.

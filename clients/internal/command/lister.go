@@ -61,7 +61,8 @@ func (c *Ctl) Lister(a About, watched bool, f read) *cobra.Command {
 	cmd.Annotations = map[string]string{Named: ""}
 	cmd.Flags().BoolVar(&headless, "no-headers", false, "print tables without their headers")
 	if watched {
-		cmd.Flags().BoolVarP(&watch, "watch", "w", false, "after the list, print every change until interrupted or --timeout; a row has what happened, ADDED, MODIFIED or DELETED")
+		cmd.Flags().BoolVarP(&watch, "watch", "w", false,
+			"after the list, print every change until interrupted or --timeout; a row has what happened, ADDED, MODIFIED or DELETED")
 	}
 	return cmd
 }

@@ -37,7 +37,8 @@ func (s *Session) FindClaim(ctx context.Context, claim string) (*typesv1.PodAllo
 }
 
 // findAmong finds one by uid, or the only one with a name that a selection has left.
-func (s *Session) findAmong(ctx context.Context, pod string, only func([]*typesv1.PodAllocation) []*typesv1.PodAllocation) (*typesv1.PodAllocation, error) {
+func (s *Session) findAmong(ctx context.Context, pod string,
+	only func([]*typesv1.PodAllocation) []*typesv1.PodAllocation) (*typesv1.PodAllocation, error) {
 	namespace, name, qualified := strings.Cut(pod, "/")
 	// In the API an empty name matches every pod.
 	if pod == "" || qualified && (namespace == "" || name == "") {

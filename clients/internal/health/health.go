@@ -53,10 +53,12 @@ type Addresses struct{ HTTP, Socket string }
 func AddFlags(root *cobra.Command, port int) *Addresses {
 	a := &Addresses{}
 	f := root.Flags()
-	f.StringVar(&a.HTTP, "http", "", fmt.Sprintf("address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:%d; every user of the address can read them; empty for none", port))
+	f.StringVar(&a.HTTP, "http", "",
+		fmt.Sprintf("address for metrics (/metrics) and health (/healthz, /readyz), for example 127.0.0.1:%d; every user of the address can read them; empty for none", port))
 	trust.Mark(f, trust.Address, "http")
 	f = root.PersistentFlags()
-	f.StringVar(&a.Socket, "health-socket", "", "unix socket with the same, for the program's user only: the command probe calls it (there, the default is "+defaultSocket(root.Name())+"); empty for none")
+	f.StringVar(&a.Socket, "health-socket", "",
+		"unix socket with the same, for the program's user only: the command probe calls it (there, the default is "+defaultSocket(root.Name())+"); empty for none")
 	trust.Mark(f, trust.Socket, "health-socket")
 	root.AddCommand(a.probeCommand(root.Name()))
 	return a
@@ -93,12 +95,13 @@ func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), 
 // addressAgain is the pause between two tries of an address that another program has taken.
 const addressAgain = 5 * time.Second
 
-// Serve serves on an address, which the flag --http names, until stop is called. If another program has the address, which every user of the
-// machine can take, Serve logs a warning and tries it again.
+// Serve serves on an address, which the flag --http names, until stop is called. If another program has the address,
+// which every user of the machine can take, Serve logs a warning and tries it again.
 func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		log.Warn("the address of metrics and health is taken by another program; it is tried again", "http", address, "every", addressAgain.String(), "error", err)
+		log.Warn("the address of metrics and health is taken by another program; it is tried again", "http", address, "every",
+			addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
@@ -132,7 +135,8 @@ func ServeSocket(path string, handler http.Handler, log *slog.Logger) (stop func
 
 // serve serves on the listener that listen returns, which is nil after the end.
 func serve(handler http.Handler, log *slog.Logger, listen func(ended <-chan struct{}) net.Listener) (stop func()) {
-	s := &http.Server{Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+	s := &http.Server{Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute}
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)

@@ -52,7 +52,8 @@ func call(ctx context.Context, socket, path string) error {
 func (a *Addresses) probeCommand(program string) *cobra.Command {
 	return &cobra.Command{
 		Use: "probe {live|ready}", Short: "Report whether the running " + program + " answers, or works", Args: cobra.MaximumNArgs(1),
-		Long:    "Call the running " + program + " at its --health-socket. The exit code is 1 if it does not answer (live), or does not work (ready); the message says why.",
+		Long: "Call the running " + program +
+			" at its --health-socket. The exit code is 1 if it does not answer (live), or does not work (ready); the message says why.",
 		Example: "  " + program + " probe ready\n  " + program + " probe live --health-socket " + defaultSocket(program),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := trust.CheckFlags(cmd.Flags()); err != nil {

@@ -30,18 +30,21 @@ func TestRules(t *testing.T) {
 	zero := int64(0)
 	for want, m := range map[string]proto.Message{
 		`{"revision":18446744073709551615,"findings":[{"kind":"structural","holder":{"podUid":"u"},"text":"<a>"}]}`: &inspectv1.CheckResponse{
-			Revision: 1<<64 - 1, Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL, Holder: &typesv1.ContainerRef{PodUid: "u"}, Text: "<a>"}}},
-		`{"items":[],"revision":0}`:                              &allocationv1.ListResponse{},
-		`{"items":[],"revision":7,"sharedCpus":""}`:              &allocationv1.ListResponse{Revision: 7, SharedCpus: &typesv1.CPUSet{}},
-		`{"cpus":"0-3,8","sharing":"pod-exclusive"}`:             &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"}, Sharing: typesv1.CPUSharing_CPU_SHARING_POD_EXCLUSIVE},
+			Revision: 1<<64 - 1, Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_STRUCTURAL,
+				Holder: &typesv1.ContainerRef{PodUid: "u"}, Text: "<a>"}}},
+		`{"items":[],"revision":0}`:                 &allocationv1.ListResponse{},
+		`{"items":[],"revision":7,"sharedCpus":""}`: &allocationv1.ListResponse{Revision: 7, SharedCpus: &typesv1.CPUSet{}},
+		`{"cpus":"0-3,8","sharing":"pod-exclusive"}`: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0-3,8"},
+			Sharing: typesv1.CPUSharing_CPU_SHARING_POD_EXCLUSIVE},
 		`{"sharing":"99"}`:                                       &typesv1.CPUClaim{Sharing: 99},
 		`{"numaNodes":"0-2,5","bytes":0}`:                        &typesv1.MemoryBlock{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1, 2, 5}}},
 		`{"time":"1970-01-01T00:00:07.5Z","health":"unhealthy"}`: &typesv1.HealthChange{Time: &timestamppb.Timestamp{Seconds: 7, Nanos: 5e8}, Health: typesv1.Health_HEALTH_UNHEALTHY},
 		`{"pageSizeBytes":0,"limitBytes":0}`:                     &typesv1.HugepageLimit{LimitBytes: &zero},
 		`{"pageSizeBytes":0}`:                                    &typesv1.HugepageLimit{},
 		`{"retryAfter":"1.5s","revision":0,"replayed":false}`:    &admissionv1.AdmitResponse{RetryAfter: &durationpb.Duration{Seconds: 1, Nanos: 5e8}},
-		`{"resource":"m","weights":{"2":1,"10":3},"need":4}`:     &typesv1.CapacityThreshold{Resource: "m", Weights: map[uint32]uint64{10: 3, 2: 1}, Need: 4},
-		`{"opaque":"AQI="}`:                                      &typesv1.Claim{Payload: &typesv1.Claim_Opaque{Opaque: []byte{1, 2}}},
+		`{"resource":"m","weights":{"2":1,"10":3},"need":4}`: &typesv1.CapacityThreshold{Resource: "m",
+			Weights: map[uint32]uint64{10: 3, 2: 1}, Need: 4},
+		`{"opaque":"AQI="}`: &typesv1.Claim{Payload: &typesv1.Claim_Opaque{Opaque: []byte{1, 2}}},
 	} {
 		got, err := JSON(m)
 		if err != nil || string(got) != want {
@@ -52,12 +55,16 @@ func TestRules(t *testing.T) {
 
 // printed are the messages that verbs print.
 var printed = []proto.Message{
-	&admissionv1.AdmitResponse{}, &admissionv1.ResizeResponse{}, &admissionv1.RemovePodResponse{}, &admissionv1.SyncPodsResponse{}, &admissionv1.Simulation{}, &admissionv1.Replay{}, &fitv1.FitResponse{},
+	&admissionv1.AdmitResponse{}, &admissionv1.ResizeResponse{}, &admissionv1.RemovePodResponse{}, &admissionv1.SyncPodsResponse{},
+	&admissionv1.Simulation{}, &admissionv1.Replay{}, &fitv1.FitResponse{},
 	&allocationv1.AllocateResponse{}, &allocationv1.ListResponse{}, &allocationv1.WatchResponse{}, &typesv1.PodAllocation{}, &typesv1.Pod{},
-	&cgroupv1.ListResponse{}, &hintv1.ListProvidersResponse{}, &cpuv1.GetStateResponse{}, &memoryv1.GetStateResponse{}, &devicev1.GetStateResponse{}, &devicev1.ListResourcesResponse{}, &devicev1.ForgetResourceResponse{},
-	&inspectv1.DumpResponse{}, &inspectv1.CheckResponse{}, &inspectv1.GetStartReportResponse{}, &inspectv1.GetTraceResponse{}, &inspectv1.ListTracesResponse{}, &inspectv1.ListHistoryResponse{}, &inspectv1.ImportResponse{}, &inspectv1.ExportResponse{},
+	&cgroupv1.ListResponse{}, &hintv1.ListProvidersResponse{}, &cpuv1.GetStateResponse{}, &memoryv1.GetStateResponse{},
+	&devicev1.GetStateResponse{}, &devicev1.ListResourcesResponse{}, &devicev1.ForgetResourceResponse{},
+	&inspectv1.DumpResponse{}, &inspectv1.CheckResponse{}, &inspectv1.GetStartReportResponse{}, &inspectv1.GetTraceResponse{},
+	&inspectv1.ListTracesResponse{}, &inspectv1.ListHistoryResponse{}, &inspectv1.ImportResponse{}, &inspectv1.ExportResponse{},
 	&lifecyclev1.PreStartContainerResponse{}, &lifecyclev1.PostStopContainerResponse{},
-	&nodev1.GetMachineResponse{}, &nodev1.GetConfigResponse{}, &nodev1.GetStatusResponse{}, &nodev1.ReloadResponse{}, &nodev1.GetAllocatableResponse{}, &nodev1.GetUsageResponse{},
+	&nodev1.GetMachineResponse{}, &nodev1.GetConfigResponse{}, &nodev1.GetStatusResponse{}, &nodev1.ReloadResponse{},
+	&nodev1.GetAllocatableResponse{}, &nodev1.GetUsageResponse{},
 	&topologyv1.GetPolicyResponse{}, &topologyv1.SetPolicyResponse{}, &topologyv1.MergeRequest{}, &topologyv1.MergeResponse{},
 	&podresourcesv1.ListPodResourcesResponse{}, &podresourcesv1.GetPodResourcesResponse{}, &podresourcesv1.AllocatableResourcesResponse{},
 }

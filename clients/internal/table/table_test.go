@@ -81,8 +81,10 @@ func TestPrintable(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ in, want string }{
 		{"", ""}, {"plain text, with ünïcode and 漢字", "plain text, with ünïcode and 漢字"}, {`back\slash "quotes"`, `back\slash "quotes"`},
-		{"\x1b[2J\x1b]0;title\a", `\x1b[2J\x1b]0;title\a`}, {"a\nb\tc\rd", `a\nb\tc\rd`}, {"\x9b31m", `\x9b31m`}, {"\u009b31m", `\u009b31m`},
-		{"\u202eforged", `\u202eforged`}, {"a\u2028b", `a\u2028b`}, {"\xff", `\xff`}, {"\x00\x7f", `\x00\x7f`}, {"\ufffd", "\ufffd"}, {"a\u00a0b", `a\u00a0b`},
+		{"\x1b[2J\x1b]0;title\a", `\x1b[2J\x1b]0;title\a`}, {"a\nb\tc\rd", `a\nb\tc\rd`}, {"\x9b31m", `\x9b31m`},
+		{"\u009b31m", `\u009b31m`},
+		{"\u202eforged", `\u202eforged`}, {"a\u2028b", `a\u2028b`}, {"\xff", `\xff`}, {"\x00\x7f", `\x00\x7f`}, {"\ufffd", "\ufffd"},
+		{"a\u00a0b", `a\u00a0b`},
 	} {
 		if got := Printable(row.in); got != row.want {
 			t.Errorf("%q: got %q, want %q", row.in, got, row.want)

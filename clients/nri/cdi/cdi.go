@@ -254,7 +254,8 @@ func versionOf(info fs.FileInfo) (v version) {
 func parse(text []byte) (*specification, error) {
 	if !strings.HasPrefix(strings.TrimLeft(string(text), " \t\r\n"), "{") {
 		if len(text) > maxYAML {
-			return nil, errdefs.Preconditionf("it is YAML of more than %d bytes: the driver may write JSON instead, of up to %d", maxYAML, maxFile)
+			return nil, errdefs.Preconditionf("it is YAML of more than %d bytes: the driver may write JSON instead, of up to %d", maxYAML,
+				maxFile)
 		}
 		var err error
 		if text, err = yamltext.ToJSON(text); err != nil {
@@ -313,7 +314,8 @@ func (r *Reader) numberOf(n deviceNode) (kind, number string, err error) {
 	}
 	if n.Type != "" && n.Major != 0 {
 		if n.Major < 0 || n.Major >= 1<<32 || n.Minor < 0 || n.Minor >= 1<<32 {
-			return "", "", errdefs.Invalidf("device node %.256q has the numbers %d:%d, expected 0 to %d", n.Path, n.Major, n.Minor, uint32(1<<32-1))
+			return "", "", errdefs.Invalidf("device node %.256q has the numbers %d:%d, expected 0 to %d", n.Path, n.Major, n.Minor,
+				uint32(1<<32-1))
 		}
 		return kinds[n.Type], fmt.Sprintf("%d:%d", n.Major, n.Minor), nil
 	}

@@ -74,7 +74,8 @@ func TestNodes(t *testing.T) {
 	m.device("char", "226:129", "0")
 	m.device("block", "259:0", "1")
 	m.device("char", "5:1", "-1")
-	m.write("etc/gpu.json", "\t"+spec("example.com/gpu", "gpu0", `{"path": "/dev/dri/renderD128", "type": "c", "major": 226, "minor": 128}`))
+	m.write("etc/gpu.json",
+		"\t"+spec("example.com/gpu", "gpu0", `{"path": "/dev/dri/renderD128", "type": "c", "major": 226, "minor": 128}`))
 	m.write("etc/two.yaml", `cdiVersion: 0.8.0
 kind: example.com/nic
 devices:
@@ -95,12 +96,14 @@ containerEdits:
 	m.write("etc/old.json", spec("example.com/moved", "d", `{"path": "/dev/x", "type": "c", "major": 226, "minor": 128}`))
 	m.write("run/new.json", spec("example.com/moved", "d", `{"path": "/dev/x", "type": "c", "major": 226, "minor": 129}`))
 	m.write("etc/notes.txt", "not CDI")
-	names := []string{"example.com/nic=a", "example.com/nic=disk", "example.com/nic=nowhere", "example.com/nic=silent", "example.com/nic=none", "example.com/gpu=gpu0", "example.com/moved=d", "example.com/gpu=gpu0"}
+	names := []string{"example.com/nic=a", "example.com/nic=disk", "example.com/nic=nowhere", "example.com/nic=silent",
+		"example.com/nic=none", "example.com/gpu=gpu0", "example.com/moved=d", "example.com/gpu=gpu0"}
 	got, err := m.Nodes(t.Context(), names)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"example.com/gpu=gpu0": "1", "example.com/nic=a": "0-1", "example.com/nic=disk": "1", "example.com/moved=d": "0"}
+	want := map[string]string{"example.com/gpu=gpu0": "1", "example.com/nic=a": "0-1", "example.com/nic=disk": "1",
+		"example.com/moved=d": "0"}
 	if len(got) != len(want) {
 		t.Errorf("got %v", got)
 	}
@@ -141,28 +144,31 @@ func TestHostileFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, put := range map[string]func(m *machine, path string) error{
-		"a link that leads out":   func(_ *machine, path string) error { return os.Symlink(secret, path) },
-		"a pipe":                  func(_ *machine, path string) error { return syscall.Mkfifo(path, 0o644) },
-		"a directory":             func(_ *machine, path string) error { return os.Mkdir(path, 0o755) },
-		"an endless file":         func(_ *machine, path string) error { return os.Symlink("/dev/zero", path) },
-		"a large file":            text(spec("example.com/bad", "d", device) + strings.Repeat(" ", maxFile)),
-		"aliases":                 text(aliases),
-		"aliases of a long text":  text("kind: example.com/bad\ndevices: []\na: &a " + strings.Repeat("x", 20_000) + "\nb: [" + strings.Repeat("*a,", 20_000) + "]\n"),
-		"large YAML":              text("kind: example.com/bad\ndevices: [{name: d, containerEdits: {deviceNodes: [" + device + "]}}]\n#" + strings.Repeat(" ", maxYAML)),
-		"depth":                   text(`{"kind":"example.com/bad","devices":` + strings.Repeat("[", 100_000)),
-		"depth in YAML":           text("kind: example.com/bad\ndevices: " + strings.Repeat("[", 100_000)),
-		"a key twice":             text(`{"kind": "example.com/bad", "kind": "example.com/good", "devices": []}`),
-		"a key twice in YAML":     text("kind: example.com/bad\nkind: example.com/good\n"),
-		"another type":            text(`{"kind": "example.com/bad", "devices": {"name": "d"}}`),
-		"no kind":                 text(`{"devices": []}`),
-		"another spelling":        text(`{"KIND": "example.com/bad", "Devices": []}`),
-		"a number that overflows": text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "c", "major": 99999999999999999999, "minor": 0}`)),
-		"a large number":          text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "c", "major": 4294967296, "minor": 0}`)),
-		"a negative number":       text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "c", "major": -1, "minor": 0}`)),
-		"a type that is a path":   text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "../..", "major": 1, "minor": 0}`)),
-		"a path out of /dev":      text(spec("example.com/bad", "d", `{"path": "/dev/../etc/passwd"}`)),
-		"another path":            text(spec("example.com/bad", "d", `{"path": "/etc/passwd"}`)),
-		"no device node":          text(spec("example.com/bad", "d", `{"path": "/dev/file"}`)),
+		"a link that leads out": func(_ *machine, path string) error { return os.Symlink(secret, path) },
+		"a pipe":                func(_ *machine, path string) error { return syscall.Mkfifo(path, 0o644) },
+		"a directory":           func(_ *machine, path string) error { return os.Mkdir(path, 0o755) },
+		"an endless file":       func(_ *machine, path string) error { return os.Symlink("/dev/zero", path) },
+		"a large file":          text(spec("example.com/bad", "d", device) + strings.Repeat(" ", maxFile)),
+		"aliases":               text(aliases),
+		"aliases of a long text": text("kind: example.com/bad\ndevices: []\na: &a " + strings.Repeat("x", 20_000) + "\nb: [" +
+			strings.Repeat("*a,", 20_000) + "]\n"),
+		"large YAML": text("kind: example.com/bad\ndevices: [{name: d, containerEdits: {deviceNodes: [" + device +
+			"]}}]\n#" + strings.Repeat(" ", maxYAML)),
+		"depth":               text(`{"kind":"example.com/bad","devices":` + strings.Repeat("[", 100_000)),
+		"depth in YAML":       text("kind: example.com/bad\ndevices: " + strings.Repeat("[", 100_000)),
+		"a key twice":         text(`{"kind": "example.com/bad", "kind": "example.com/good", "devices": []}`),
+		"a key twice in YAML": text("kind: example.com/bad\nkind: example.com/good\n"),
+		"another type":        text(`{"kind": "example.com/bad", "devices": {"name": "d"}}`),
+		"no kind":             text(`{"devices": []}`),
+		"another spelling":    text(`{"KIND": "example.com/bad", "Devices": []}`),
+		"a number that overflows": text(spec("example.com/bad", "d",
+			`{"path": "/dev/x", "type": "c", "major": 99999999999999999999, "minor": 0}`)),
+		"a large number":        text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "c", "major": 4294967296, "minor": 0}`)),
+		"a negative number":     text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "c", "major": -1, "minor": 0}`)),
+		"a type that is a path": text(spec("example.com/bad", "d", `{"path": "/dev/x", "type": "../..", "major": 1, "minor": 0}`)),
+		"a path out of /dev":    text(spec("example.com/bad", "d", `{"path": "/dev/../etc/passwd"}`)),
+		"another path":          text(spec("example.com/bad", "d", `{"path": "/etc/passwd"}`)),
+		"no device node":        text(spec("example.com/bad", "d", `{"path": "/dev/file"}`)),
 		"two in one directory": func(m *machine, path string) error {
 			m.write("run/bad1.json", spec("example.com/bad", "d", device))
 			return text(spec("example.com/bad", "d", device))(m, path)
@@ -231,7 +237,8 @@ func TestManyClaims(t *testing.T) {
 	m.device("char", "226:128", "1")
 	for i := range 300 {
 		m.write(fmt.Sprintf("run/dra.berthd.github.io-%d.json", i), "{")
-		m.write(fmt.Sprintf("run/gpu.example.com-%d.json", i), spec("gpu.example.com/claim", fmt.Sprint(i), `{"path": "/dev/x", "type": "c", "major": 226, "minor": 128}`))
+		m.write(fmt.Sprintf("run/gpu.example.com-%d.json", i), spec("gpu.example.com/claim", fmt.Sprint(i),
+			`{"path": "/dev/x", "type": "c", "major": 226, "minor": 128}`))
 	}
 	got, err := m.Nodes(t.Context(), []string{"gpu.example.com/claim=299"})
 	if got["gpu.example.com/claim=299"] != numa.Of(1) || err != nil {

@@ -141,7 +141,8 @@ func parseClaim(text []byte, uid string) (cpus cpuset.Set, err error) {
 	for i, p := range claim.Parts {
 		set, err := cpuset.Parse(p.CPUs)
 		if err != nil || set.IsEmpty() {
-			return cpuset.Set{}, errdefs.Invalidf("annotation %s: parts[%d].cpus is %.80q, expected a list of CPUs", claimAnnotation, i, p.CPUs)
+			return cpuset.Set{}, errdefs.Invalidf("annotation %s: parts[%d].cpus is %.80q, expected a list of CPUs", claimAnnotation, i,
+				p.CPUs)
 		}
 		cpus = cpus.Union(set)
 	}

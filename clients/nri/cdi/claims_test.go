@@ -93,7 +93,8 @@ func TestClaimsAmongMany(t *testing.T) {
 	for i := range maxFiles - claims + 1 {
 		m.write(fmt.Sprintf("run/dra.berthd.github.io-more-%d.json", i), "")
 	}
-	if _, err := m.PreparedCPUs(func(string) bool { return true }); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("more than %d claims", maxFiles)) {
+	if _, err := m.PreparedCPUs(func(string) bool { return true }); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf("more than %d claims", maxFiles)) {
 		t.Error(err)
 	}
 }

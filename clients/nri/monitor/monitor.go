@@ -65,13 +65,15 @@ func Serve(c Config) (stop func(), err error) {
 	}
 	l, err := net.Listen("tcp", c.Address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		c.Log.Warn("the address of metrics is taken by another program; it is tried again", "address", c.Address, "every", addressAgain.String(), "error", err)
+		c.Log.Warn("the address of metrics is taken by another program; it is tried again", "address", c.Address, "every",
+			addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, err
 	}
 	s := &http.Server{
-		Handler: newHandler(c), MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+		Handler: newHandler(c), MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
+		IdleTimeout: time.Minute,
+		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
 	}
 	ended, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -143,7 +145,8 @@ type decision struct {
 
 func newHandler(c Config) *handler {
 	return &handler{
-		Config: c, limit: rate.NewLimiter(reviewsPerSecond, reviewsBurst), scrapes: make(chan struct{}, maxScrapes), decisions: map[question]decision{},
+		Config: c, limit: rate.NewLimiter(reviewsPerSecond, reviewsBurst), scrapes: make(chan struct{}, maxScrapes),
+		decisions: map[question]decision{},
 	}
 }
 
@@ -247,10 +250,14 @@ func read(ctx context.Context, socket, accept string) (text []byte, kind string,
 		return nil, "", err
 	}
 	var d net.Dialer
-	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return d.DialContext(ctx, "unix", socket)
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", socket)
+		}}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request,
+		[]*http.Request) error {
+		return http.ErrUseLastResponse
 	}}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/metrics", nil)
 	if err != nil {
 		return nil, "", err

@@ -50,7 +50,8 @@ type node struct {
 
 func newNode(t *testing.T, others map[string]string) *node {
 	t.Helper()
-	n := &node{cluster: &cluster{allows: map[string]string{"good": "/metrics /metrics/berthd /metrics/gone", "own": "/metrics"}}, now: time.Unix(1000, 0)}
+	n := &node{cluster: &cluster{allows: map[string]string{"good": "/metrics /metrics/berthd /metrics/gone", "own": "/metrics"}},
+		now: time.Unix(1000, 0)}
 	n.handler = newHandler(Config{
 		Review: n.cluster.review, Others: others, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return n.now },
 		Own: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "own 1") }),
@@ -88,7 +89,8 @@ func socket(t *testing.T, h http.HandlerFunc) string {
 	return path
 }
 
-// TestWhoMayRead: metrics are for those who have a token and the right to get the path. Other paths and methods are not served, whoever calls.
+// TestWhoMayRead: metrics are for those who have a token and the right to get the path. Other paths and methods are not
+// served, whoever calls.
 func TestWhoMayRead(t *testing.T) {
 	t.Parallel()
 	berthd := socket(t, func(w http.ResponseWriter, r *http.Request) {
@@ -120,7 +122,8 @@ func TestWhoMayRead(t *testing.T) {
 		{"GET", "/healthz", "Bearer good", 404, ""},
 		{"POST", "/metrics", "Bearer good", 405, "GET"},
 	} {
-		if code, text := n.get(row.method, row.path, row.authorization); code != row.code || !strings.Contains(text, row.text) || row.code != 200 && strings.Contains(text, " 1") {
+		if code, text := n.get(row.method, row.path, row.authorization); code != row.code || !strings.Contains(text, row.text) ||
+			row.code != 200 && strings.Contains(text, " 1") {
 			t.Errorf("%s %s with %.20q: %d %q, want %d %q", row.method, row.path, row.authorization, code, text, row.code, row.text)
 		}
 	}
@@ -209,7 +212,8 @@ func TestOtherProgramFails(t *testing.T) {
 		},
 	} {
 		n := newNode(t, map[string]string{"berthd": socket(t, h)})
-		if code, text := n.get("GET", "/metrics/berthd", "Bearer good"); code != http.StatusBadGateway || !strings.Contains(text, "does not answer") || strings.Contains(text, "secret") {
+		if code, text := n.get("GET", "/metrics/berthd", "Bearer good"); code != http.StatusBadGateway ||
+			!strings.Contains(text, "does not answer") || strings.Contains(text, "secret") {
 			t.Errorf("%s: %d %.100q", name, code, text)
 		}
 	}
@@ -243,7 +247,8 @@ func certify(t *testing.T, dir, name string) *x509.CertPool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	text, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +258,8 @@ func certify(t *testing.T, dir, name string) *x509.CertPool {
 		t.Fatal(err)
 	}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: text})
-	for file, content := range map[string][]byte{"tls.crt": certificate, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
+	for file, content := range map[string][]byte{"tls.crt": certificate,
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})} {
 		if err := os.WriteFile(filepath.Join(dir, file), content, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -286,7 +292,8 @@ func TestServe(t *testing.T) {
 	defer stop()
 	_ = l.Close()
 	get := func(name string, roots *x509.CertPool) (string, error) {
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}}}
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+			TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12}}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+n.Address+"/metrics", nil)
 		if err != nil {
 			return "", err

@@ -39,7 +39,8 @@ func adjustment(a *allocationv1.AllocateResponse, free bool) (*api.ContainerAdju
 		if m.GetReadOnly() {
 			access = "ro"
 		}
-		out.AddMount(&api.Mount{Destination: m.GetContainerPath(), Source: m.GetHostPath(), Type: "bind", Options: []string{"rbind", "rprivate", access}})
+		out.AddMount(&api.Mount{Destination: m.GetContainerPath(), Source: m.GetHostPath(), Type: "bind",
+			Options: []string{"rbind", "rprivate", access}})
 	}
 	for key, value := range edits.GetAnnotations() {
 		out.AddAnnotation(key, value)

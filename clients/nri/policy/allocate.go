@@ -60,7 +60,8 @@ var errUnspecified = errdefs.Unavailablef("the specification of the pod is not k
 
 // errUnprepared is the error of a container whose claim is not in berthd's ledger, as after the loss of
 // the ledger. The container keeps its CPUs.
-var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w", errUnspecified)
+var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w",
+	errUnspecified)
 
 // unsure makes reconcile compare the pod with the ledger, because a failed call may have changed it. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.
@@ -88,7 +89,8 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	err := p.admitOrReclaim(ctx, s, s.spec)
 	if kept && berth.IsPrecondition(err) {
 		// It has other amounts than before the boot, and nothing of it runs.
-		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid, Owner: p.Client.Owner()}); removeErr != nil {
+		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid,
+			Owner: p.Client.Owner()}); removeErr != nil {
 			return removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, s.spec)
@@ -184,7 +186,8 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] != inUse {
 		// An earlier container of this name had other requests.
-		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); removeErr != nil {
+		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key,
+			Owner: p.Client.Owner()}); removeErr != nil {
 			return nil, removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, pod)
@@ -215,7 +218,8 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 }
 
 func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocationv1.AllocateResponse, error) {
-	a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: m.name})
+	a, err := p.Client.Allocation().Allocate(ctx,
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: m.name})
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +240,8 @@ func (p *Policy) bind(ctx context.Context, m *member) error {
 	if m.key == "" || m.bound {
 		return nil
 	}
-	answer, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name, ContainerId: m.id})
+	answer, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name,
+		ContainerId: m.id})
 	if err != nil {
 		return err
 	}

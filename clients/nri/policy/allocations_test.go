@@ -40,7 +40,8 @@ func TestAllocations(t *testing.T) {
 		if cpus := adjust.GetLinux().GetResources().GetCpu().GetCpus(); err == nil && cpus != "1-2" {
 			err = fmt.Errorf("CPUs %q", cpus)
 		}
-		err = errors.Join(err, p.PostCreateContainer(ctx, sandbox, c), p.StartContainer(ctx, sandbox, c), p.PostStartContainer(ctx, sandbox, c))
+		err = errors.Join(err, p.PostCreateContainer(ctx, sandbox, c), p.StartContainer(ctx, sandbox, c),
+			p.PostStartContainer(ctx, sandbox, c))
 		_, stop := p.StopContainer(ctx, sandbox, c)
 		return errors.Join(err, stop, p.RemoveContainer(ctx, sandbox, c), p.StopPodSandbox(ctx, sandbox), p.RemovePodSandbox(ctx, sandbox))
 	})

@@ -65,7 +65,8 @@ func (p *Policy) heard(uids []string, h hearing) {
 		return
 	}
 	if h.err != nil && !p.unheard {
-		p.Log.Warn("the kubelet does not list its pods: berthd keeps those that do not run for now", "pods", len(uids), "for", unheardTime, "error", h.err)
+		p.Log.Warn("the kubelet does not list its pods: berthd keeps those that do not run for now", "pods", len(uids), "for",
+			unheardTime, "error", h.err)
 	}
 	p.unheard = h.err != nil
 	for _, uid := range uids {

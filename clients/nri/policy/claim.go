@@ -57,7 +57,8 @@ func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
 	if p.Devices == nil {
 		if cpus := p.prepared(func(string) bool { return false }); slices.Contains(m.pod.claiming, m.name) && !cpus.IsEmpty() {
 			return errdefs.Unavailablef("the container uses claims, the runtime (%s) does not report to NRI plugins which ones, and --pod-resources is empty, "+
-				"so it is not known whether CPUs %s of claims are the container's: containers with claims need containerd 2.3 or later", p.runtime, cpus)
+				"so it is not known whether CPUs %s of claims are the container's: containers with claims need containerd 2.3 or later",
+				p.runtime, cpus)
 		}
 		return nil
 	}
@@ -190,7 +191,8 @@ func (p *Policy) prepared(known func(uid string) bool) cpuset.Set {
 		text = fmt.Sprintf("%.2000v", err)
 	}
 	if text != "" && text != p.unread {
-		p.Log.Warn("files of prepared claims cannot be read: if berthd has lost these claims, other containers may run on their CPUs", "error", text)
+		p.Log.Warn("files of prepared claims cannot be read: if berthd has lost these claims, other containers may run on their CPUs",
+			"error", text)
 	}
 	p.unread = text
 	return cpus

@@ -46,7 +46,8 @@ func (l lists) Devices(_ context.Context, _, name string) (map[string][]*typesv1
 				return nil, err
 			}
 			if pod == name {
-				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: protocol.ClaimResource, Id: id, NumaNodes: convert.SomeNodes(nodes)})
+				out[container] = append(out[container], &typesv1.ExternalDevice{Resource: protocol.ClaimResource, Id: id,
+					NumaNodes: convert.SomeNodes(nodes)})
 			}
 		}
 	}
@@ -94,12 +95,14 @@ func (d *daemon) claims() {
 	d.admitClaim(&admissionv1.ResourceClaim{Uid: "claim-1", Name: "one", Devices: []*admissionv1.ClaimDevice{
 		{Name: "left", NumaNode: 0, Resources: resources}, {Name: "right", NumaNode: 1, Resources: resources},
 	}})
-	d.admitClaim(&admissionv1.ResourceClaim{Uid: "claim-2", Name: "two", Devices: []*admissionv1.ClaimDevice{{Name: "place", NumaNode: 1, Resources: resources}}})
+	d.admitClaim(&admissionv1.ResourceClaim{Uid: "claim-2", Name: "two",
+		Devices: []*admissionv1.ClaimDevice{{Name: "place", NumaNode: 1, Resources: resources}}})
 }
 
 func (d *daemon) admitClaim(c *admissionv1.ResourceClaim) {
 	d.t.Helper()
-	answer, err := d.Admission().Admit(d.t.Context(), &admissionv1.AdmitRequest{Owner: "dra", Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: c}})
+	answer, err := d.Admission().Admit(d.t.Context(), &admissionv1.AdmitRequest{Owner: "dra",
+		Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: c}})
 	if err != nil || answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		d.t.Fatalf("%v, %v", answer, err)
 	}
@@ -135,7 +138,8 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the container with the claim gets the variables %v", env)
 	}
 	right := pod("right", "besteffort")
-	if adjust, err = e.create(right, using(container(right, "main", "right-1", 2, 0), "claim-1:right")); err != nil || adjust.GetLinux().GetResources().GetCpu().GetCpus() != "5" {
+	if adjust, err = e.create(right, using(container(right, "main", "right-1", 2, 0), "claim-1:right")); err != nil ||
+		adjust.GetLinux().GetResources().GetCpu().GetCpus() != "5" {
 		t.Errorf("a container with one of the claim's requests gets %v, %v", adjust, err)
 	}
 	if shared, err := cpuset.Parse("0,2-4,7"); err != nil || e.policy.shared != shared {
@@ -159,7 +163,8 @@ func TestClaims(t *testing.T) {
 		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.create(p, using(container(p, "main", name+"-1", row.milli, memory), row.part)); err == nil || !strings.Contains(err.Error(), row.want) {
+		if _, err := e.create(p, using(container(p, "main", name+"-1", row.milli, memory), row.part)); err == nil ||
+			!strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", name, err, row.want)
 		}
 	}
@@ -367,7 +372,8 @@ func TestRuntimeWithoutDevices(t *testing.T) {
 	user.Spec.Containers[0].Resources.Limits = nil
 	user.Spec.Containers[0].Resources.Claims = []*typesv1.ResourceClaim{{Name: "place"}}
 	files := cpuset.Of(1)
-	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": user}}, Prepared: func(func(string) bool) (cpuset.Set, error) { return files, nil }})
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": user}},
+		Prepared: func(func(string) bool) (cpuset.Set, error) { return files, nil }})
 	if _, err := e.policy.Configure(t.Context(), "", "containerd", "v2.2.0"); err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +381,8 @@ func TestRuntimeWithoutDevices(t *testing.T) {
 	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.create(p, container(p, "main", "user-1", 500, 0)); err == nil || !strings.Contains(err.Error(), "--pod-resources is empty") || !strings.Contains(err.Error(), "containerd v2.2.0") {
+	if _, err := e.create(p, container(p, "main", "user-1", 500, 0)); err == nil ||
+		!strings.Contains(err.Error(), "--pod-resources is empty") || !strings.Contains(err.Error(), "containerd v2.2.0") {
 		t.Error(err)
 	}
 	e.run(other, container(other, "main", "other-1", 2, 0))
@@ -421,7 +428,8 @@ func TestClaimsWithoutKubelet(t *testing.T) {
 // Otherwise the container does not start, because its memory would be used where the ledger does not count it.
 func TestMemoryBesideClaims(t *testing.T) {
 	t.Parallel()
-	const left, right, refused = "claim-1:left@0", "claim-2:place@1", "and berthd has allocated the memory that it requests besides on NUMA nodes 0"
+	const left, right, refused = "claim-1:left@0", "claim-2:place@1",
+		"and berthd has allocated the memory that it requests besides on NUMA nodes 0"
 	for name, row := range map[string]struct {
 		policy topology.Policy
 		listed lists
@@ -442,11 +450,13 @@ func TestMemoryBesideClaims(t *testing.T) {
 			spec := specOf("user", "1")
 			spec.Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "claim"}}
 			amounts := map[string]string{"cpu": "500m", "memory": "4Gi"}
-			spec.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts, Claims: []*typesv1.ResourceClaim{{Name: "claim"}}}
+			spec.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts,
+				Claims: []*typesv1.ResourceClaim{{Name: "claim"}}}
 			if row.init != "" {
 				spec.Spec.InitContainers = []*typesv1.Container{{Name: "init", Resources: proto.CloneOf(spec.Spec.Containers[0].Resources)}}
 			}
-			e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}}, Devices: row.listed})
+			e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}},
+				Devices: row.listed})
 			p := pod("user", "guaranteed")
 			if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 				t.Fatal(err)
@@ -478,7 +488,8 @@ func TestExtendedResourceClaims(t *testing.T) {
 	spec.Spec.Containers[0].Resources = &typesv1.ResourceRequirements{
 		Requests: map[string]string{"cpu": "500m"}, Limits: map[string]string{implicitResource + "cpu-memory.berthd.github.io": "1"},
 	}
-	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}}, Devices: lists{"user/main": {"claim-2:place@1"}}})
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"user-uid": spec}},
+		Devices: lists{"user/main": {"claim-2:place@1"}}})
 	p := pod("user", "burstable")
 	if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
 		t.Fatal(err)
@@ -487,7 +498,8 @@ func TestExtendedResourceClaims(t *testing.T) {
 		t.Errorf("the container runs on %s", got)
 	}
 	got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "user-uid"}})
-	if devices := got.GetPod().GetContainers()[0].GetExternalDevices(); err != nil || len(devices) != 1 || devices[0].GetId() != "claim-2:place" {
+	if devices := got.GetPod().GetContainers()[0].GetExternalDevices(); err != nil || len(devices) != 1 ||
+		devices[0].GetId() != "claim-2:place" {
 		t.Errorf("the ledger has the devices %v, %v", devices, err)
 	}
 }
@@ -504,7 +516,8 @@ func TestRuntimesWithoutCDI(t *testing.T) {
 			t.Parallel()
 			d := startDivided(t)
 			d.claims()
-			e := newEngineOf(t, Config{Client: d.Client, Devices: lists{"user/main": {"claim-2:place@1"}, "user/other": nil, "user/gpu": {"claim-2:place@1"}}})
+			e := newEngineOf(t, Config{Client: d.Client, Devices: lists{"user/main": {"claim-2:place@1"}, "user/other": nil,
+				"user/gpu": {"claim-2:place@1"}}})
 			p := pod("user", "besteffort")
 			running := container(p, "main", "user-0", 2, 0)
 			running.Linux.Resources.Cpu.Cpus = "6"
@@ -520,7 +533,8 @@ func TestRuntimesWithoutCDI(t *testing.T) {
 				t.Errorf("a running container is moved: %v", updates)
 			}
 			_, err = e.create(p, container(p, "main", "user-1", 2, 0))
-			if refused := err != nil; refused == reports || refused && !strings.Contains(err.Error(), "the runtime ("+version+") does not report") {
+			if refused := err != nil; refused == reports || refused &&
+				!strings.Contains(err.Error(), "the runtime ("+version+") does not report") {
 				t.Errorf("a container without CDI devices: %v", err)
 			}
 			gpu := container(p, "gpu", "user-2", 2, 0)

@@ -130,7 +130,8 @@ func (n *claimNode) check(when string) {
 // uses one stays there.
 func TestLostClaimsInAnyOrder(t *testing.T) {
 	t.Parallel()
-	const lose, restart, away, back, restore = "berthd loses its ledger", "berth-nri is restarted", "the kubelet goes", "the kubelet comes", "berth-dra admits the claims"
+	const lose, restart, away, back, restore = "berthd loses its ledger", "berth-nri is restarted", "the kubelet goes",
+		"the kubelet comes", "berth-dra admits the claims"
 	do := map[string]func(*claimNode){
 		lose: (*claimNode).lose, restart: (*claimNode).restart, restore: func(n *claimNode) { n.d.claims() },
 		away: func(n *claimNode) { n.kubelet(true) }, back: func(n *claimNode) { n.kubelet(false) },

@@ -47,7 +47,8 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		}
 		list = bounded(list)
 		out = append(out, &admissionv1.ExternalDevices{ContainerName: c.GetName(), Devices: list})
-		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(), "devices", fmt.Sprint(list))
+		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(),
+			"devices", fmt.Sprint(list))
 	}
 	return out, nil
 }
@@ -58,7 +59,8 @@ func partsOf(byContainer map[string][]*typesv1.ExternalDevice) (parts []*typesv1
 	for _, name := range slices.Sorted(maps.Keys(byContainer)) {
 		for _, d := range byContainer[name] {
 			if isClaim(d) && !slices.ContainsFunc(parts, func(o *typesv1.ExternalDevice) bool { return o.GetId() == d.GetId() }) {
-				parts = append(parts, &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: d.GetNumaNodes(), Unlisted: true})
+				parts = append(parts, &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: d.GetNumaNodes(),
+					Unlisted: true})
 			}
 		}
 	}
@@ -78,7 +80,8 @@ func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.External
 	out := slices.Clone(list)
 	for i, d := range out {
 		if isClaim(d) {
-			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes), Claim: d.GetClaim(), Unlisted: d.GetUnlisted()}
+			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes),
+				Claim: d.GetClaim(), Unlisted: d.GetUnlisted()}
 		}
 	}
 	return out

@@ -44,7 +44,8 @@ func TestCPUsAreNearDevices(t *testing.T) {
 		kubelet.pods[name+"-uid"] = specOf(name, map[string]string{"near": "1", "wide": "4"}[name])
 		kubelet.pods[name+"-uid"].Spec.Containers[0].Resources.Limits["example.com/gpu"] = "1"
 	}
-	devices := &has{devices: map[string][]*typesv1.ExternalDevice{"near": {gpu("gpu-1", 1)}, "apart": {gpu("gpu-2", 1)}, "wide": {gpu("gpu-0", 0)}}}
+	devices := &has{devices: map[string][]*typesv1.ExternalDevice{"near": {gpu("gpu-1", 1)}, "apart": {gpu("gpu-2", 1)},
+		"wide": {gpu("gpu-0", 0)}}}
 	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Devices: devices})
 
 	for name, key := range map[string]string{"near": "near-uid", "apart": "apart-uid.main"} {
@@ -69,19 +70,22 @@ func TestCPUsAreNearDevices(t *testing.T) {
 	}
 
 	err := e.policy.RunPodSandbox(t.Context(), pod("wide", "guaranteed"))
-	for _, text := range []string{"berth: admit the pod: TopologyAffinityError: ", "; example.com/gpu gpu-0 is on NUMA node 0", "NUMA node 0 has 3 free of the 4 cpu that are needed", "; it would fit "} {
+	for _, text := range []string{"berth: admit the pod: TopologyAffinityError: ", "; example.com/gpu gpu-0 is on NUMA node 0",
+		"NUMA node 0 has 3 free of the 4 cpu that are needed", "; it would fit "} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("4 CPUs beside a device of node 0, which has 3 to give: %v, without %q", err, text)
 		}
 	}
-	trace, err := d.Inspect().GetTrace(t.Context(), &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "wide-uid"}})
+	trace, err := d.Inspect().GetTrace(t.Context(),
+		&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "wide-uid"}})
 	if err != nil || !strings.Contains(trace.String(), "another program has allocated gpu-0 on node 0") {
 		t.Errorf("the explanation does not name the device: %v, %v", trace, err)
 	}
 
 	kubelet.pods["claims-uid"] = specOf("claims", "1")
 	kubelet.pods["claims-uid"].Spec.ResourceClaims = []*typesv1.PodResourceClaim{{Name: "gpu"}}
-	devices.devices["claims"] = []*typesv1.ExternalDevice{{Resource: "gpu.example.com/dra", Id: "n1/gpu-0", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}}}
+	devices.devices["claims"] = []*typesv1.ExternalDevice{{Resource: "gpu.example.com/dra", Id: "n1/gpu-0",
+		NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}}}
 	if err := e.policy.RunPodSandbox(t.Context(), pod("claims", "guaranteed")); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +104,8 @@ func TestCPUsAreNearDevices(t *testing.T) {
 	}
 	kubelet.pods["later-uid"] = specOf("later", "1")
 	kubelet.pods["later-uid"].Spec.Containers[0].Resources.Limits["example.com/gpu"] = "1"
-	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err == nil || !strings.Contains(err.Error(), "read the devices of pod default/later") {
+	if err := e.policy.RunPodSandbox(t.Context(), pod("later", "guaranteed")); err == nil ||
+		!strings.Contains(err.Error(), "read the devices of pod default/later") {
 		t.Errorf("the devices of a pod are not known: %v", err)
 	}
 	devices.err, devices.devices["later"] = nil, []*typesv1.ExternalDevice{gpu("gpu-3", 1)}
@@ -121,20 +126,23 @@ func TestManyDevices(t *testing.T) {
 	}
 	devices.devices["many"] = append(devices.devices["many"], &typesv1.ExternalDevice{Resource: "example.com/nic", Id: "nic"})
 	byClaim := func(cdi string) *typesv1.ExternalDevice {
-		return &typesv1.ExternalDevice{Resource: "gpu.example.com/dra", Id: "n1/" + cdi[:5], NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Claim: &typesv1.ExternalClaim{
-			Name: "claim", Driver: "gpu.example.com", Pool: "n1", Device: cdi[:5], CdiDevices: []string{cdi},
-		}}
+		return &typesv1.ExternalDevice{Resource: "gpu.example.com/dra", Id: "n1/" + cdi[:5],
+			NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Claim: &typesv1.ExternalClaim{
+				Name: "claim", Driver: "gpu.example.com", Pool: "n1", Device: cdi[:5], CdiDevices: []string{cdi},
+			}}
 	}
 	devices.devices["many"] = append(devices.devices["many"], byClaim("gpu-0"), byClaim("gpu-1"+strings.Repeat("x", maxClaim)))
 	devices.devices["long"] = []*typesv1.ExternalDevice{gpu(strings.Repeat("ü", maxDeviceID), 1)}
 	e := newEngine(t, Config{Client: d.Client, Devices: devices})
-	for name, want := range map[string][]string{"few": nil, "long": {strings.Repeat("ü", 200)}, "many": {"n1/gpu-0", "gpu-00001 and 19999 more", "nic", "n1/gpu-1"}} {
+	for name, want := range map[string][]string{"few": nil, "long": {strings.Repeat("ü", 200)},
+		"many": {"n1/gpu-0", "gpu-00001 and 19999 more", "nic", "n1/gpu-1"}} {
 		p := pod(name, "guaranteed")
 		c := container(p, "main", name+"-1", 1000, gib)
 		if cpus := e.run(p, c); !strings.Contains("4 5 6 7", cpus) {
 			t.Errorf("%s has CPUs %s, expected one of node 1", name, cpus)
 		}
-		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: name + "-uid.main"}})
+		got, err := d.Allocation().Get(t.Context(), &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: name +
+			"-uid.main"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +153,8 @@ func TestManyDevices(t *testing.T) {
 		var ids []string
 		for _, d := range list {
 			ids = append(ids, d.GetId())
-			if wanted := d.GetId() != "nic" && d.GetId() != "n1/gpu-0"; d.GetUnlisted() != wanted || (d.GetClaim() != nil) != (d.GetId() == "n1/gpu-0") {
+			if wanted := d.GetId() != "nic" && d.GetId() != "n1/gpu-0"; d.GetUnlisted() != wanted ||
+				(d.GetClaim() != nil) != (d.GetId() == "n1/gpu-0") {
 				t.Errorf("%s: %v, want unlisted %t", name, d, wanted)
 			}
 		}
@@ -182,8 +191,8 @@ func TestClaimsAmongManyDevices(t *testing.T) {
 	}
 }
 
-// TestDevicesOfAnotherUID: the kubelet's API has devices by the names of pods. The devices of a pod are not taken for those of an earlier pod
-// of its name, also after a new connection of the runtime.
+// TestDevicesOfAnotherUID: the kubelet's API has devices by the names of pods. The devices of a pod are not taken for
+// those of an earlier pod of its name, also after a new connection of the runtime.
 func TestDevicesOfAnotherUID(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)

@@ -76,8 +76,9 @@
 // Invariants:
 //
 //   - While berthd is unavailable, no container starts. If so configured, one starts on
-//     the last known shared CPUs. If berthd has never been ready on the node, every container starts. Before the first answer of berthd these are an estimate from the
-//     processes of the node; without an estimate the runtime chooses the CPUs.
+//     the last known shared CPUs. If berthd has never been ready on the node, every container starts. Before the first
+//     answer of berthd these are an estimate from the processes of the node; without an estimate the runtime chooses the
+//     CPUs.
 //   - A container with exclusive CPUs does not start while they are possible CPUs of
 //     another member. Members without a common CPU do not wait for each other.
 //   - A pod's allocation is released after its last process has ended, and when no start in it is pending. A pod of the

@@ -80,13 +80,15 @@ func (p *Policy) drop(s *sandbox) {
 }
 
 // CreateContainer allocates a container's resources, and moves other containers off its CPUs.
-func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
 	if p.released {
 		return nil, nil, nil
 	}
-	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(), cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano()}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(),
+		cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano()}
 	m.readParts(c)
 	m.pod.leaving = false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
@@ -96,7 +98,8 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi, created: m.created, match: denied, room: room}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi,
+			created: m.created, match: denied, room: room}
 		if adjust = (&api.ContainerAdjustment{}); p.standby == nil {
 			cpus = p.shared
 		}

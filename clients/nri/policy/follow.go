@@ -87,7 +87,8 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 		return
 	}
 	r := c.GetLinux().GetResources()
-	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(), cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, start: unseenStart}
+	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(),
+		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, start: unseenStart}
 	m.readParts(c)
 	if known != nil {
 		m.start = known.start
@@ -164,7 +165,8 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		return
 	}
 	p.apply(m, placement.Unlisted, cpuset.Set{})
-	p.Log.Warn("the runtime's list lacks a container that runs; it keeps its place as long as it does", "container", m.title(), "id", m.id, "pid", m.pid)
+	p.Log.Warn("the runtime's list lacks a container that runs; it keeps its place as long as it does", "container", m.title(), "id",
+		m.id, "pid", m.pid)
 	if now := p.sandboxes[m.pod.id]; now != nil {
 		m.pod = now
 	} else if was := before[m.pod.id]; was != nil {
@@ -232,7 +234,8 @@ func (p *Policy) follow(ctx context.Context, runtime Updater, connected func()) 
 	if err != nil {
 		return err
 	}
-	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision(), Types: slices.AppendSeq(slices.Clone(moves), maps.Keys(frees))})
+	stream, err := p.Client.Allocation().Watch(ctx, &allocationv1.WatchRequest{FromRevision: now.GetRevision(),
+		Types: slices.AppendSeq(slices.Clone(moves), maps.Keys(frees))})
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,11 @@ func (p *Policy) adoptPod(s *sandbox, all *typesv1.PodAllocation, parts []*types
 // holds reports whether an allocation has the id of a member of a pod that has not ended.
 func (p *Policy) holds(s *sandbox, pod *typesv1.PodAllocation) bool {
 	return slices.ContainsFunc(pod.GetContainers(), func(c *typesv1.ContainerAllocation) bool {
-		return slices.ContainsFunc(c.GetContainerIds(), func(id string) bool { m := p.members[id]; return m != nil && m.pod == s && !m.stopped })
+		return slices.ContainsFunc(c.GetContainerIds(), func(id string) bool {
+			m := p.members[id]
+			return m != nil && m.pod == s &&
+				!m.stopped
+		})
 	})
 }
 

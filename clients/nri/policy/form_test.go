@@ -241,7 +241,8 @@ func TestSpecificationOutlivesConnections(t *testing.T) {
 		if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
 			t.Fatal(err)
 		}
-		if cpus := set(t, e.run(job, container(job, "second", "job-2", 1000, gib))); cpus.Len() != 1 || cpus.Overlaps(set(t, e.on("job-1"))) {
+		if cpus := set(t, e.run(job, container(job, "second", "job-2", 1000, gib))); cpus.Len() != 1 ||
+			cpus.Overlaps(set(t, e.on("job-1"))) {
 			t.Errorf("the containers are on CPUs %v", e.all())
 		}
 		if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {

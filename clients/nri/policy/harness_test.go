@@ -157,7 +157,8 @@ func newEngine(t *testing.T, c Config) *engine {
 // newEngineOf makes a runtime that the policy is not connected to yet.
 func newEngineOf(t *testing.T, c Config) *engine {
 	t.Helper()
-	e := &engine{t: t, cpus: map[string]string{}, mems: map[string]string{}, where: map[string]numa.Mask{}, pids: map[int]string{}, pods: map[string]string{}}
+	e := &engine{t: t, cpus: map[string]string{}, mems: map[string]string{}, where: map[string]numa.Mask{}, pids: map[int]string{},
+		pods: map[string]string{}}
 	c.CPUsOf = e.cpusOf
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
@@ -276,7 +277,8 @@ func pod(name, qos string) *api.PodSandbox {
 	if qos == "guaranteed" {
 		parent = "/kubepods/pod" + name
 	}
-	return &api.PodSandbox{Id: name + "-sandbox", Uid: name + "-uid", Name: name, Namespace: "default", Linux: &api.LinuxPodSandbox{CgroupParent: parent}, Pid: sandboxPID}
+	return &api.PodSandbox{Id: name + "-sandbox", Uid: name + "-uid", Name: name, Namespace: "default",
+		Linux: &api.LinuxPodSandbox{CgroupParent: parent}, Pid: sandboxPID}
 }
 
 // container describes a container as the kubelet has it made.
@@ -286,7 +288,8 @@ func container(p *api.PodSandbox, name, id string, milli, memory int64) *api.Con
 		r.Memory = &api.LinuxMemory{Limit: api.Int64(memory)}
 		r.Cpu.Quota, r.Cpu.Period = api.Int64(milli*100), api.UInt64(uint64(100_000))
 	}
-	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(), Linux: &api.LinuxContainer{Resources: r, CgroupsPath: p.GetLinux().GetCgroupParent() + "/" + id}}
+	return &api.Container{Id: id, Name: name, PodSandboxId: p.GetId(),
+		Linux: &api.LinuxContainer{Resources: r, CgroupsPath: p.GetLinux().GetCgroupParent() + "/" + id}}
 }
 
 // create makes a container, and returns what the policy adjusts.

@@ -21,8 +21,8 @@ import (
 
 // history is a node and what happens on it.
 type history struct {
-	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API. cgroups is whether it reads the
-	// cgroups of pods.
+	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API. cgroups is
+	// whether it reads the cgroups of pods.
 	crio, kubelet, cgroups bool
 	happenings             []happening
 	// logs adds the log of berth-nri.
@@ -81,7 +81,8 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		if h.logs {
 			n.config.Log = slog.New(slog.NewTextHandler(noting{n}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
-		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v, and cgroups: %v", !h.crio, h.kubelet, h.cgroups)
+		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v, and cgroups: %v", !h.crio,
+			h.kubelet, h.cgroups)
 		n.policy = n.newPolicy()
 		n.connect(nothing)
 		for _, e := range h.happenings {
@@ -141,11 +142,11 @@ const (
 	historyParts  = 10
 )
 
-// TestRandomHistories: on random histories of a node, no process ever runs on CPUs that a container has for itself, such a container keeps its
-// CPUs and gets no quota, none is resized without berthd's consent, and one that crashes returns to its CPUs. When everything is reachable
-// again, everything runs where berthd has it, with the size that berthd counts, and berthd has each container once; when all pods have ended,
-// nothing is left. A history that fails is told in as few steps as possible. BERTH_HISTORY is the number of the only one that is wanted, with
-// the log of berth-nri.
+// TestRandomHistories: on random histories of a node, no process ever runs on CPUs that a container has for itself, such
+// a container keeps its CPUs and gets no quota, none is resized without berthd's consent, and one that crashes returns to
+// its CPUs. When everything is reachable again, everything runs where berthd has it, with the size that berthd counts,
+// and berthd has each container once; when all pods have ended, nothing is left. A history that fails is told in as few
+// steps as possible. BERTH_HISTORY is the number of the only one that is wanted, with the log of berth-nri.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	count := uint64(histories)

@@ -139,7 +139,8 @@ func (p *nodePod) request() int64 {
 
 // ended means that nothing of a deleted pod runs any more.
 func (p *nodePod) ended() bool {
-	return p.deleted && p.sandbox == nil && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.alive || c.phase == begun })
+	return p.deleted && p.sandbox == nil && !slices.ContainsFunc(p.containers,
+		func(c *nodeContainer) bool { return c.alive || c.phase == begun })
 }
 
 // describe returns what NRI has of a sandbox.
@@ -203,8 +204,9 @@ func (p *nodePod) wanted(name string) *wanted {
 
 // describe returns what NRI has of a container.
 func (c *nodeContainer) describe() *api.Container {
-	out := &api.Container{Id: c.id, Name: c.name, PodSandboxId: c.sandbox.id, State: api.ContainerState_CONTAINER_CREATED, CreatedAt: c.createdAt.UnixNano(),
-		Linux: &api.LinuxContainer{Resources: c.resources.Copy(), CgroupsPath: "/" + c.id}}
+	out := &api.Container{Id: c.id, Name: c.name, PodSandboxId: c.sandbox.id, State: api.ContainerState_CONTAINER_CREATED,
+		CreatedAt: c.createdAt.UnixNano(),
+		Linux:     &api.LinuxContainer{Resources: c.resources.Copy(), CgroupsPath: "/" + c.id}}
 	switch c.phase {
 	case shows, running:
 		out.State, out.Pid = api.ContainerState_CONTAINER_RUNNING, uint32(c.pid)

@@ -182,7 +182,8 @@ func (n *node) done(err error) {
 // create has a container made. If late, the runtime stores it later.
 func (n *node) create(p *nodePod, name string, late bool) bool {
 	n.serial++
-	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making, createdAt: n.now()}
+	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making,
+		createdAt: n.now()}
 	memory := int64(0)
 	if p.qos == "guaranteed" {
 		memory = memoryEach

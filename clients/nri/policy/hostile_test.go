@@ -36,7 +36,8 @@ func strangeContainers() []*api.Container {
 		nil, {}, {Id: "a-1", Name: "main", PodSandboxId: "nowhere"},
 		{Id: "a-1", Name: strings.Repeat("n", 1<<12), PodSandboxId: "a-sandbox", State: api.ContainerState(77)},
 		{Id: "a-1", Name: "../x", PodSandboxId: "a-sandbox", Linux: &api.LinuxContainer{Resources: &api.LinuxResources{
-			Cpu:            &api.LinuxCPU{Cpus: "0-99999999999", Mems: "x", Shares: api.UInt64(uint64(math.MaxUint64)), Quota: api.Int64(int64(math.MinInt64)), Period: api.UInt64(uint64(0))},
+			Cpu: &api.LinuxCPU{Cpus: "0-99999999999", Mems: "x", Shares: api.UInt64(uint64(math.MaxUint64)),
+				Quota: api.Int64(int64(math.MinInt64)), Period: api.UInt64(uint64(0))},
 			Memory:         &api.LinuxMemory{Limit: api.Int64(int64(math.MinInt64))},
 			HugepageLimits: []*api.HugepageLimit{{PageSize: "-1", Limit: math.MaxUint64}},
 		}}, Pid: 1},
@@ -61,7 +62,8 @@ func TestHostileStream(t *testing.T) {
 			p, c := pods.Draw(rt, "pod"), containers.Draw(rt, "container")
 			switch rapid.IntRange(0, 11).Draw(rt, "event") {
 			case 0:
-				_, _ = e.policy.Synchronize(ctx, []*api.PodSandbox{p, pods.Draw(rt, "other")}, []*api.Container{c, containers.Draw(rt, "one more")})
+				_, _ = e.policy.Synchronize(ctx, []*api.PodSandbox{p, pods.Draw(rt, "other")},
+					[]*api.Container{c, containers.Draw(rt, "one more")})
 			case 1, 2:
 				_ = e.policy.RunPodSandbox(ctx, p)
 			case 3:

@@ -196,7 +196,8 @@ func crowd(e *engine, n int) (pods []*api.PodSandbox, containers []*api.Containe
 		spec := specOf(p.Name, "0")
 		spec.Spec.Containers = nil
 		for _, name := range []string{"main", "second"} {
-			spec.Spec.Containers = append(spec.Spec.Containers, &typesv1.Container{Name: name, Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "10m"}}})
+			spec.Spec.Containers = append(spec.Spec.Containers, &typesv1.Container{Name: name,
+				Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "10m"}}})
 			c := container(p, name, p.Name+name, 10, 0)
 			e.next++
 			c.Pid, c.State = uint32(e.next), api.ContainerState_CONTAINER_RUNNING

@@ -95,7 +95,8 @@ func (p *Policy) reportOf(ctx context.Context, m *member) error {
 	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: p.ledger.revision}
 	switch {
 	case !p.requests:
-		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + p.runtime + ") has NRI " + p.nri.String()
+		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + p.runtime + ") has NRI " +
+			p.nri.String()
 	case p.Memory == nil:
 		req.ImmovableReason = "berth-nri does not read cgroups, because --cgroups is empty"
 	case !p.read(m, req):
@@ -179,7 +180,8 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 		nodes := m.wide
 		m.wide = 0
 		c, known := p.tracker.Get(m.id)
-		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() || c.Phase == placement.Starting {
+		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
+			c.Phase == placement.Starting {
 			continue
 		}
 		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)
@@ -223,7 +225,8 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 				if m != nil && (!m.stopped || p.may(m)) && m.start != refusedStart {
 					continue
 				}
-				if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
+				if _, err := p.Client.Lifecycle().PostStopContainer(ctx,
+					&lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
 					p.Log.Debug("make berthd forget an ended container failed", "id", id, "error", err)
 					return
 				}

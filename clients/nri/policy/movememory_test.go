@@ -78,7 +78,8 @@ func TestDefragMovesMemory(t *testing.T) {
 				moved = m
 			}
 			if r := event.GetResult(); r != nil {
-				if r.GetFits() && (moved.GetBytesBefore()[0] != usedBytes || moved.GetBytesAfter()[1] != usedBytes || moved.GetBytesAfter()[0] != 0) {
+				if r.GetFits() && (moved.GetBytesBefore()[0] != usedBytes || moved.GetBytesAfter()[1] != usedBytes ||
+					moved.GetBytesAfter()[0] != 0) {
 					t.Errorf("moved: %v", moved)
 				}
 				return r.GetFits()
@@ -190,7 +191,8 @@ func TestStartWithOldMemoryNodes(t *testing.T) {
 	e.mu.Lock()
 	e.mems["trainer-2"] = "0-1"
 	e.mu.Unlock()
-	if err := e.start(p, second); err == nil || !strings.Contains(err.Error(), "its cgroup may use memory of NUMA nodes 0-1, and not of 1 only") {
+	if err := e.start(p, second); err == nil || !strings.Contains(err.Error(),
+		"its cgroup may use memory of NUMA nodes 0-1, and not of 1 only") {
 		t.Errorf("the start: %v", err)
 	}
 	third := container(p, "main", "trainer-3", 4000, 2*gib)

@@ -28,7 +28,8 @@ func maxMove(pod *api.PodSandbox) (admissionv1.Disruption, error) {
 	d, known := moveLimits[text]
 	if !known {
 		return admissionv1.Disruption_DISRUPTION_NONE,
-			fmt.Errorf("annotation %s is %.40q: expected none, move-cpus or move-memory; the containers do not move to other NUMA nodes", movesAnnotation, text)
+			fmt.Errorf("annotation %s is %.40q: expected none, move-cpus or move-memory; the containers do not move to other NUMA nodes",
+				movesAnnotation, text)
 	}
 	return d, nil
 }

@@ -22,9 +22,11 @@ func TestResizeMoves(t *testing.T) {
 		refusal     string // a part of it
 		log         string // a part of the warning
 	}{
-		"unset":  {nil, false, "it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
-		"none":   {map[string]string{movesAnnotation: "none"}, false, "it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
-		"wrong":  {map[string]string{movesAnnotation: "Move-CPUs"}, false, "it would move with", `is \"Move-CPUs\": expected none, move-cpus or move-memory`},
+		"unset": {nil, false, "it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
+		"none": {map[string]string{movesAnnotation: "none"}, false,
+			"it would move with the annotation nri.berthd.github.io/max-move-disruption: move-cpus", ""},
+		"wrong": {map[string]string{movesAnnotation: "Move-CPUs"}, false, "it would move with",
+			`is \"Move-CPUs\": expected none, move-cpus or move-memory`},
 		"CPUs":   {map[string]string{movesAnnotation: "move-cpus"}, true, "", ""},
 		"memory": {map[string]string{movesAnnotation: "move-memory"}, true, "", ""},
 	} {
@@ -52,7 +54,8 @@ func TestResizeMoves(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), row.refusal) {
 				t.Errorf("the resize: %v", err)
 			}
-			if got := log.String(); strings.Count(got, "an annotation of a pod is not valid") != strings.Count(row.log, "expected") || !strings.Contains(got, row.log) {
+			if got := log.String(); strings.Count(got, "an annotation of a pod is not valid") != strings.Count(row.log, "expected") ||
+				!strings.Contains(got, row.log) {
 				t.Errorf("the log: %s", got)
 			}
 			d.expect("refused", "trainer-uid.main", "main", 1000, gib)
@@ -63,7 +66,8 @@ func TestResizeMoves(t *testing.T) {
 // TestMovablePods: berthd gets the annotation that allows moves of a pod, with and without its specification.
 func TestMovablePods(t *testing.T) {
 	t.Parallel()
-	for _, row := range []struct{ text, want string }{{"anywhere", "anywhere"}, {"within-node", "within-node"}, {"", ""}, {"Everywhere", ""}} {
+	for _, row := range []struct{ text, want string }{{"anywhere", "anywhere"}, {"within-node", "within-node"}, {"", ""},
+		{"Everywhere", ""}} {
 		for _, known := range []bool{true, false} {
 			d := startBerthd(t)
 			var log bytes.Buffer

@@ -42,7 +42,8 @@ func TestNoSharedCPUs(t *testing.T) {
 	}
 	become(machinetest.Offline("7"))
 	eventually(t, "it runs on reserved CPUs", func() bool { return e.on("shares-1") == "0,2,4" })
-	if _, err := e.create(shares, container(shares, "second", "shares-2", 2, 0)); err == nil || !strings.Contains(err.Error(), "shared pool") {
+	if _, err := e.create(shares, container(shares, "second", "shares-2", 2, 0)); err == nil ||
+		!strings.Contains(err.Error(), "shared pool") {
 		t.Errorf("another container: %v", err)
 	}
 	if got := e.on("own-1"); got != "3" {

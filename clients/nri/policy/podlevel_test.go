@@ -31,7 +31,8 @@ func (a amountsFor) of() *typesv1.ResourceRequirements {
 func (a amountsFor) given(pod amountsFor) *api.LinuxResources {
 	limit, memory := cmp.Or(a.cpuLimit, pod.cpuLimit), cmp.Or(a.memoryLimit, pod.memoryLimit)
 	r := &api.LinuxResources{
-		Cpu:    &api.LinuxCPU{Shares: api.UInt64(uint64(max(2, cmp.Or(a.cpu, limit)*1024/1000))), Quota: api.Int64(limit * 100), Period: api.UInt64(uint64(100_000))},
+		Cpu: &api.LinuxCPU{Shares: api.UInt64(uint64(max(2, cmp.Or(a.cpu, limit)*1024/1000))), Quota: api.Int64(limit * 100),
+			Period: api.UInt64(uint64(100_000))},
 		Memory: &api.LinuxMemory{},
 	}
 	if memory > 0 {
@@ -56,13 +57,16 @@ var podLevels = []struct {
 	{"limits only, a fraction", "guaranteed", amountsFor{500, 500, 64 * mib, 64 * mib}, map[string]amountsFor{"a": {}, "b": {}}, ""},
 	{"requests and limits", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib}, map[string]amountsFor{"a": {}, "b": {}}, ""},
 	{"whole CPUs, burstable", "burstable", amountsFor{1000, 2000, 32 * mib, 64 * mib}, map[string]amountsFor{"a": {}, "b": {}}, ""},
-	{"some containers", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib}, map[string]amountsFor{"a": {cpu: 50, memory: 16 * mib}, "b": {}}, ""},
-	{"a limit of a container", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib}, map[string]amountsFor{"a": {50, 200, 16 * mib, 32 * mib}, "b": {}}, ""},
+	{"some containers", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib},
+		map[string]amountsFor{"a": {cpu: 50, memory: 16 * mib}, "b": {}}, ""},
+	{"a limit of a container", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib},
+		map[string]amountsFor{"a": {50, 200, 16 * mib, 32 * mib}, "b": {}}, ""},
 	{"memory only", "burstable", amountsFor{memory: 64 * mib, memoryLimit: 64 * mib}, map[string]amountsFor{"a": {}, "b": {cpu: 50}}, ""},
 	{"cpu only", "burstable", amountsFor{cpu: 500, cpuLimit: 500}, map[string]amountsFor{"a": {}, "b": {}}, ""},
 	{"a sidecar", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib}, map[string]amountsFor{"0-side": {}, "a": {cpu: 50}}, ""},
 	{"an init container", "burstable", amountsFor{100, 500, 32 * mib, 64 * mib}, map[string]amountsFor{"0-init": {}, "a": {}}, ""},
-	{"guaranteed, with a sidecar and an init container", "guaranteed", amountsFor{1000, 1000, 64 * mib, 64 * mib}, map[string]amountsFor{"0-init": {}, "1-side": {}, "a": {}}, "0-init 1-side"},
+	{"guaranteed, with a sidecar and an init container", "guaranteed", amountsFor{1000, 1000, 64 * mib, 64 * mib},
+		map[string]amountsFor{"0-init": {}, "1-side": {}, "a": {}}, "0-init 1-side"},
 }
 
 // TestPodLevelForms: a pod with resources at the pod level starts as without berth: its containers share CPUs, and keep the weights and
@@ -119,7 +123,8 @@ func TestPodLevelForms(t *testing.T) {
 							t.Fatalf("container %s: %v", c.GetName(), err)
 						}
 						alone := !known && strings.Contains(row.alone, c.GetName())
-						if cpu := adjust.GetLinux().GetResources().GetCpu(); !alone && (cpu.GetShares() != nil || cpu.GetQuota() != nil || set(t, cpu.GetCpus()).Len() < 7) {
+						if cpu := adjust.GetLinux().GetResources().GetCpu(); !alone &&
+							(cpu.GetShares() != nil || cpu.GetQuota() != nil || set(t, cpu.GetCpus()).Len() < 7) {
 							t.Errorf("container %s is adjusted: %v", c.GetName(), cpu)
 						}
 						for i := 0; e.start(p, c) != nil && i < 3; i++ {

@@ -144,7 +144,8 @@ func New(c Config) *Policy {
 		c.Now = time.Now
 	}
 	return &Policy{
-		Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{}, refusals: map[string]refused{},
+		Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{},
+		refusals: map[string]refused{},
 		requests: c.Unsolicited == UnsolicitedAlways,
 	}
 }
@@ -189,7 +190,8 @@ func (p *Policy) warnOfDevices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.GetDevicesUnknown() == nodev1.UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_IGNORE || slices.Contains(c.GetDevicesElsewhere(), everywhere) {
+	if c.GetDevicesUnknown() == nodev1.UnknownDevicePolicy_UNKNOWN_DEVICE_POLICY_IGNORE ||
+		slices.Contains(c.GetDevicesElsewhere(), everywhere) {
 		return nil
 	}
 	p.warned = true
@@ -367,7 +369,8 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 		_, err := maxMove(pod)
 		if text := s.annotations[workload.MovableAnnotation]; err == nil {
 			if _, valid := workload.ParseMovable(text); !valid {
-				err = fmt.Errorf("annotation %s is %.40q: expected never, within-node or anywhere; the pod is not moved", workload.MovableAnnotation, text)
+				err = fmt.Errorf("annotation %s is %.40q: expected never, within-node or anywhere; the pod is not moved",
+					workload.MovableAnnotation, text)
 			}
 		}
 		if err != nil {

@@ -126,11 +126,13 @@ func TestDevicesOfTheKubelet(t *testing.T) {
 		placed bool
 		warns  bool
 	}{
-		"left to the kubelet":       {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"*"} }, whole: true, placed: true},
-		"ignored":                   {change: func(c *config.Config) { c.Devices.Unknown = config.UnknownIgnore }, whole: true, placed: true},
-		"unknown":                   {change: func(*config.Config) {}, whole: true, warns: true},
-		"container by container":    {change: func(*config.Config) {}, placed: true},
-		"only some are left to him": {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"example.org"} }, whole: true, warns: true},
+		"left to the kubelet": {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"*"} }, whole: true, placed: true},
+		"ignored": {change: func(c *config.Config) { c.Devices.Unknown = config.UnknownIgnore }, whole: true,
+			placed: true},
+		"unknown":                {change: func(*config.Config) {}, whole: true, warns: true},
+		"container by container": {change: func(*config.Config) {}, placed: true},
+		"only some are left to him": {change: func(c *config.Config) { c.Devices.Elsewhere = []string{"example.org"} }, whole: true,
+			warns: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,7 +185,8 @@ func TestWhole(t *testing.T) {
 		t.Errorf("CPUs %s", cpus)
 	}
 	devices, mounts, env := adjust.GetLinux().GetDevices(), adjust.GetMounts(), adjust.GetEnv()
-	if len(devices) != 1 || devices[0].GetPath() != "/dev/gpu-gpu0" || devices[0].GetType() != "c" || devices[0].GetMajor() != 1 || devices[0].GetMinor() != 3 {
+	if len(devices) != 1 || devices[0].GetPath() != "/dev/gpu-gpu0" || devices[0].GetType() != "c" || devices[0].GetMajor() != 1 ||
+		devices[0].GetMinor() != 3 {
 		t.Errorf("devices %v", devices)
 	}
 	if len(mounts) != 1 || mounts[0].GetDestination() != "/run/devices/gpu" || !slices.Contains(mounts[0].GetOptions(), "ro") {
@@ -409,7 +412,8 @@ func TestOvertaken(t *testing.T) {
 	e.end(first)
 	<-made
 	eventually(t, "the shared container has left", func() bool {
-		return !set(t, e.on("web-1")).Overlaps(set(t, e.on("second-1"))) && e.start(second, container(second, "main", "second-1", 3000, gib)) == nil
+		return !set(t, e.on("web-1")).Overlaps(set(t, e.on("second-1"))) &&
+			e.start(second, container(second, "main", "second-1", 3000, gib)) == nil
 	})
 }
 
@@ -421,7 +425,8 @@ func TestWithoutBerthd(t *testing.T) {
 	p := pod("p", "burstable")
 	strict.run(p, container(p, "main", "p-1", 500, 0)) // the shared CPUs are known from here on
 	d.stop()
-	if _, err := strict.create(p, container(p, "main", "p-2", 500, 0)); err == nil || !strings.HasPrefix(err.Error(), "berth: place container main: ") {
+	if _, err := strict.create(p, container(p, "main", "p-2", 500, 0)); err == nil ||
+		!strings.HasPrefix(err.Error(), "berth: place container main: ") {
 		t.Errorf("without berthd: %v", err)
 	}
 	system := pod("system", "burstable")
@@ -513,7 +518,8 @@ func TestLedgerLost(t *testing.T) {
 	}
 	d.again()
 	eventually(t, "all have their places again", func() bool {
-		return slices.Equal(d.uids(), []string{"trainer-uid.main", "web-uid.main"}) && !set(t, e.on("web-1")).Overlaps(set(t, e.on("trainer-1")))
+		return slices.Equal(d.uids(), []string{"trainer-uid.main", "web-uid.main"}) &&
+			!set(t, e.on("web-1")).Overlaps(set(t, e.on("trainer-1")))
 	})
 	next := pod("next", "guaranteed")
 	eventually(t, "another one gets a place", func() bool {

@@ -126,8 +126,8 @@ func (p *Policy) PostUpdatePodSandbox(ctx context.Context, _ *api.PodSandbox) er
 	return nil
 }
 
-// quotaReturns lets Follow compare after a pause: the kubelet sets the quota of a pod's cgroup right after the events of a resize. The caller
-// holds mu.
+// quotaReturns lets Follow compare after a pause: the kubelet sets the quota of a pod's cgroup right after the events of
+// a resize. The caller holds mu.
 func (p *Policy) quotaReturns() {
 	if p.PodQuota != nil && !p.released {
 		p.kickLater()

@@ -137,12 +137,14 @@ func TestPodQuotaAfterAnotherBerth(t *testing.T) {
 			d := startBerthd(t)
 			q := &quotas{of: map[string]int64{own: 250_000, burst: -1}}
 			moved := map[string]cpuset.Set{}
-			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set, Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
+			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set,
+				Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
 			p, b := pod("own", "guaranteed"), pod("burst", "burstable")
 			// A runtime sums up the limits, although a container of the burstable pod has none.
 			p.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(250_000)}}
 			b.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(50_000)}}
-			c, side, bc := container(p, "main", "own-1", 2000, gib), container(p, "side", "own-2", 500, gib), container(b, "main", "burst-1", 500, 0)
+			c, side, bc := container(p, "main", "own-1", 2000, gib), container(p, "side", "own-2", 500, gib),
+				container(b, "main", "burst-1", 500, 0)
 			e.run(p, c)
 			e.run(p, side)
 			e.run(b, bc)
@@ -293,16 +295,18 @@ func TestPodQuotaFailureIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	var log strings.Builder
-	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil)), PodQuota: func(cgroup string, _ int64) (int64, error) {
-		return 0, fmt.Errorf("openat %s/cpu.max: read-only file system", cgroup)
-	}})
+	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		PodQuota: func(cgroup string, _ int64) (int64, error) {
+			return 0, fmt.Errorf("openat %s/cpu.max: read-only file system", cgroup)
+		}})
 	for _, n := range []string{"a", "b", "c", "d"} {
 		p := pod(n, "guaranteed")
 		e.run(p, container(p, "main", n+"-1", 1000, gib))
 	}
 	e.pushes(20)
 	text := log.String()
-	if strings.Count(text, "quota of pods") != 1 || !strings.Contains(text, "pods=4") || !strings.Contains(text, "default/c keeps its CPU quota") || strings.Contains(text, "default/d keeps") {
+	if strings.Count(text, "quota of pods") != 1 || !strings.Contains(text, "pods=4") ||
+		!strings.Contains(text, "default/c keeps its CPU quota") || strings.Contains(text, "default/d keeps") {
 		t.Errorf("the log of 20 passes:\n%s", text)
 	}
 }

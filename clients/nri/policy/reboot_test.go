@@ -36,7 +36,8 @@ func dead(name string) *api.PodSandbox {
 func TestPodsAreKeptOverABoot(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4"), "ended-uid": specOf("ended", "1"), "rival-uid": specOf("rival", "4")}, active: []string{"job-uid", "ended-uid"}}
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "4"), "ended-uid": specOf("ended", "1"),
+		"rival-uid": specOf("rival", "4")}, active: []string{"job-uid", "ended-uid"}}
 	before := d.connect(t, Config{Kubelet: kubelet})
 	for _, name := range []string{"job", "ended"} {
 		if err := before.policy.RunPodSandbox(t.Context(), pod(name, "guaranteed")); err != nil {
@@ -95,9 +96,10 @@ func TestKeptPodIsReleased(t *testing.T) {
 		manifest bool // the kubelet is not the source of the specification
 		from     string
 	}{
-		"the kubelet has it":                {kubelet: func(*knows) {}, after: time.Hour, kept: true},
-		"the kubelet has it no more":        {kubelet: func(k *knows) { k.active = nil }},
-		"the kubelet does not answer":       {kubelet: func(k *knows) { k.activeErr = errors.New("initializing") }, after: unheardTime - time.Second, kept: true},
+		"the kubelet has it":         {kubelet: func(*knows) {}, after: time.Hour, kept: true},
+		"the kubelet has it no more": {kubelet: func(k *knows) { k.active = nil }},
+		"the kubelet does not answer": {kubelet: func(k *knows) { k.activeErr = errors.New("initializing") },
+			after: unheardTime - time.Second, kept: true},
 		"the kubelet does not answer again": {kubelet: func(k *knows) { k.activeErr = errors.New("initializing") }, after: unheardTime},
 		// A kubelet that ends in an orderly way removes its socket.
 		"the kubelet is not there":       {kubelet: func(k *knows) { k.activeErr = noAPI }, after: unheardTime - time.Second, kept: true},
@@ -191,7 +193,8 @@ func TestHangingKubelet(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	pods := map[string]*typesv1.Pod{"job-uid": specOf("job", "4")}
-	if err := d.connect(t, Config{Kubelet: &knows{pods: pods, active: []string{"job-uid"}}}).policy.RunPodSandbox(t.Context(), pod("job", "guaranteed")); err != nil {
+	if err := d.connect(t, Config{Kubelet: &knows{pods: pods, active: []string{"job-uid"}}}).policy.RunPodSandbox(t.Context(),
+		pod("job", "guaranteed")); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -271,7 +271,8 @@ func decided(err error) bool {
 		return berth.IsDecided(err)
 	}
 	switch errdefs.ClassOf(err) {
-	case errdefs.Refused, errdefs.Invalid, errdefs.NotFound, errdefs.Exists, errdefs.Precondition, errdefs.PermissionDenied, errdefs.Unsupported:
+	case errdefs.Refused, errdefs.Invalid, errdefs.NotFound, errdefs.Exists, errdefs.Precondition, errdefs.PermissionDenied,
+		errdefs.Unsupported:
 		return true
 	}
 	return false

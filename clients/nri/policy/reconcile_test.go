@@ -285,7 +285,8 @@ func TestResizedWhileAway(t *testing.T) {
 	d := startBerthd(t)
 	e := newEngine(t, Config{Client: d.Client})
 	filler, p, other := pod("filler", "guaranteed"), pod("own", "guaranteed"), pod("other", "guaranteed")
-	f, c, o := container(filler, "main", "filler-1", 3000, gib), container(p, "main", "own-1", 2000, gib), container(other, "main", "other-1", 2000, gib)
+	f, c, o := container(filler, "main", "filler-1", 3000, gib), container(p, "main", "own-1", 2000, gib),
+		container(other, "main", "other-1", 2000, gib)
 	if got := []string{e.run(filler, f), e.run(p, c), e.run(other, o)}; !slices.Equal(got, []string{"1-3", "4-5", "6-7"}) {
 		t.Fatalf("the containers are on CPUs %v", got)
 	}

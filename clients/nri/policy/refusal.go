@@ -67,7 +67,8 @@ func missing(t *typesv1.Trace) (out []string) {
 			if nodes := convert.Nodes(s.GetNumaNodes()); !nodes.IsEmpty() {
 				where = "NUMA node " + nodes.String()
 			}
-			out = append(out, fmt.Sprintf("%s has %s free of the %s %s that are needed", where, amount(s.GetResource(), s.GetFree()), amount(s.GetResource(), s.GetNeed()), s.GetResource()))
+			out = append(out, fmt.Sprintf("%s has %s free of the %s %s that are needed", where, amount(s.GetResource(), s.GetFree()),
+				amount(s.GetResource(), s.GetNeed()), s.GetResource()))
 		}
 	}
 	return out

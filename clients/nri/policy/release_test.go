@@ -40,7 +40,8 @@ func TestRelease(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, r := range []Updater{deaf{}, hangs{}} {
-		if err := e.policy.Release(ctx, r, all); err == nil || !strings.Contains(err.Error(), "main of default/own") || !strings.Contains(err.Error(), "main of default/shared") {
+		if err := e.policy.Release(ctx, r, all); err == nil || !strings.Contains(err.Error(), "main of default/own") ||
+			!strings.Contains(err.Error(), "main of default/shared") {
 			t.Errorf("updates without effect: %v", err)
 		}
 	}
@@ -63,7 +64,8 @@ func TestRelease(t *testing.T) {
 	if adjust != nil || updates != nil || err != nil {
 		t.Errorf("a container after the end: %v, %v, %v", adjust, updates, err)
 	}
-	if updates, err := e.policy.UpdateContainer(t.Context(), own, container(own, "main", "own-1", 2000, gib), &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(uint64(512))}}); updates != nil || err != nil {
+	if updates, err := e.policy.UpdateContainer(t.Context(), own, container(own, "main", "own-1", 2000, gib),
+		&api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(uint64(512))}}); updates != nil || err != nil {
 		t.Errorf("a resize after the end: %v, %v", updates, err)
 	}
 }
@@ -154,7 +156,8 @@ func TestReleaseOfNarrowedProcesses(t *testing.T) {
 			}
 		}
 		e.fails = map[string]bool{"own-1": true}
-		if err := e.policy.Release(ctx, e, all); err == nil || strings.Contains(err.Error(), "shared") || !strings.Contains(err.Error(), "main of default/own") {
+		if err := e.policy.Release(ctx, e, all); err == nil || strings.Contains(err.Error(), "shared") ||
+			!strings.Contains(err.Error(), "main of default/own") {
 			t.Errorf("%s, and one update is refused: %v", name, err)
 		}
 		e.fails, e.before = nil, nil

@@ -8,8 +8,8 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// TestRefusedGrowthIsRepeated: the runtime fails to give a container more CPUs. The process runs on a part of them then, which does not mean
-// that it was given all and has narrowed itself.
+// TestRefusedGrowthIsRepeated: the runtime fails to give a container more CPUs. The process runs on a part of them then,
+// which does not mean that it was given all and has narrowed itself.
 func TestRefusedGrowthIsRepeated(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
@@ -29,8 +29,8 @@ func TestRefusedGrowthIsRepeated(t *testing.T) {
 	}
 }
 
-// TestUnmovedProcessIsNotPushedAtOnce: a runtime confirms an update, and the process stays where it is. The update is not repeated without a
-// pause.
+// TestUnmovedProcessIsNotPushedAtOnce: a runtime confirms an update, and the process stays where it is. The update is not
+// repeated without a pause.
 func TestUnmovedProcessIsNotPushedAtOnce(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
@@ -58,12 +58,13 @@ func TestUnmovedProcessIsNotPushedAtOnce(t *testing.T) {
 	}
 }
 
-// TestReplacedContainerHasNoSize: a container was created and never started, and another one of its name runs and was resized. The size of the
-// first one is not that of the container when the runtime connects again.
+// TestReplacedContainerHasNoSize: a container was created and never started, and another one of its name runs and was
+// resized. The size of the first one is not that of the container when the runtime connects again.
 func TestReplacedContainerHasNoSize(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")}, active: []string{"job-uid"}}})
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")},
+		active: []string{"job-uid"}}})
 	job := pod("job", "guaranteed")
 	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
 		t.Fatal(err)

@@ -213,10 +213,12 @@ func agree(spec *typesv1.Pod, name string, r *api.LinuxResources) error {
 			return err
 		}
 		if request := milliRequest(r); !sameRequest(cmp.Or(requested.cpuRequest, limit), request) && !(limit > 0 && request == 0) {
-			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name, requested.cpuRequest, request)
+			return errdefs.Preconditionf("container %s: the pod's specification requests %dm of cpu, and the runtime was given %dm", name,
+				requested.cpuRequest, request)
 		}
 		if limit := amountsOf(r, false).memoryLimit; !sameMemory(requested.memoryLimit, limit) {
-			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name, requested.memoryLimit, limit)
+			return errdefs.Preconditionf("container %s: the pod's specification limits memory to %d, and the runtime was given %d", name,
+				requested.memoryLimit, limit)
 		}
 	}
 	return nil

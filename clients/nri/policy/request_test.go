@@ -44,13 +44,19 @@ func TestRebuilt(t *testing.T) {
 	}{
 		{"nothing", nil, "", nil, nil},
 		{"best effort", &api.LinuxResources{Cpu: cpu(2, 0)}, "BestEffort", nil, nil},
-		{"burstable", &api.LinuxResources{Cpu: cpu(512, 100_000), Memory: memory(1 << 30)}, "Burstable", map[string]string{"cpu": "500m"}, map[string]string{"cpu": "1000m", "memory": "1073741824"}},
-		{"guaranteed", &api.LinuxResources{Cpu: cpu(2048, 200_000), Memory: memory(1 << 30)}, "Guaranteed", map[string]string{"cpu": "2000m"}, map[string]string{"cpu": "2000m", "memory": "1073741824"}},
-		{"guaranteed, no quotas", &api.LinuxResources{Cpu: cpu(2048, -1), Memory: memory(1 << 30)}, "Guaranteed", map[string]string{"cpu": "2000m"}, map[string]string{"cpu": "2000m", "memory": "1073741824"}},
-		{"of no kubelet", &api.LinuxResources{Cpu: cpu(2048, 200_000), Memory: memory(1 << 30)}, "", map[string]string{"cpu": "2000m"}, map[string]string{"cpu": "2000m", "memory": "1073741824"}},
+		{"burstable", &api.LinuxResources{Cpu: cpu(512, 100_000), Memory: memory(1 << 30)}, "Burstable", map[string]string{"cpu": "500m"},
+			map[string]string{"cpu": "1000m", "memory": "1073741824"}},
+		{"guaranteed", &api.LinuxResources{Cpu: cpu(2048, 200_000), Memory: memory(1 << 30)}, "Guaranteed",
+			map[string]string{"cpu": "2000m"}, map[string]string{"cpu": "2000m", "memory": "1073741824"}},
+		{"guaranteed, no quotas", &api.LinuxResources{Cpu: cpu(2048, -1), Memory: memory(1 << 30)}, "Guaranteed",
+			map[string]string{"cpu": "2000m"}, map[string]string{"cpu": "2000m", "memory": "1073741824"}},
+		{"of no kubelet", &api.LinuxResources{Cpu: cpu(2048, 200_000), Memory: memory(1 << 30)}, "", map[string]string{"cpu": "2000m"},
+			map[string]string{"cpu": "2000m", "memory": "1073741824"}},
 		{"unlimited", &api.LinuxResources{Cpu: cpu(1024, -1), Memory: memory(1<<63 - 4096)}, "", map[string]string{"cpu": "1000m"}, nil},
-		{"more shares than quota", &api.LinuxResources{Cpu: cpu(4096, 100_000)}, "", map[string]string{"cpu": "1000m"}, map[string]string{"cpu": "1000m"}},
-		{"huge pages", &api.LinuxResources{HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}}, "", nil, map[string]string{"hugepages-2Mi": "4194304"}},
+		{"more shares than quota", &api.LinuxResources{Cpu: cpu(4096, 100_000)}, "", map[string]string{"cpu": "1000m"},
+			map[string]string{"cpu": "1000m"}},
+		{"huge pages", &api.LinuxResources{HugepageLimits: []*api.HugepageLimit{{PageSize: "2MB", Limit: 4 << 20}, {PageSize: "1GB"}}},
+			"", nil, map[string]string{"hugepages-2Mi": "4194304"}},
 	} {
 		got, err := rebuilt(row.of, row.qos == "Guaranteed")
 		if err != nil || !maps.Equal(got.GetRequests(), row.requests) || !maps.Equal(got.GetLimits(), row.limits) {
@@ -88,7 +94,8 @@ func TestQoS(t *testing.T) {
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	spec := func(requests, limits map[string]string) *typesv1.Pod {
-		return &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
+		return &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main",
+			Resources: &typesv1.ResourceRequirements{Requests: requests, Limits: limits}}}}}
 	}
 	cpu := func(text string) map[string]string { return map[string]string{"cpu": text} }
 	memory := func(text string) map[string]string { return map[string]string{"memory": text} }

@@ -21,7 +21,8 @@ import (
 // resize in place a kubelet sends one such update for each container, for cpu and for memory
 // (KEP-1287). After an error the container stays as it is. So it does while it cannot be compared with the ledger. CPU sets and the
 // missing quota on exclusive CPUs are not part of a size.
-func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container, r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
+	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
 	if p.released {
@@ -122,8 +123,8 @@ func (p *Policy) resizedTo(m *member, r *api.LinuxResources) {
 	p.kick()
 }
 
-// takeBack compares the sizes of containers with berthd's whose resize the runtime has not confirmed: they have the size from before. Berthd
-// counts the other one until then, whichever is more.
+// takeBack compares the sizes of containers with berthd's whose resize the runtime has not confirmed: they have the size
+// from before. Berthd counts the other one until then, whichever is more.
 func (p *Policy) takeBack() {
 	for _, m := range p.live() {
 		if m.asked == nil {
@@ -398,8 +399,8 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	return nil
 }
 
-// countedOtherwise reports whether berthd has a container of a pod that was admitted as a whole with another size: the answer to a resize was
-// lost, or it was refused, and the source of the specification has the size that was requested.
+// countedOtherwise reports whether berthd has a container of a pod that was admitted as a whole with another size: the
+// answer to a resize was lost, or it was refused, and the source of the specification has the size that was requested.
 func (p *Policy) countedOtherwise(m *member) bool {
 	s := m.pod
 	counted := p.ledger.containers[s.uid+"/"+m.name]

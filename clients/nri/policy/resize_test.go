@@ -64,7 +64,8 @@ func (e *engine) resize(p *api.PodSandbox, c *api.Container, r *api.LinuxResourc
 // counts gives what berthd counts a container with, as it appears in its cgroup.
 func (d *daemon) counts(key, name string) (shares, memory int64) {
 	d.t.Helper()
-	a, err := d.Allocation().Allocate(d.t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: name})
+	a, err := d.Allocation().Allocate(d.t.Context(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: name})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -74,7 +75,8 @@ func (d *daemon) counts(key, name string) (shares, memory int64) {
 func (d *daemon) expect(when, key, name string, milli, memory int64) {
 	d.t.Helper()
 	if shares, limit := d.counts(key, name); shares != milli*1024/1000 || limit != memory {
-		d.t.Errorf("%s: berthd counts %s of %s with %d shares and %d bytes, want %dm and %d bytes", when, name, key, shares, limit, milli, memory)
+		d.t.Errorf("%s: berthd counts %s of %s with %d shares and %d bytes, want %dm and %d bytes", when, name, key, shares, limit, milli,
+			memory)
 	}
 }
 
@@ -216,10 +218,12 @@ func TestResizeWhole(t *testing.T) {
 		d.expect(when, "duo-uid", "b", 100, 0)
 		d.expect(when, "duo-uid", "side", 250, 0)
 		spec := e.policy.sandboxes["duo-sandbox"].spec.GetSpec()
-		if r := spec.GetContainers()[0].GetResources(); !maps.Equal(r.GetRequests(), map[string]string{"cpu": "700m", "memory": "536870912"}) {
+		if r := spec.GetContainers()[0].GetResources(); !maps.Equal(r.GetRequests(),
+			map[string]string{"cpu": "700m", "memory": "536870912"}) {
 			t.Errorf("%s: a requests %v", when, r)
 		}
-		if r := spec.GetContainers()[1].GetResources(); !maps.Equal(r.GetRequests(), map[string]string{"cpu": "100m"}) || len(r.GetLimits()) > 0 {
+		if r := spec.GetContainers()[1].GetResources(); !maps.Equal(r.GetRequests(), map[string]string{"cpu": "100m"}) ||
+			len(r.GetLimits()) > 0 {
 			t.Errorf("%s: b requests %v", when, r)
 		}
 		if r := spec.GetInitContainers()[1].GetResources(); r.GetLimits()["cpu"] != "400m" {
@@ -249,7 +253,8 @@ func TestResizeWhole(t *testing.T) {
 		t.Error(err)
 	}
 	d.expect("b was made again", "duo-uid", "b", 300, 0)
-	if _, err := later.create(p, container(p, "first", "first-2", 300, 0)); err == nil || !strings.Contains(err.Error(), "requests 50m of cpu") {
+	if _, err := later.create(p, container(p, "first", "first-2", 300, 0)); err == nil ||
+		!strings.Contains(err.Error(), "requests 50m of cpu") {
 		t.Errorf("an init container of another size: %v", err)
 	}
 	later.end(p)
@@ -406,7 +411,8 @@ func TestResizedBeforeItsFirstStart(t *testing.T) {
 		t.Errorf("the container of 2 CPUs is on %s", cpus)
 	}
 	d.expect("the pod was resized", "job-uid", "main", 2000, gib)
-	if _, err := e.create(other, container(other, "main", "other-1", 64000, gib)); err == nil || !strings.Contains(err.Error(), "Infeasible") {
+	if _, err := e.create(other, container(other, "main", "other-1", 64000, gib)); err == nil ||
+		!strings.Contains(err.Error(), "Infeasible") {
 		t.Errorf("more CPUs than there are: %v", err)
 	}
 }
@@ -450,19 +456,26 @@ func TestWriteTo(t *testing.T) {
 		told             *api.LinuxResources
 		want, wantLimits map[string]string
 	}{
-		{"agrees", map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}, size(500, 0, gib), map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}},
+		{"agrees", map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}, size(500, 0, gib),
+			map[string]string{"cpu": "0.5"}, map[string]string{"memory": "1Gi"}},
 		{"least request", map[string]string{"cpu": "1m"}, nil, size(1, 0, 0), map[string]string{"cpu": "1m"}, nil},
 		{"to the least request", map[string]string{"cpu": "1"}, nil, size(1, 0, 0), map[string]string{"cpu": "2m"}, nil},
-		{"least limit", map[string]string{"cpu": "5m"}, map[string]string{"cpu": "5m"}, size(5, 10, 0), map[string]string{"cpu": "5m"}, map[string]string{"cpu": "5m"}},
-		{"request from the limit", nil, map[string]string{"cpu": "1"}, size(1000, 2000, 0), map[string]string{"cpu": "1000m"}, map[string]string{"cpu": "2000m"}},
+		{"least limit", map[string]string{"cpu": "5m"}, map[string]string{"cpu": "5m"}, size(5, 10, 0), map[string]string{"cpu": "5m"},
+			map[string]string{"cpu": "5m"}},
+		{"request from the limit", nil, map[string]string{"cpu": "1"}, size(1000, 2000, 0), map[string]string{"cpu": "1000m"},
+			map[string]string{"cpu": "2000m"}},
 		{"limit of the pod", map[string]string{"cpu": "1"}, nil, size(1000, 4000, gib), map[string]string{"cpu": "1"}, nil},
-		{"memory grows", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, 4*gib), map[string]string{"memory": "1073741824"}, map[string]string{"memory": "4294967296"}},
-		{"memory shrinks", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, gib/2), map[string]string{"memory": "536870912"}, map[string]string{"memory": "536870912"}},
-		{"memory that is its limit", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "1Gi"}, size(0, 0, 2*gib), map[string]string{"memory": "2147483648"}, map[string]string{"memory": "2147483648"}},
+		{"memory grows", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, 4*gib),
+			map[string]string{"memory": "1073741824"}, map[string]string{"memory": "4294967296"}},
+		{"memory shrinks", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "2Gi"}, size(0, 0, gib/2),
+			map[string]string{"memory": "536870912"}, map[string]string{"memory": "536870912"}},
+		{"memory that is its limit", map[string]string{"memory": "1Gi"}, map[string]string{"memory": "1Gi"}, size(0, 0, 2*gib),
+			map[string]string{"memory": "2147483648"}, map[string]string{"memory": "2147483648"}},
 	} {
 		c := &typesv1.Container{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: row.requests, Limits: row.limits}}
 		m := &member{name: "main", pod: &sandbox{qos: "Burstable"}, resources: row.told}
-		if err := m.writeTo(c); err != nil || !maps.Equal(c.GetResources().GetRequests(), row.want) || !maps.Equal(c.GetResources().GetLimits(), row.wantLimits) {
+		if err := m.writeTo(c); err != nil || !maps.Equal(c.GetResources().GetRequests(), row.want) ||
+			!maps.Equal(c.GetResources().GetLimits(), row.wantLimits) {
 			t.Errorf("%s: %v, %v", row.name, c.GetResources(), err)
 		}
 	}

@@ -101,8 +101,9 @@ func TestHalfDoneResizeIsUndone(t *testing.T) {
 	}
 }
 
-// TestResizeThatFailsIsTakenBack: the runtime has failed to carry out a resize, and the kubelet takes it back, of which no event tells. Berthd
-// counts what the runtime has, and so it does if the runtime confirms the resize late. A resize that was confirmed stays.
+// TestResizeThatFailsIsTakenBack: the runtime has failed to carry out a resize, and the kubelet takes it back, of which
+// no event tells. Berthd counts what the runtime has, and so it does if the runtime confirms the resize late. A resize
+// that was confirmed stays.
 func TestResizeThatFailsIsTakenBack(t *testing.T) {
 	t.Parallel()
 	for _, whole := range []bool{true, false} {

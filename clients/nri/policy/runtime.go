@@ -97,7 +97,8 @@ func (p *Policy) sayLosses() {
 		lost = append(lost, losses[len(losses)-1].lost) // by choice
 	}
 	if p.requests && p.nri.before(safeUpdates) {
-		p.Log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime", p.runtime, "nri", p.nri.String())
+		p.Log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime",
+			p.runtime, "nri", p.nri.String())
 	}
 	if len(lost) == 0 {
 		p.Log.Info("the runtime has all that berth-nri uses", "runtime", p.runtime, "nri", p.nri.String())

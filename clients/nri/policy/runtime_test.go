@@ -45,7 +45,8 @@ func TestRuntimeVersions(t *testing.T) {
 		t.Run(strings.Join([]string{test.runtime, test.version, test.reported, string(test.unsolicited)}, " "), func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			p := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Unsolicited: test.unsolicited, NRIVersion: func() string { return test.reported }})
+			p := New(Config{Log: slog.New(slog.NewTextHandler(&log, nil)), Unsolicited: test.unsolicited,
+				NRIVersion: func() string { return test.reported }})
 			var events api.EventMask
 			for range 2 {
 				var err error
@@ -107,7 +108,8 @@ func TestUnsafeRuntimes(t *testing.T) {
 	for version, nri := range map[string]string{"v1.7.0": "0.3.0", "v1.7.15": "0.6.0"} {
 		p := New(Config{Log: slog.New(slog.DiscardHandler)})
 		_, err := p.Configure(t.Context(), "", "containerd", version)
-		if want := "containerd " + version + " has NRI " + nri; errdefs.ClassOf(err) != errdefs.Unsupported || !strings.Contains(err.Error(), want) {
+		if want := "containerd " + version + " has NRI " + nri; errdefs.ClassOf(err) != errdefs.Unsupported ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}

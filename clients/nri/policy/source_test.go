@@ -48,7 +48,8 @@ func specOf(name, cpu string) *typesv1.Pod {
 func TestStaticPodNames(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	e := newEngine(t, Config{Client: d.Client, NodeName: "n1", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 2, memory: 1Gi}}"))})
+	e := newEngine(t, Config{Client: d.Client, NodeName: "n1", Manifests: manifests(t,
+		manifestOf("web", "{limits: {cpu: 2, memory: 1Gi}}"))})
 	for name, whole := range map[string]bool{"web-n1": true, "web-helper-n1": false, "web-n2": false, "web-": false} {
 		p := pod(name, "guaranteed")
 		p.Annotations = map[string]string{workload.SourceAnnotation: "file"}
@@ -90,9 +91,11 @@ func TestSpecificationIsNamed(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1"), "served-uid": specOf("served", "1")}}
-	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Annotation: "spec", Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet, Annotation: "spec",
+		Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
 	for name, row := range map[string]struct{ key, want string }{
-		"job": {"job-uid", "kubelet"}, "served": {"served-uid", "kubelet-server"}, "web": {"web-uid", "manifest"}, "noted": {"noted-uid", "annotation"}, "other": {"other-uid.main", "container"},
+		"job": {"job-uid", "kubelet"}, "served": {"served-uid", "kubelet-server"}, "web": {"web-uid", "manifest"},
+		"noted": {"noted-uid", "annotation"}, "other": {"other-uid.main", "container"},
 	} {
 		p := pod(name, "guaranteed")
 		if kubelet.from = ""; name == "served" {
@@ -178,7 +181,8 @@ func TestPodIsNotSplit(t *testing.T) {
 			want string
 		}{{errors.New("away"), "get pod default/job from the kubelet"}, {nil, "TopologyAffinityError"}} {
 			kubelet.err = row.err
-			if err := e.policy.RunPodSandbox(t.Context(), job); pass != (err == nil) || err != nil && !strings.Contains(err.Error(), row.want) {
+			if err := e.policy.RunPodSandbox(t.Context(), job); pass != (err == nil) || err != nil &&
+				!strings.Contains(err.Error(), row.want) {
 				t.Errorf("pass %v: %v, want %q", pass, err, row.want)
 			}
 			for name, milli := range map[string]int64{"main": 3000, "second": 2000} {
@@ -202,7 +206,8 @@ func TestPodIsNotSplit(t *testing.T) {
 func TestStaticPodsStart(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{err: errors.New("away")}, Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{err: errors.New("away")},
+		Manifests: manifests(t, manifestOf("web", "{limits: {cpu: 1, memory: 1Gi}}"))})
 	if err := e.policy.RunPodSandbox(t.Context(), pod("web", "guaranteed")); err != nil {
 		t.Error(err)
 	}

@@ -116,6 +116,7 @@ func oldestFirst(members []*member) {
 		}
 	}
 	slices.SortStableFunc(members, func(a, b *member) int {
-		return cmp.Or(cmp.Compare(a.tries, b.tries), cmp.Compare(began[a.pod], began[b.pod]), cmp.Compare(a.pod.id, b.pod.id), cmp.Compare(a.created, b.created))
+		return cmp.Or(cmp.Compare(a.tries, b.tries), cmp.Compare(began[a.pod], began[b.pod]), cmp.Compare(a.pod.id, b.pod.id),
+			cmp.Compare(a.created, b.created))
 	})
 }

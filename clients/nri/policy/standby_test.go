@@ -70,7 +70,8 @@ func TestBeforeBerthdWasEverReady(t *testing.T) {
 		"m-second": "Placed: container main ran without a place, and has CPUs",
 		"a-third":  "NotPlaced: container main is on the shared CPUs until berthd has a place: ",
 	} {
-		if got := events.about(name)[0]; !strings.HasPrefix(got, want) || (want[0] == 'P') != strings.Contains(got, "its memory stays where it is") {
+		if got := events.about(name)[0]; !strings.HasPrefix(got, want) ||
+			(want[0] == 'P') != strings.Contains(got, "its memory stays where it is") {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}

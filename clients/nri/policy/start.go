@@ -171,7 +171,8 @@ func (p *Policy) dropReplaced(listed []*api.Container) {
 
 // startOverdue ends a start that takes too long. Of a container that has been replaced, nothing is left to start.
 func (p *Policy) startOverdue(ctx context.Context, m *member) {
-	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id, "after", placement.StartTime)
+	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
+		"after", placement.StartTime)
 	p.apply(m, placement.StartOverdue, cpuset.Set{})
 	if p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.stopped }) {
 		p.unbindID(ctx, m)

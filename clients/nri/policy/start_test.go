@@ -82,7 +82,8 @@ func TestStartThatWasGivenUp(t *testing.T) {
 			c := e.made(job, container(job, "main", "job-1", 4000, gib))
 			e.pushes(2)
 			err := e.start(job, c)
-			if row.completes != "first" && (err == nil || !strings.Contains(err.Error(), "container main of default/web, which is being started")) {
+			if row.completes != "first" && (err == nil || !strings.Contains(err.Error(),
+				"container main of default/web, which is being started")) {
 				t.Fatalf("a container with exclusive CPUs starts while the start of another one may be completed: %v", err)
 			}
 			if row.completes == "last" {

@@ -158,7 +158,8 @@ func TestAnswersFailNobody(t *testing.T) {
 	web, other, trainer := pod("web", "burstable"), pod("other", "burstable"), pod("trainer", "guaranteed")
 	e.run(web, container(web, "main", "web-1", 500, 0))
 	e.put("web-1", "0-3") // somebody has moved it
-	if _, updates, err := e.policy.CreateContainer(t.Context(), other, container(other, "main", "other-1", 500, 0)); err != nil || len(updates) > 0 {
+	if _, updates, err := e.policy.CreateContainer(t.Context(), other, container(other, "main", "other-1", 500, 0)); err != nil ||
+		len(updates) > 0 {
 		t.Errorf("a container that shares CPUs: updates %v, %v", updates, err)
 	}
 	e.put("web-1", "0-7")
@@ -181,7 +182,8 @@ func TestSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := container(second, "main", "second-1", 7000, gib)
-	if _, err := e.create(second, next); err == nil || !strings.Contains(err.Error(), "CPUs 1-7 are held by container main of default/first, which is ending") {
+	if _, err := e.create(second, next); err == nil || !strings.Contains(err.Error(),
+		"CPUs 1-7 are held by container main of default/first, which is ending") {
 		t.Errorf("the successor of a container that is ending: %v", err)
 	}
 	e.stop(first, c)
@@ -209,7 +211,8 @@ func TestSuccessorBeforeTheEvents(t *testing.T) {
 			d := startBerthd(t)
 			config := Config{Client: d.Client}
 			if c.whole {
-				config.Manifests = manifests(t, manifestOf("first", "{limits: {cpu: 7, memory: 1Gi}}"), manifestOf("second", "{limits: {cpu: 7, memory: 1Gi}}"))
+				config.Manifests = manifests(t, manifestOf("first", "{limits: {cpu: 7, memory: 1Gi}}"),
+					manifestOf("second", "{limits: {cpu: 7, memory: 1Gi}}"))
 			}
 			e := newEngine(t, config)
 			first, second := pod("first", "guaranteed"), pod("second", "guaranteed")
@@ -570,7 +573,8 @@ func TestPassedWithoutCPUs(t *testing.T) {
 // the CPUs that are shared according to the processes of the node.
 func TestPassedBeforeBerthdAnswers(t *testing.T) {
 	t.Parallel()
-	for name, sandboxes := range map[string]string{"sandboxes on all CPUs": "0-7", "sandboxes on the shared CPUs": "0,3-7", "of an older state": "0,2-4"} {
+	for name, sandboxes := range map[string]string{"sandboxes on all CPUs": "0-7", "sandboxes on the shared CPUs": "0,3-7",
+		"of an older state": "0,2-4"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startBerthd(t)

@@ -24,7 +24,8 @@ const (
 // requestUpdates requests updates of the runtime, and returns its answer, or the context's error when that ends. The call itself
 // cannot be ended, and the runtime may carry out the updates later. So no other request is made meanwhile: it could overtake this one.
 // Ready reports a runtime that does not answer. mu must be free.
-func (p *Policy) requestUpdates(ctx context.Context, runtime Updater, updates []*api.ContainerUpdate) (failed []*api.ContainerUpdate, err error) {
+func (p *Policy) requestUpdates(ctx context.Context, runtime Updater, updates []*api.ContainerUpdate) (failed []*api.ContainerUpdate,
+	err error) {
 	type answer struct {
 		failed []*api.ContainerUpdate
 		err    error

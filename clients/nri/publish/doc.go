@@ -11,8 +11,8 @@
 //     a configuration causes it, on all nodes at once. So each node writes at a random moment of the
 //     spread.
 //
-// Invariants: at most one write a second; one each ten minutes if the object is as it should be, for the time of the last comparison; a failed write
-// is repeated at random moments of growing intervals, at most the spread. The functions in object.go and
-// pace.go have no clock and no I/O. After a failed write the object is read before the next one, because
+// Invariants: at most one write a second; one each ten minutes if the object is as it should be, for the time of the last
+// comparison; a failed write is repeated at random moments of growing intervals, at most the spread. The functions in
+// object.go and pace.go have no clock and no I/O. After a failed write the object is read before the next one, because
 // its outcome is unknown.
 package publish

@@ -49,7 +49,8 @@ type Metadata struct {
 	OwnerReferences []Reference       `json:"ownerReferences,omitempty"`
 }
 
-// CheckedAnnotation is when the object was compared with berthd's answer last, before it was written: the object of a dead node has an old one.
+// CheckedAnnotation is when the object was compared with berthd's answer last, before it was written: the object of a
+// dead node has an old one.
 const CheckedAnnotation = "nri.berthd.github.io/checked-at"
 
 // check stores when the object was compared.

@@ -20,10 +20,14 @@ func TestTransitions(t *testing.T) {
 		to    phase
 		moved bool
 	}{
-		{clean, equals, clean, false}, {clean, differs, soon, true}, {clean, differsMuch, spread, true}, {clean, written, clean, false}, {clean, failed, retry, true},
-		{soon, equals, clean, false}, {soon, differs, soon, false}, {soon, differsMuch, spread, true}, {soon, written, clean, false}, {soon, failed, retry, true},
-		{spread, equals, clean, false}, {spread, differs, spread, false}, {spread, differsMuch, spread, false}, {spread, written, clean, false}, {spread, failed, retry, true},
-		{retry, equals, retry, false}, {retry, differs, retry, false}, {retry, differsMuch, retry, false}, {retry, written, clean, false}, {retry, failed, retry, true},
+		{clean, equals, clean, false}, {clean, differs, soon, true}, {clean, differsMuch, spread, true}, {clean, written, clean, false},
+		{clean, failed, retry, true},
+		{soon, equals, clean, false}, {soon, differs, soon, false}, {soon, differsMuch, spread, true}, {soon, written, clean, false},
+		{soon, failed, retry, true},
+		{spread, equals, clean, false}, {spread, differs, spread, false}, {spread, differsMuch, spread, false},
+		{spread, written, clean, false}, {spread, failed, retry, true},
+		{retry, equals, retry, false}, {retry, differs, retry, false}, {retry, differsMuch, retry, false}, {retry, written, clean, false},
+		{retry, failed, retry, true},
 	} {
 		p := Pace{Spread: time.Minute, phase: c.from, due: begin}
 		p.on(c.e, begin.Add(time.Second), 0.5)

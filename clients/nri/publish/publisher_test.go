@@ -149,8 +149,9 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestAge: an object that does not change is written again every ten minutes, at a moment of the spread, with the time of its last comparison.
-// An object with a time that lies in the future, with none, or with another text has no known age, and is written soon.
+// TestAge: an object that does not change is written again every ten minutes, at a moment of the spread, with the time of
+// its last comparison. An object with a time that lies in the future, with none, or with another text has no known age,
+// and is written soon.
 func TestAge(t *testing.T) {
 	run(t, func(t *testing.T, s *server) {
 		s.pass(DefaultSpread + 2*Interval)

@@ -159,7 +159,8 @@ func drawNode(t *rapid.T) *node {
 	shape := rapid.SampledFrom([]string{"1s1n8c1t", "2n4c", "2s2n4c2t", "1s4n4c", "1s3n6c"}).Draw(t, "machine")
 	var options []machinetest.Option
 	for n := range machinetest.Build(shape).Nodes() {
-		options = append(options, machinetest.Memory(n, uint64(rapid.IntRange(4, 12).Draw(t, "memory"))*gi), machinetest.HugePages(n, 2048, 512))
+		options = append(options, machinetest.Memory(n, uint64(rapid.IntRange(4, 12).Draw(t, "memory"))*gi),
+			machinetest.HugePages(n, 2048, 512))
 	}
 	m := machinetest.Build(shape, options...)
 	memoryConfig := memory.Config{Policy: memory.PolicyNone}
@@ -171,7 +172,8 @@ func drawNode(t *rapid.T) *node {
 		}
 	}
 	set, err := managerset.New(managerset.Config{
-		CPU:    cpu.Config{Policy: rapid.SampledFrom([]string{cpu.PolicyStatic, cpu.PolicyStatic, cpu.PolicyNone}).Draw(t, "cpu policy"), ReservedCPUs: cpuset.Of(0)},
+		CPU: cpu.Config{Policy: rapid.SampledFrom([]string{cpu.PolicyStatic, cpu.PolicyStatic, cpu.PolicyNone}).Draw(t, "cpu policy"),
+			ReservedCPUs: cpuset.Of(0)},
 		Memory: memoryConfig,
 		Topology: topology.Config{
 			Policy: topology.SingleNUMANode, Scope: rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(t, "scope"),
@@ -184,10 +186,12 @@ func drawNode(t *rapid.T) *node {
 	var list []device.Device
 	for i := range rapid.IntRange(0, 6).Draw(t, "devices") {
 		near := numa.Of(rapid.IntRange(0, len(m.Nodes())-1).Draw(t, "near"))
-		list = append(list, device.Device{ID: fmt.Sprint(i), Healthy: rapid.IntRange(0, 9).Draw(t, "health") > 0, Nodes: near, Topology: true})
+		list = append(list, device.Device{ID: fmt.Sprint(i), Healthy: rapid.IntRange(0, 9).Draw(t, "health") > 0, Nodes: near,
+			Topology: true})
 	}
 	inventory.Listed(inventory.Registered("example.com/gpu", device.Options{}, time.Time{}), list, time.Time{})
-	inventory.Listed(inventory.Registered("example.com/anywhere", device.Options{}, time.Time{}), []device.Device{{ID: "a", Healthy: true}, {ID: "b", Healthy: true}}, time.Time{})
+	inventory.Listed(inventory.Registered("example.com/anywhere", device.Options{}, time.Time{}),
+		[]device.Device{{ID: "a", Healthy: true}, {ID: "b", Healthy: true}}, time.Time{})
 	if set, err = set.Join([]hint.Entry{{Provider: device.New(inventory, noPreference{}), Mode: hint.Required}}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +301,8 @@ func TestSchedulerAgrees(t *testing.T) {
 				}
 				admitted := v.Outcome == admission.Admitted
 				if sent != admitted && (sent || !n.permits(pod, qos, whole)) {
-					t.Fatalf("the scheduler sends the pod: %t, berthd admits it: %t (%s: %s)\n%+v\n%s", sent, admitted, v.Reason, v.Message, pod.Containers, object)
+					t.Fatalf("the scheduler sends the pod: %t, berthd admits it: %t (%s: %s)\n%+v\n%s", sent, admitted, v.Reason,
+						v.Message, pod.Containers, object)
 				}
 				agreed[admitted]++
 			}
@@ -327,7 +332,8 @@ func (n *node) permits(pod *workload.Pod, qos workload.QoSClass, whole bool) boo
 func TestSchedulerDiffers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set, err := managerset.New(managerset.Config{
-			CPU:      cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0, 4), Options: map[string]string{cpu.FullPCPUsOnly: "true"}},
+			CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0, 4),
+				Options: map[string]string{cpu.FullPCPUsOnly: "true"}},
 			Topology: topology.Config{Policy: topology.SingleNUMANode, Scope: hint.ContainerScope},
 		}, machinetest.Build("1s2n2c2t"))
 		if err != nil {

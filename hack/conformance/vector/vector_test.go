@@ -59,7 +59,8 @@ func TestUnknownGate(t *testing.T) {
 func TestFractionsAddUp(t *testing.T) {
 	t.Parallel()
 	const half = `{"memory":"1500m","cpu":"100u"}`
-	const containers = `"containers":[{"requests":` + half + `,"limits":` + half + `},{"requests":` + half + `,"limits":` + half + `}],"overhead":` + half
+	const containers = `"containers":[{"requests":` + half + `,"limits":` + half + `},{"requests":` + half + `,"limits":` + half +
+		`}],"overhead":` + half
 	got := readPod(t, `{`+containers+`}`)
 	want := workload.Quantities{workload.Memory: 5, workload.CPU: 1}
 	if sums := workload.EffectiveRequests(got, workload.Features{}); !reflect.DeepEqual(sums, want) {

@@ -300,7 +300,8 @@ func (d *Daemon) LoadImages(ctx context.Context, images ...Image) error {
 	if err != nil {
 		return fmt.Errorf("write the images: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(d.programs, "ctr"), "--address", d.Socket, "--namespace", "k8s.io", "images", "import", archive)
+	cmd := exec.CommandContext(ctx, filepath.Join(d.programs, "ctr"), "--address", d.Socket, "--namespace", "k8s.io", "images", "import",
+		archive)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("import the images: %w: %s", err, out)
 	}
@@ -308,7 +309,8 @@ func (d *Daemon) LoadImages(ctx context.Context, images ...Image) error {
 	return d.until(ctx, "the images are there", func() (bool, error) {
 		for _, image := range images {
 			for _, name := range image.Names {
-				there, err := criv1.NewImageServiceClient(d.conn).ImageStatus(ctx, &criv1.ImageStatusRequest{Image: &criv1.ImageSpec{Image: name}})
+				there, err := criv1.NewImageServiceClient(d.conn).ImageStatus(ctx,
+					&criv1.ImageStatusRequest{Image: &criv1.ImageSpec{Image: name}})
 				if err != nil || there.GetImage() == nil {
 					return false, err
 				}

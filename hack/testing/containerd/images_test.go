@@ -71,7 +71,8 @@ func (i *images) id(program string) string { return filepath.Base(i.dir) + "-" +
 // ctr is a command of containerd's client. The containers here are not the runtime
 // interface's, so only these tests read them.
 func (i *images) ctr(args ...string) *exec.Cmd {
-	return exec.CommandContext(i.ctx, filepath.Join(i.d.programs, "ctr"), append([]string{"--address", i.d.Socket, "--namespace", "images"}, args...)...)
+	return exec.CommandContext(i.ctx, filepath.Join(i.d.programs, "ctr"),
+		append([]string{"--address", i.d.Socket, "--namespace", "images"}, args...)...)
 }
 
 // start runs a program in a container that sees what a program on the machine would see of
@@ -169,7 +170,8 @@ func TestContainerdImagesRunPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: web}\nspec:\n  hostNetwork: true\n  containers:\n" +
-		"  - {name: main, image: " + ProbeImage + ", imagePullPolicy: Never, command: [/probe, wait], resources: {limits: {cpu: 1, memory: 64Mi}}}\n"
+		"  - {name: main, image: " + ProbeImage +
+		", imagePullPolicy: Never, command: [/probe, wait], resources: {limits: {cpu: 1, memory: 64Mi}}}\n"
 	if err := os.WriteFile(filepath.Join(manifests, "web.yaml"), []byte(pod), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -198,6 +200,7 @@ func TestContainerdImagesNRI(t *testing.T) {
 		t.Skip("needs containerd 1.7 or later: older ones have no plugins of NRI")
 	}
 	i.berthd("--cgroup-tree", "memory", "--devices-elsewhere", "*")
-	p, log := i.start("berth-nri", "--endpoint", filepath.Join(i.dir, "root", "berth.sock"), "--nri-socket", i.d.NRI, "--pod-resources", "", "--log-level", "debug")
+	p, log := i.start("berth-nri", "--endpoint", filepath.Join(i.dir, "root", "berth.sock"), "--nri-socket", i.d.NRI, "--pod-resources",
+		"", "--log-level", "debug")
 	i.until("the runtime has called the plugin", p, func() bool { return strings.Contains(log.String(), "onfigur") })
 }

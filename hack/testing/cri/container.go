@@ -227,7 +227,8 @@ func nano(t time.Time) int64 {
 }
 
 // UpdateContainerResources implements RuntimeService. What is not given stays.
-func (s *Server) UpdateContainerResources(_ context.Context, req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
+func (s *Server) UpdateContainerResources(_ context.Context,
+	req *criv1.UpdateContainerResourcesRequest) (*criv1.UpdateContainerResourcesResponse, error) {
 	s.mu.Lock()
 	c := s.containers[req.GetContainerId()]
 	if c == nil || c.state == criv1.ContainerState_CONTAINER_EXITED {

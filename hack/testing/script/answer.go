@@ -84,7 +84,8 @@ func (p *Plugin) count(n int) {
 
 // GetPreferredAllocation prefers the mandatory devices and then the highest ids, which berth's
 // own choice would take last.
-func (p *Plugin) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+func (p *Plugin) GetPreferredAllocation(ctx context.Context,
+	req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	answer := &pluginapi.PreferredAllocationResponse{}
 	for _, c := range req.ContainerRequests {
 		p.note(Call{Method: Preferred, IDs: c.AvailableDeviceIDs, MustInclude: c.MustIncludeDeviceIDs, Size: int(c.AllocationSize)})
@@ -199,7 +200,8 @@ func (p *Plugin) answer(ids []string) *pluginapi.ContainerAllocateResponse {
 }
 
 // PreStartContainer does nothing, in the manner that was set.
-func (p *Plugin) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+func (p *Plugin) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse,
+	error) {
 	p.note(Call{Method: PreStart, IDs: req.DevicesIds})
 	how, err := p.begin(ctx, PreStart)
 	if err != nil {

@@ -49,7 +49,8 @@ func TestParseManner(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	p := New(Config{Resource: "example.com/gpu-x", Devices: []Device{{ID: "a"}, {ID: "b"}, {ID: "c", Unhealthy: true}}, CDI: true, Log: &log})
+	p := New(Config{Resource: "example.com/gpu-x", Devices: []Device{{ID: "a"}, {ID: "b"}, {ID: "c", Unhealthy: true}}, CDI: true,
+		Log: &log})
 	ctx := context.Background()
 	allocate := func(ids ...string) (*pluginapi.AllocateResponse, error) {
 		return p.Allocate(ctx, &pluginapi.AllocateRequest{ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}}})

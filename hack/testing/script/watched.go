@@ -31,7 +31,8 @@ func (w watched) GetInfo(ctx context.Context, _ *registrationapi.InfoRequest) (*
 
 // NotifyRegistrationStatus records the result of the registration: Error is the received error,
 // empty if the plugin is registered.
-func (w watched) NotifyRegistrationStatus(ctx context.Context, s *registrationapi.RegistrationStatus) (*registrationapi.RegistrationStatusResponse, error) {
+func (w watched) NotifyRegistrationStatus(ctx context.Context,
+	s *registrationapi.RegistrationStatus) (*registrationapi.RegistrationStatusResponse, error) {
 	call := Call{Method: Notify, Error: s.GetError()}
 	if !s.GetPluginRegistered() && call.Error == "" {
 		call.Error = "not registered, and no reason given"

@@ -34,7 +34,8 @@ func program(t *testing.T, content string) string {
 func made(t *testing.T, roots ...string) (file, unpacked string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "image.tar")
-	args := append([]string{"-o", file, "-name", "localhost/berthd:1.2.3", "-program", "berthd", "-label", "a=b=c", "-created", "1793491200"}, roots...)
+	args := append([]string{"-o", file, "-name", "localhost/berthd:1.2.3", "-program", "berthd", "-label", "a=b=c", "-created",
+		"1793491200"}, roots...)
 	if err := run(args); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +83,8 @@ func TestIndex(t *testing.T) {
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatal(manifest, err)
 	}
-	if got := manifest.Manifests[0].Annotations; got["io.containerd.image.name"] != "localhost/berthd:1.2.3" || got["org.opencontainers.image.ref.name"] != "1.2.3" {
+	if got := manifest.Manifests[0].Annotations; got["io.containerd.image.name"] != "localhost/berthd:1.2.3" ||
+		got["org.opencontainers.image.ref.name"] != "1.2.3" {
 		t.Errorf("annotations %v", got)
 	}
 	inner, err := index.ImageIndex(manifest.Manifests[0].Digest)
@@ -157,7 +159,8 @@ func TestDockerLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	var entries []struct{ RepoTags []string }
-	if err := json.Unmarshal(text, &entries); err != nil || len(entries) != 1 || strings.Join(entries[0].RepoTags, " ") != "localhost/berthd:1.2.3" {
+	if err := json.Unmarshal(text, &entries); err != nil || len(entries) != 1 ||
+		strings.Join(entries[0].RepoTags, " ") != "localhost/berthd:1.2.3" {
 		t.Fatalf("%s: %v", text, err)
 	}
 	img, err := tarball.ImageFromPath(file, nil)

@@ -34,7 +34,8 @@ func (c contents) check(list string) error {
 			used[m.path] = true
 		}
 		if len(m.licences) == 0 {
-			wrong = append(wrong, fmt.Errorf("%s %s: no licence was found in its files %q", m.path, m.version, slices.Sorted(maps.Keys(m.texts))))
+			wrong = append(wrong, fmt.Errorf("%s %s: no licence was found in its files %q", m.path, m.version,
+				slices.Sorted(maps.Keys(m.texts))))
 		}
 		for _, l := range m.licences {
 			used[l] = true

@@ -12,7 +12,8 @@ func some() contents {
 	return contents{
 		programs: []program{{name: "a", version: "v1", parts: []string{"example.com/mit", "std"}}},
 		modules: []part{
-			{path: "example.com/mit", version: "v1.0.0", sum: "h1:x", licences: []string{"MIT"}, texts: map[string]string{"LICENSE": "free\n"}},
+			{path: "example.com/mit", version: "v1.0.0", sum: "h1:x", licences: []string{"MIT"},
+				texts: map[string]string{"LICENSE": "free\n"}},
 			{path: "example.com/odd", version: "v1.0.0", texts: map[string]string{"LICENSE": "odd\n"}},
 			{path: "std", version: "go1.26.8", licences: []string{"BSD-3-Clause"}},
 		},

@@ -110,7 +110,8 @@ func loadModules() error {
 			return err
 		}
 		options := []byte{0}
-		_, _, errno := syscall.Syscall(syscall.SYS_INIT_MODULE, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)), uintptr(unsafe.Pointer(&options[0])))
+		_, _, errno := syscall.Syscall(syscall.SYS_INIT_MODULE, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)),
+			uintptr(unsafe.Pointer(&options[0])))
 		if errno != 0 {
 			return fmt.Errorf("load %s: %w", path, errno)
 		}

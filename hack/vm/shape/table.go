@@ -26,7 +26,8 @@ func table() map[string]Shape {
 	shapes := map[string]Shape{
 		"n1":     plain("one node, 8 CPUs", 1, 1, 8, even(1, 8, 4096), flat(20), small(64)),
 		"n2asym": plain("nodes of 6 and 2 CPUs, 3 and 1 GiB", 2, 1, 4, uneven(), flat(20)),
-		"n2g":    plain("pages of 1 GiB: one on node 0, two on node 1", 2, 1, 4, even(2, 4, 4096), flat(20), HugePages{"1G", []int{1, 2}}, small(64, 32)),
+		"n2g": plain("pages of 1 GiB: one on node 0, two on node 1", 2, 1, 4, even(2, 4, 4096), flat(20), HugePages{"1G", []int{1, 2}},
+			small(64, 32)),
 		"n3cpuonly": plain("the third node has CPUs and no memory", 3, 1, 4,
 			append(even(2, 4, 2048), Node{CPUs: cpuset.Range(8, 11)}), flat(20)),
 		"n4":   plain("2 sockets of 2 dies, a node each", 2, 2, 4, even(4, 4, 2048), grouped(2), small(64, 64, 32, 32)),

@@ -99,9 +99,12 @@ func TestLiarsAreCaught(t *testing.T) {
 		"unsteady name":  {liar{name: func() string { calls++; return fmt.Sprint("n", calls) }}, "the name was"},
 		"unsorted hints": {liar{hints: withHints(func(h []hint.Hint) []hint.Hint { slices.Reverse(h); return h })}, "out of order"},
 		"hint twice":     {liar{hints: withHints(func(h []hint.Hint) []hint.Hint { return append(h, h[len(h)-1]) })}, "there twice"},
-		"unknown node":   {liar{hints: withHints(func(h []hint.Hint) []hint.Hint { return append(h, hint.Hint{Nodes: numa.Of(0, 1, 7)}) })}, "the machine has 0-1"},
-		"no nodes":       {liar{hints: withHints(func([]hint.Hint) []hint.Hint { return []hint.Hint{{}} })}, "names no nodes"},
-		"no options":     {liar{hints: withHints(func([]hint.Hint) []hint.Hint { return nil })}, "no options"},
+		"unknown node": {liar{hints: withHints(func(h []hint.Hint) []hint.Hint {
+			return append(h,
+				hint.Hint{Nodes: numa.Of(0, 1, 7)})
+		})}, "the machine has 0-1"},
+		"no nodes":   {liar{hints: withHints(func([]hint.Hint) []hint.Hint { return []hint.Hint{{}} })}, "names no nodes"},
+		"no options": {liar{hints: withHints(func([]hint.Hint) []hint.Hint { return nil })}, "no options"},
 		"resource twice": {liar{hints: func(_ *ledger.View, _ hint.Request, a []hint.ResourceAnswer) []hint.ResourceAnswer {
 			return append(a, a[0])
 		}}, "two answers"},

@@ -120,7 +120,8 @@ func parseCPU(data []byte, owners map[string]ledger.Owner) (s CPUState, unknownI
 // parseData reads format 4.
 func (c *cpuCheckpoint) parseData() (CPUState, error) {
 	s := CPUState{
-		Format: 4, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{}, Baselines: map[string]map[string]cpuset.Set{},
+		Format: 4, Containers: map[string]map[string]cpuset.Set{}, Pods: map[string]cpuset.Set{},
+		Baselines: map[string]map[string]cpuset.Set{},
 	}
 	var d cpuData
 	if err := c.open(&d); err != nil {
@@ -317,7 +318,8 @@ func (s *CPUState) Check(machine, reserved cpuset.Set, strict bool) error {
 		for _, name := range slices.Sorted(maps.Keys(s.Containers[uid])) {
 			set := s.Containers[uid][name]
 			if set.Overlaps(s.Shared) {
-				return errdefs.Preconditionf("CPUs %s of container %q of pod %q are in the shared pool %s too", set.Intersect(s.Shared), name, uid, s.Shared)
+				return errdefs.Preconditionf("CPUs %s of container %q of pod %q are in the shared pool %s too", set.Intersect(s.Shared),
+					name, uid, s.Shared)
 			}
 			known = known.Union(set)
 		}

@@ -71,7 +71,8 @@ func TestParseCPU(t *testing.T) {
 		if f.format == 3 && strings.Contains(f.text, "podEntries") && s.Pods["pod"] != set("4-6") {
 			t.Errorf("%s: got %v", f.text, s.Pods)
 		}
-		if f.format == 4 && (s.Pods["pod"] != set("4-7") || s.Containers["pod"]["container1"] != set("4-6") || s.Baselines["pod"]["container1"] != set("4-5")) {
+		if f.format == 4 && (s.Pods["pod"] != set("4-7") || s.Containers["pod"]["container1"] != set("4-6") ||
+			s.Baselines["pod"]["container1"] != set("4-5")) {
 			t.Errorf("%s: got %+v", f.text, s)
 		}
 	}
@@ -89,20 +90,28 @@ func TestParseCPURefuses(t *testing.T) {
 		{"number for a text", `{"policyName":7}`, ": policyName: expected a text, found a number at byte 15", errdefs.Invalid},
 		{"list for a text", `{"podEntries":{"a":{"cpuSet":[]}}}`, ": podEntries.cpuSet: expected a text, found a list", errdefs.Invalid},
 		{"list for an object", `{"podEntries":[]}`, ": podEntries: expected an object, found a list", errdefs.Invalid},
-		{"text for a number", `{"checksum":"611748604"}`, ": checksum: expected a whole number from 0 to 2^64-1, found a text", errdefs.Invalid},
+		{"text for a number", `{"checksum":"611748604"}`, ": checksum: expected a whole number from 0 to 2^64-1, found a text",
+			errdefs.Invalid},
 		{"fraction", `{"checksum":1.5}`, ": checksum: expected a whole number from 0 to 2^64-1, found 1.5", errdefs.Invalid},
-		{"large number", `{"checksum":99999999999999999999}`, ": checksum: expected a whole number from 0 to 2^64-1, found 99999999999999999999", errdefs.Invalid},
+		{"large number", `{"checksum":99999999999999999999}`,
+			": checksum: expected a whole number from 0 to 2^64-1, found 99999999999999999999", errdefs.Invalid},
 		{"truth", `{"defaultCpuSet":true}`, ": defaultCpuSet: expected a text, found a truth value", errdefs.Invalid},
 		{"changed", `{"policyName":"static","defaultCpuSet":"0-4","checksum":611748604}`, "corrupted", errdefs.Invalid},
-		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`, "corrupted", errdefs.Invalid},
+		{"pods with a wrong checksum", `{"policyName":"static","defaultCpuSet":"0-3","podEntries":{"a":{"cpuSet":"4"}},"checksum":7}`,
+			"corrupted", errdefs.Invalid},
 		{"changed data", strings.Replace(wholeInData, `\"0-3\"`, `\"0-2\"`, 1), "dataChecksum is", errdefs.Invalid},
-		{"data without its checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"{}"}`, "dataChecksum is 0", errdefs.Invalid},
-		{"no data for a checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"dataChecksum":7}`, "dataChecksum is 7", errdefs.Invalid},
+		{"data without its checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"data":"{}"}`,
+			"dataChecksum is 0", errdefs.Invalid},
+		{"no data for a checksum", `{"policyName":"static","defaultCpuSet":"0-3","checksum":611748604,"dataChecksum":7}`,
+			"dataChecksum is 7", errdefs.Invalid},
 		{"data is no text", `{"data":{}}`, ": data: expected a text, found an object", errdefs.Invalid},
 		{"bad pool", `{"policyName":"static","defaultCpuSet":"3-0"}`, "defaultCpuSet", errdefs.Invalid},
-		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`, errdefs.Invalid},
+		{"bad entry", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":{"c":"x"}}}`, `container "c" of pod "uid"`,
+			errdefs.Invalid},
 		{"bad pod entry", `{"policyName":"static","defaultCpuSet":"0","podEntries":{"uid":{"cpuSet":"x"}}}`, `pod "uid"`, errdefs.Invalid},
-		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`, ": entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id", errdefs.Invalid},
+		{"odd entries", `{"policyName":"static","defaultCpuSet":"0","entries":{"uid":7}}`,
+			": entries: expected a list of CPUs as text for each container of each pod, or in format 1 for each container id",
+			errdefs.Invalid},
 		{"changed format 1", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"},"checksum":5}`, "corrupted", errdefs.Invalid},
 		{"unknown id", `{"policyName":"none","defaultCpuSet":"1-3","entries":{"id":"4"}}`, `container id "id"`, errdefs.Precondition},
 	} {

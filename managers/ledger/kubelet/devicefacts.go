@@ -84,7 +84,8 @@ func (f *Facts) holdDevices(owner ledger.Owner, e DeviceEntry, requested int64) 
 	}
 	if !message(e.Response) {
 		// The kubelet drops such an entry, and a running pod may lose its devices to another.
-		f.Flaws = append(f.Flaws, Flaw{Printable(e.Resource) + " of " + owner.String(), "AllocResp: what the device plugin answered cannot be read, so it is left out"})
+		f.Flaws = append(f.Flaws, Flaw{Printable(e.Resource) + " of " + owner.String(),
+			"AllocResp: what the device plugin answered cannot be read, so it is left out"})
 		claim.Devices.Response = []byte{}
 	}
 	f.Claims = append(f.Claims, claim)

@@ -48,8 +48,9 @@ func TestReadDevice(t *testing.T) {
 		flaws   []Flaw
 	}{
 		"on nodes, on several, on none": {
-			entries: []DeviceEntry{entry("c", map[int64][]string{1: {"b", "a"}, 0: {"a"}}, answer), entry("d", map[int64][]string{-1: {"x"}}, answer)},
-			want:    []string{"p/c a@0-1 b@1 hi", "p/d x hi"},
+			entries: []DeviceEntry{entry("c", map[int64][]string{1: {"b", "a"}, 0: {"a"}}, answer),
+				entry("d", map[int64][]string{-1: {"x"}}, answer)},
+			want: []string{"p/c a@0-1 b@1 hi", "p/d x hi"},
 		},
 		"the last of two counts": {
 			entries: []DeviceEntry{entry("d", map[int64][]string{0: {"a"}}, answer), entry("d", map[int64][]string{0: {"b"}}, answer)},
@@ -67,10 +68,12 @@ func TestReadDevice(t *testing.T) {
 		},
 		"an answer that is none": {
 			entries: []DeviceEntry{entry("d", map[int64][]string{0: {"a"}}, []byte{0x0a, 0x7f})},
-			want:    []string{"p/d a@0 "}, flaws: []Flaw{{"s.io/gpu of p/d", "AllocResp: what the device plugin answered cannot be read, so it is left out"}},
+			want:    []string{"p/d a@0 "}, flaws: []Flaw{{"s.io/gpu of p/d",
+				"AllocResp: what the device plugin answered cannot be read, so it is left out"}},
 		},
 		"nobody's": {
-			entries: []DeviceEntry{{Pod: "q", Container: "c", Resource: "s.io/gpu", IDs: map[int64][]string{0: {"b", "a"}, 1: {"a"}}}, entry("e", map[int64][]string{-1: {"x"}}, nil)},
+			entries: []DeviceEntry{{Pod: "q", Container: "c", Resource: "s.io/gpu", IDs: map[int64][]string{0: {"b", "a"}, 1: {"a"}}},
+				entry("e", map[int64][]string{-1: {"x"}}, nil)},
 			skipped: "s.io/gpu x of p/e|s.io/gpu a, b of q/c",
 		},
 	} {
@@ -101,7 +104,8 @@ func TestReadDevice(t *testing.T) {
 		if !slices.Equal(got, row.want) || strings.Join(facts.Notes, "|") != row.notes || strings.Join(facts.Skipped, "|") != row.skipped {
 			t.Errorf("%s: claims %q, notes %q, skipped %q", name, got, facts.Notes, facts.Skipped)
 		}
-		if facts.Format != 2 || !slices.Equal(facts.Resources, []string{"s.io/gpu", "s.io/nic"}) || facts.File != "device-plugins/kubelet_internal_checkpoint" {
+		if facts.Format != 2 || !slices.Equal(facts.Resources, []string{"s.io/gpu", "s.io/nic"}) ||
+			facts.File != "device-plugins/kubelet_internal_checkpoint" {
 			t.Errorf("%s: %s in format %d with resources %q", name, facts.File, facts.Format, facts.Resources)
 		}
 	}
@@ -132,7 +136,8 @@ func TestWriteDevice(t *testing.T) {
 	}
 	file, err := Write(Device, view, Settings{HealthyDevices: map[string][]string{"s.io/gpu": {"g2", "g0"}}}, 0)
 	want := string(deviceFile(t, map[string][]string{"s.io/away": nil, "s.io/gpu": {"g0", "g2"}}, DeviceEntry{
-		Pod: "p", Container: "c", Resource: "s.io/gpu", IDs: map[int64][]string{0: {"g0"}, 1: {"g0"}, -1: {"g1", "g2"}}, Response: []byte("x"),
+		Pod: "p", Container: "c", Resource: "s.io/gpu", IDs: map[int64][]string{0: {"g0"}, 1: {"g0"}, -1: {"g1", "g2"}},
+		Response: []byte("x"),
 	}))
 	if err != nil || string(file.Data) != want || file.Format != 2 {
 		t.Errorf("format %d, %v\n\t%s\nwant\n\t%s", file.Format, err, file.Data, want)
@@ -163,7 +168,8 @@ func TestDevicesComeBack(t *testing.T) {
 						for range rapid.IntRange(0, 3).Draw(t, "devices") {
 							next++
 							nodes := numa.Mask(rapid.Uint64Range(0, 15).Draw(t, "nodes"))
-							claim.Devices.Devices = append(claim.Devices.Devices, ledger.Device{ID: fmt.Sprintf("%03d", next), Nodes: nodes, Topology: nodes != 0})
+							claim.Devices.Devices = append(claim.Devices.Devices,
+								ledger.Device{ID: fmt.Sprintf("%03d", next), Nodes: nodes, Topology: nodes != 0})
 						}
 						if len(claim.Devices.Devices) > 0 {
 							ledgertest.With(pod, claim)
@@ -193,7 +199,8 @@ func TestDevicesComeBack(t *testing.T) {
 }
 
 func FuzzMessage(f *testing.F) {
-	for _, seed := range [][]byte{{}, {0x0a, 0x01, 'x'}, {0x08, 0xff, 0x01}, {0x0d, 1, 2, 3, 4}, {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, {0x0b}, {0}, {0x0a, 0xff}} {
+	for _, seed := range [][]byte{{}, {0x0a, 0x01, 'x'}, {0x08, 0xff, 0x01}, {0x0d, 1, 2, 3, 4}, {0x09, 1, 2, 3, 4, 5, 6, 7, 8}, {0x0b},
+		{0}, {0x0a, 0xff}} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -43,9 +43,11 @@ func TestReadCPU(t *testing.T) {
 		{"without CPUs", `{"policyName":"static","defaultCpuSet":"0-7","entries":{"one":{"c":""}}}`, "static",
 			"", `one/c has CPUs "" and requests 2 exclusive CPUs|one/c has an entry without CPUs`},
 		{"lost CPUs", `{"policyName":"static","defaultCpuSet":"0,4-7","entries":{"one":{"c":"1-2"}}}`, "static",
-			"one/c=1-2 exclusive", "a kubelet with this machine and reservation would not accept the file: the state names CPUs 0-2,4-7, and the machine has 0-7"},
+			"one/c=1-2 exclusive",
+			"a kubelet with this machine and reservation would not accept the file: the state names CPUs 0-2,4-7, and the machine has 0-7"},
 		{"none", `{"policyName":"none","defaultCpuSet":""}`, "none", "", ""},
-		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "", "the file is one of policy none, and berth runs under static"},
+		{"other policy", `{"policyName":"none","defaultCpuSet":""}`, "static", "",
+			"the file is one of policy none, and berth runs under static"},
 	} {
 		facts, err := Read(CPU, []byte(row.text), Input{View: view, Pods: pods, Settings: Settings{Policy: row.policy}, PodLevel: true})
 		if err != nil {
@@ -109,13 +111,17 @@ func TestUnknownOwnersAreCounted(t *testing.T) {
 	for _, n := range strings.Fields("0 1 2 3 4 5 6 7 8 9") {
 		entries = append(entries, `"id`+n+`":"`+n+`"`)
 	}
-	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`), Input{View: view, Settings: Settings{Policy: "static"}})
-	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "CPUs 7 of container id id7 and 2 more is unknown;") {
+	_, err := Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"10-31","entries":{`+strings.Join(entries, ",")+`}}`),
+		Input{View: view, Settings: Settings{Policy: "static"}})
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(),
+		"CPUs 7 of container id id7 and 2 more is unknown;") {
 		t.Errorf("got %v", err)
 	}
 	twice := map[string]ledger.Owner{"a": {Pod: "p", Container: "c"}, "b": {Pod: "p", Container: "c"}}
-	_, err = Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"2-31","entries":{"a":"0","b":"1"}}`), Input{View: view, ContainerIDs: twice})
-	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), `another id of p/c has CPUs "0", this one has "1"`) {
+	_, err = Read(CPU, []byte(`{"policyName":"static","defaultCpuSet":"2-31","entries":{"a":"0","b":"1"}}`),
+		Input{View: view, ContainerIDs: twice})
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(),
+		`another id of p/c has CPUs "0", this one has "1"`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -139,7 +145,8 @@ func TestFactsComeBack(t *testing.T) {
 				free = free.Minus(rest)
 				claims = []ledger.Claim{
 					ledgertest.CPUs("", set.Union(rest).String(), ledger.CPUPod),
-					ledgertest.CPUs("own", set.String(), ledger.CPUPodExclusive), ledgertest.CPUs("shares", rest.String(), ledger.CPUPodShared),
+					ledgertest.CPUs("own", set.String(), ledger.CPUPodExclusive),
+					ledgertest.CPUs("shares", rest.String(), ledger.CPUPodShared),
 				}
 			}
 			draft.PutPod(ledgertest.With(p, claims...))
@@ -155,7 +162,8 @@ func TestFactsComeBack(t *testing.T) {
 		}
 		n := 0
 		for want := range view.Claims() {
-			if got := facts.Claims[n]; got.Owner != want.Owner || *got.CPUs != *want.CPUs || got.Resource != want.Resource || got.Provider != want.Provider {
+			if got := facts.Claims[n]; got.Owner != want.Owner || *got.CPUs != *want.CPUs || got.Resource != want.Resource ||
+				got.Provider != want.Provider {
 				t.Fatalf("%s: got %+v, want %+v", file.Data, got, want)
 			}
 			n++
@@ -172,13 +180,16 @@ func FuzzReadCPU(f *testing.F) {
 		f.Add([]byte(file.text))
 	}
 	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0,3","entries":{"pod":{"container1":"1"},"other":{"c":"2"}}}`))
-	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}})
+	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(),
+		Rules: ledger.Rules{Machine: machinetest.Build("4c")}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	pods := map[string]*workload.Pod{"pod": {UID: "pod", Containers: []workload.Container{asking("container1", 1), asking("container2", 0)}}}
+	pods := map[string]*workload.Pod{"pod": {UID: "pod", Containers: []workload.Container{asking("container1", 1),
+		asking("container2", 0)}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, PodLevel: true, SkipUnknown: true})
+		facts, err := Read(CPU, data, Input{View: l.View(), Pods: pods, Settings: Settings{Policy: "static"}, PodLevel: true,
+			SkipUnknown: true})
 		if err != nil {
 			if c := errdefs.ClassOf(err); c != errdefs.Invalid && c != errdefs.Precondition {
 				t.Fatalf("class %v: %v", c, err)

@@ -76,9 +76,12 @@ func TestCheckMemory(t *testing.T) {
 		{"bytes lost", func(s *kubelet.MemoryState) {
 			table(s, 1, func(m *kubelet.MemoryTable) { m.Reserved -= gi })
 		}, "NUMA nodes 0-1 count"},
-		{"a resource unknown", func(s *kubelet.MemoryState) { delete(s.Nodes[0].Tables, "hugepages-1Gi") }, "tables of 1 resources instead of 2"},
-		{"wrong count", func(s *kubelet.MemoryState) { node(s, 0, func(n *kubelet.MemoryNode) { n.Blocks++ }) }, "counts 2 blocks and has 1"},
-		{"wrong group", func(s *kubelet.MemoryState) { node(s, 0, func(n *kubelet.MemoryNode) { n.Group = numa.Of(0) }) }, "in group 0, and its blocks in 0-1"},
+		{"a resource unknown", func(s *kubelet.MemoryState) { delete(s.Nodes[0].Tables, "hugepages-1Gi") },
+			"tables of 1 resources instead of 2"},
+		{"wrong count", func(s *kubelet.MemoryState) { node(s, 0, func(n *kubelet.MemoryNode) { n.Blocks++ }) },
+			"counts 2 blocks and has 1"},
+		{"wrong group", func(s *kubelet.MemoryState) { node(s, 0, func(n *kubelet.MemoryNode) { n.Group = numa.Of(0) }) },
+			"in group 0, and its blocks in 0-1"},
 		{"block on no node", func(s *kubelet.MemoryState) {
 			s.Containers["pod"]["c"][0].Nodes = numa.Of(0, 3)
 		}, "pod pod, container c: a block of memory is on NUMA node 3"},

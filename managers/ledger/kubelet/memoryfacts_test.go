@@ -33,8 +33,9 @@ func memoryFixture(t ledgertest.T, features workload.Features) (*memory.Manager,
 		t.Fatalf("%v", err)
 	}
 	m, err := memory.New(memory.Config{
-		Policy:         memory.PolicyStatic,
-		Reserved:       []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gi}, {Node: 2, Resource: workload.Memory, Bytes: 3}},
+		Policy: memory.PolicyStatic,
+		Reserved: []memory.Reservation{{Node: 0, Resource: workload.Memory, Bytes: gi},
+			{Node: 2, Resource: workload.Memory, Bytes: 3}},
 		SystemReserved: map[workload.Resource]uint64{workload.Memory: gi + 3},
 		Features:       features,
 	}, topo)
@@ -77,16 +78,21 @@ func TestReadMemory(t *testing.T) {
 	}{
 		{"shrunk blocks have their size back", kubelet.MemoryState{
 			Nodes: torn, Containers: map[string]map[string][]kubelet.MemoryBlock{"one": blocks(0, 9*gi)},
-		}, "one/i 4Gi on 1,3 [], one/c 9Gi on 1,3 [{1 5368709120} {3 4294967296}]", wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
+		}, "one/i 4Gi on 1,3 [], one/c 9Gi on 1,3 [{1 5368709120} {3 4294967296}]",
+			wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"other size", kubelet.MemoryState{
-			Nodes: torn, Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1), Resource: "memory", Bytes: gi}}, "i": {}}},
-		}, "one/c 1Gi on 1 []", "one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and requests 9Gi|8Gi of memory on NUMA nodes 1,3 are counted as allocated, and no entry allocates them|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
+			Nodes: torn, Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1), Resource: "memory",
+				Bytes: gi}}, "i": {}}},
+		}, "one/c 1Gi on 1 []",
+			"one/i has an entry without memory|one/c holds 1Gi of memory on NUMA nodes 1 and requests 9Gi|8Gi of memory on NUMA nodes 1,3 are counted as allocated, and no entry allocates them|" + wouldNot + "there are tables of 2 NUMA nodes, and the machine has 4", ""},
 		{"more than the tables say", kubelet.MemoryState{
-			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1, 3), Resource: "memory", Bytes: 9 * gi}}}},
+			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"c": {{Nodes: numa.Of(1, 3), Resource: "memory",
+				Bytes: 9 * gi}}}},
 		}, "one/c 9Gi on 1,3 []", wouldNot + "there are blocks of 1 pods, and no tables", ""},
 		{"unknown owners", kubelet.MemoryState{
-			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"x": {{Nodes: 1, Resource: "memory", Bytes: 5}}}, "two": blocks(1, 2)},
-			Pods:       map[string][]kubelet.MemoryBlock{"three": {{Nodes: 1, Resource: "memory", Bytes: 7}}},
+			Containers: map[string]map[string][]kubelet.MemoryBlock{"one": {"x": {{Nodes: 1, Resource: "memory", Bytes: 5}}},
+				"two": blocks(1, 2)},
+			Pods: map[string][]kubelet.MemoryBlock{"three": {{Nodes: 1, Resource: "memory", Bytes: 7}}},
 		}, "", wouldNot + "there are blocks of 2 pods, and no tables",
 			"5 of memory on NUMA nodes 0 of one/x|7 of memory on NUMA nodes 0 of pod three|2 of memory on NUMA nodes 1,3 of two/c|1 of memory on NUMA nodes 1,3 of two/i"},
 	} {
@@ -129,10 +135,12 @@ func TestMemoryNobodyHas(t *testing.T) {
 	draft := ledger.NewDraft(l.View())
 	draft.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), ledgertest.Memory("c", "memory", "3", 1)))
 	_, err := kubelet.Write(kubelet.Memory, draft.View(), kubelet.Settings{Policy: memory.PolicyStatic}, 0)
-	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "export memory_manager_state: pod a, container c: a block of memory is on NUMA node 3") {
+	if err == nil || errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(),
+		"export memory_manager_state: pod a, container c: a block of memory is on NUMA node 3") {
 		t.Errorf("got %v", err)
 	}
-	if file, err := kubelet.Write(kubelet.Memory, draft.View(), kubelet.Settings{Policy: memory.PolicyNone}, 0); err != nil || !strings.Contains(string(file.Data), `"machineState":{},"entries":{"a"`) {
+	if file, err := kubelet.Write(kubelet.Memory, draft.View(), kubelet.Settings{Policy: memory.PolicyNone}, 0); err != nil ||
+		!strings.Contains(string(file.Data), `"machineState":{},"entries":{"a"`) {
 		t.Errorf("without tables: %s, %v", file.Data, err)
 	}
 }
@@ -140,7 +148,8 @@ func TestMemoryNobodyHas(t *testing.T) {
 // memoryPod draws a pod, some of them with amounts for the pod as a whole.
 func memoryPod(t *rapid.T, uid string) *workload.Pod {
 	p := &workload.Pod{UID: uid, Name: uid, Namespace: "default"}
-	roles := rapid.SliceOfN(rapid.SampledFrom([]workload.Role{workload.Init, workload.Sidecar, workload.Init}), 0, 3).Draw(t, "init containers")
+	roles := rapid.SliceOfN(rapid.SampledFrom([]workload.Role{workload.Init, workload.Sidecar, workload.Init}), 0,
+		3).Draw(t, "init containers")
 	for i, role := range append(roles, workload.App, workload.App)[:len(roles)+rapid.IntRange(1, 2).Draw(t, "apps")] {
 		c := asks(fmt.Sprintf("c%d", i), role, rapid.Int64Range(0, 6).Draw(t, "memory")*gi)
 		if n := rapid.Int64Range(0, 3).Draw(t, "pages"); n > 0 {
@@ -263,11 +272,13 @@ func FuzzReadMemory(f *testing.F) {
 	f.Add([]byte(`{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"reserved":3}},"cells":[0,1]},"1":{"memoryMap":{"memory":{"reserved":9}}}},` +
 		`"entries":{"one":{"i":[{"numaAffinity":[0,1],"type":"memory","size":0}],"c":[{"numaAffinity":[0,1],"type":"memory","size":7}],"x":[{"size":1}]},"two":{"c":[]}}}`))
 	f.Add([]byte(`{"policyName":"None","machineState":{},"checksum":4236770233}`))
-	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("2n2c,mem=1Gi")}})
+	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(),
+		Rules: ledger.Rules{Machine: machinetest.Build("2n2c,mem=1Gi")}})
 	if err != nil {
 		f.Fatal(err)
 	}
-	pods := map[string]*workload.Pod{"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 5), asks("c", workload.App, 7)}}}
+	pods := map[string]*workload.Pod{"one": {UID: "one", Containers: []workload.Container{asks("i", workload.Init, 5),
+		asks("c", workload.App, 7)}}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		facts, err := kubelet.Read(kubelet.Memory, data, kubelet.Input{
 			PodLevel: true,

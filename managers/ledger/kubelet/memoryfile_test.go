@@ -52,7 +52,8 @@ func TestParseMemory(t *testing.T) {
 		"hugepages-2Mi": {Total: 20, Allocatable: 20, Reserved: 20},
 		"memory":        {Total: 100, SystemReserved: 10, Allocatable: 90, Reserved: 90},
 	}}
-	if !reflect.DeepEqual(s.Nodes[2], want) || !reflect.DeepEqual(s.Containers["pod-b"]["c"], []MemoryBlock{{group, "memory", 130}, {group, "hugepages-2Mi", 20}}) {
+	if !reflect.DeepEqual(s.Nodes[2], want) || !reflect.DeepEqual(s.Containers["pod-b"]["c"],
+		[]MemoryBlock{{group, "memory", 130}, {group, "hugepages-2Mi", 20}}) {
 		t.Errorf("got %+v", s)
 	}
 }

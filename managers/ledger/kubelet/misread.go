@@ -31,7 +31,8 @@ func misread(err error) error {
 	}
 	// The decoder takes the keys of such maps for numbers.
 	if number, ok := strings.CutPrefix(wrong.Value, "number "); ok && !json.Valid([]byte(number)) {
-		return errdefs.Invalidf("%s: expected whole numbers as keys, found %s at byte %d", wrong.Field, strconv.Quote(short(number)), wrong.Offset)
+		return errdefs.Invalidf("%s: expected whole numbers as keys, found %s at byte %d", wrong.Field, strconv.Quote(short(number)),
+			wrong.Offset)
 	}
 	return errdefs.Invalidf("%s: expected %s, found %s at byte %d", wrong.Field, expected(wrong.Type), found(wrong.Value), wrong.Offset)
 }

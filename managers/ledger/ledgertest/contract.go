@@ -123,7 +123,8 @@ func testGenerations(t *testing.T, h *handles) {
 	j := h.next()
 	h.commit(7, entry("pods", "a", "1"))
 	for _, gen := range []uint64{7, 6, 0} {
-		if err := j.Commit(t.Context(), gen, []ledger.Entry{entry("pods", "a", "2")}); err == nil || errdefs.ClassOf(err) != errdefs.Internal {
+		if err := j.Commit(t.Context(), gen, []ledger.Entry{entry("pods", "a", "2")}); err == nil ||
+			errdefs.ClassOf(err) != errdefs.Internal {
 			t.Errorf("commit generation %d after 7: %v", gen, err)
 		}
 	}

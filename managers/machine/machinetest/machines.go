@@ -48,7 +48,8 @@ func All() iter.Seq[*machine.Topology] {
 		Build("4c", Named("firmware without package ids"), Socket("0-3", -1), Uncore("0-3", -1)),
 		Build("2s2n2c2t", Named("distances that are not symmetric"),
 			Distances([]int{10, 12, 21, 31}, []int{12, 10, 31, 21}, []int{20, 30, 10, 12}, []int{30, 20, 12, 10})),
-		Build("2s1n4c2t", Named("counts that disagree with the tables"), Counts(machine.Counts{CPUs: 16, Cores: 8, Sockets: 0, NUMANodes: 0, Uncores: 1})),
+		Build("2s1n4c2t", Named("counts that disagree with the tables"),
+			Counts(machine.Counts{CPUs: 16, Cores: 8, Sockets: 0, NUMANodes: 0, Uncores: 1})),
 		Build("64n2c2t", Named("64 nodes")),
 		Build("2s32n32c2t", Named("4096 CPUs on 64 nodes")),
 	})

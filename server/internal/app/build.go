@@ -262,7 +262,8 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stateDir: %w", err)
 	}
-	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint, Notice: func(text string) { a.Log.Error(text, logs.Repaired(logs.Ledger)...) }}); err != nil {
+	if a.store, err = store.Open(path, store.Options{Failpoint: a.Failpoint,
+		Notice: func(text string) { a.Log.Error(text, logs.Repaired(logs.Ledger)...) }}); err != nil {
 		return err
 	}
 	a.openLastCommit(ctx)
@@ -336,8 +337,9 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		return err
 	}
 	parts := reconcile.Config{
-		Records: records, Unseen: !a.keepsPods(), Reported: memoryIsReported(a.Config), NoPodCgroups: !a.Config.Cgroups.PerQOS, Failpoint: a.Failpoint,
-		Tree: tree, Layout: a.layout, Limits: limits,
+		Records: records, Unseen: !a.keepsPods(), Reported: memoryIsReported(a.Config), NoPodCgroups: !a.Config.Cgroups.PerQOS,
+		Failpoint: a.Failpoint,
+		Tree:      tree, Layout: a.layout, Limits: limits,
 		DriftPolicy: reconcile.DriftPolicy(a.Config.Cgroups.DriftPolicy),
 		View:        a.Ledger.View, InFlight: a.lock.InFlight, Bindings: a.lock,
 		Every: a.Config.Cgroups.ReconcilePeriod.Duration,

@@ -169,7 +169,8 @@ type verdicts struct {
 }
 
 func newVerdicts(e rpcadmission.Engine, counts verdictCounter, log *slog.Logger, now func() time.Time) *verdicts {
-	return &verdicts{Engine: e, counts: counts, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery), rejectionLogBurst)}
+	return &verdicts{Engine: e, counts: counts, log: log, now: now, limit: rate.NewLimiter(rate.Every(rejectionLogEvery),
+		rejectionLogBurst)}
 }
 
 // Admit implements rpcadmission.Engine.
@@ -187,7 +188,8 @@ func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.
 			r.line(ctx, slog.LevelWarn, "pod admitted without a resource that it requests", &req.Pod, "admitted", "notes", text)
 		}
 	case v.Outcome == admission.Deferred:
-		r.line(ctx, slog.LevelInfo, "pod deferred", &req.Pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
+		r.line(ctx, slog.LevelInfo, "pod deferred", &req.Pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after",
+			v.RetryAfter)
 	default:
 		r.line(ctx, slog.LevelInfo, "pod rejected", &req.Pod, "rejected", "reason", v.Reason, "message", v.Message)
 	}
@@ -215,7 +217,8 @@ func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (adm
 	case admission.Rejected:
 		r.line(ctx, slog.LevelInfo, "resize rejected", pod, "rejected", "reason", v.Reason, "message", v.Message)
 	case admission.Deferred:
-		r.line(ctx, slog.LevelInfo, "resize deferred", pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after", v.RetryAfter)
+		r.line(ctx, slog.LevelInfo, "resize deferred", pod, "deferred", "reason", v.Reason, "message", v.Message, "retry_after",
+			v.RetryAfter)
 	}
 	return v, err
 }
@@ -291,7 +294,8 @@ func recordAdmit(ctx context.Context, req *admission.Request) {
 // recordResize is recordAdmit for a resize.
 func recordResize(ctx context.Context, req *admission.ResizeRequest) {
 	if c := ledger.CallOf(ctx); c != nil && !req.DryRun {
-		c.Request = &ledger.HistoryRequest{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption), MaxMove: int(req.MaxMove)}
+		c.Request = &ledger.HistoryRequest{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption),
+			MaxMove: int(req.MaxMove)}
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 // start continues, and the status has what is missing.
 func TestLacksQuotas(t *testing.T) {
 	t.Parallel()
-	v1 := []cgroup.Subsystem{{Name: "memory", MountPoint: "/cg/memory", Version: cgroup.V1}, {Name: "cpu", MountPoint: "/cg/cpu,cpuacct", Version: cgroup.V1}}
+	v1 := []cgroup.Subsystem{{Name: "memory", MountPoint: "/cg/memory", Version: cgroup.V1},
+		{Name: "cpu", MountPoint: "/cg/cpu,cpuacct", Version: cgroup.V1}}
 	v2 := []cgroup.Subsystem{{Name: "cpu", MountPoint: "/cg", Version: cgroup.V2}}
 	files := func(names ...string) fstest.MapFS {
 		out := fstest.MapFS{}

@@ -33,7 +33,8 @@ import (
 // change while berthd runs; docs/operate.md lists them too.
 var reloadable = []string{
 	"access", "log.level",
-	"limits.call", "limits.messageElements", "limits.podResourcesBurst", "limits.podResourcesPerSecond", "limits.userCalls", "limits.userConnections",
+	"limits.call", "limits.messageElements", "limits.podResourcesBurst", "limits.podResourcesPerSecond", "limits.userCalls",
+	"limits.userConnections",
 	"cpu.", "memory.", "reserved.", "topology.",
 }
 
@@ -128,7 +129,8 @@ func (a *App) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
 	into := now.With(policy)
 	into.Access, into.Log.Level = next.Access, next.Log.Level
 	l := &into.Limits
-	l.Call, l.MessageElements, l.UserCalls, l.UserConnections = next.Limits.Call, next.Limits.MessageElements, next.Limits.UserCalls, next.Limits.UserConnections
+	l.Call, l.MessageElements, l.UserCalls, l.UserConnections = next.Limits.Call, next.Limits.MessageElements, next.Limits.UserCalls,
+		next.Limits.UserConnections
 	l.PodResourcesPerSecond, l.PodResourcesBurst = next.Limits.PodResourcesPerSecond, next.Limits.PodResourcesBurst
 	if err := into.Validate(); err != nil {
 		return node.Reloaded{}, fmt.Errorf("with the fields that need a restart as they are: %w", err)
@@ -170,7 +172,8 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 		a.Log.WarnContext(ctx, "end the registrations of users without the role provider; berthd tries again", "error", err)
 	}
 	l := into.Limits
-	a.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements, Ceiling: l.Call.Duration})
+	a.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements,
+		Ceiling: l.Call.Duration})
 	a.readers.SetLimits(rpc.Limits{MaxElements: l.MessageElements, Ceiling: l.Call.Duration})
 	a.readersLimit.SetLimit(rate.Limit(l.PodResourcesPerSecond))
 	a.readersLimit.SetBurst(l.PodResourcesBurst)
@@ -205,11 +208,13 @@ func (a *App) holder(cpus cpuset.Set) string {
 		for _, c := range pod.Pod.Walk() {
 			set, exclusive, _ := view.ContainerCPUs(ledger.Owner{Pod: pod.UID(), Container: c.Name})
 			if taken := set.Intersect(cpus); exclusive && !taken.IsEmpty() {
-				return fmt.Sprintf("container %s of pod %s has CPU %s for itself: remove the pod and reload, or reserve other CPUs", c.Name, &pod.Pod, taken)
+				return fmt.Sprintf("container %s of pod %s has CPU %s for itself: remove the pod and reload, or reserve other CPUs",
+					c.Name, &pod.Pod, taken)
 			}
 		}
 	}
-	return fmt.Sprintf("a pod has CPU %s for itself: remove the pod and reload, or reserve other CPUs", view.ExclusiveCPUs().Intersect(cpus))
+	return fmt.Sprintf("a pod has CPU %s for itself: remove the pod and reload, or reserve other CPUs",
+		view.ExclusiveCPUs().Intersect(cpus))
 }
 
 // logReload logs the changes of a reload, and the changes that need a restart.
@@ -221,7 +226,8 @@ func (a *App) logReload(ctx context.Context, r node.Reloaded) {
 		if c.Applied {
 			a.Log.InfoContext(ctx, "the configuration was changed", "field", c.Field, "from", c.From, "to", c.To)
 		} else {
-			a.Log.WarnContext(ctx, "a field of the configuration is not in force", "field", c.Field, "in_force", c.From, "in_file", c.To, "reason", c.Reason)
+			a.Log.WarnContext(ctx, "a field of the configuration is not in force", "field", c.Field, "in_force", c.From, "in_file", c.To,
+				"reason", c.Reason)
 		}
 	}
 	if len(r.Changes) == 0 {
@@ -366,7 +372,8 @@ func (a *App) followMachine(ctx context.Context) error {
 				}
 			})
 			if ctx.Err() == nil {
-				a.Log.WarnContext(ctx, "changes of CPUs and memory are only found by polling", "hotplug.poll", a.Config.Hotplug.Poll.Duration, "error", err)
+				a.Log.WarnContext(ctx, "changes of CPUs and memory are only found by polling", "hotplug.poll",
+					a.Config.Hotplug.Poll.Duration, "error", err)
 			}
 		}()
 	}
@@ -492,7 +499,8 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 	}
 	for _, pod := range outlook.Pods {
 		for _, f := range pod.Findings {
-			a.Log.WarnContext(ctx, "a pod has lost something on the changed machine", "pod", pod.Pod.Pod.String(), "uid", pod.Pod.UID(), "finding", f.Text)
+			a.Log.WarnContext(ctx, "a pod has lost something on the changed machine", "pod", pod.Pod.Pod.String(), "uid", pod.Pod.UID(),
+				"finding", f.Text)
 		}
 	}
 	return nil

@@ -59,22 +59,25 @@ func TestClocksThatAreWrong(t *testing.T) {
 			awaitDevices(t, d.conn, map[string]int64{gpu: 1})
 			admit := func(uid string, want map[string]string) {
 				t.Helper()
-				resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
-					Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
-					Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
-						Name: "main", Resources: &typesv1.ResourceRequirements{Requests: want, Limits: want},
-					}}},
-				}}})
+				resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(),
+					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+						Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
+						Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
+							Name: "main", Resources: &typesv1.ResourceRequirements{Requests: want, Limits: want},
+						}}},
+					}}})
 				if err != nil || resp.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 					t.Fatalf("%s: %v, %v", uid, resp, err)
 				}
 			}
 			check := func() {
 				t.Helper()
-				if check, err := inspectv1.NewInspectServiceClient(d.conn).Check(t.Context(), &inspectv1.CheckRequest{}); err != nil || len(check.GetFindings()) > 0 {
+				if check, err := inspectv1.NewInspectServiceClient(d.conn).Check(t.Context(), &inspectv1.CheckRequest{}); err != nil ||
+					len(check.GetFindings()) > 0 {
 					t.Errorf("check: %v, %v", check.GetFindings(), err)
 				}
-				if _, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(t.Context(), &devicev1.ListResourcesRequest{}); err != nil {
+				if _, err := devicev1.NewDeviceServiceClient(d.conn).ListResources(t.Context(),
+					&devicev1.ListResourcesRequest{}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -86,7 +89,8 @@ func TestClocksThatAreWrong(t *testing.T) {
 			}); err != nil {
 				t.Error(err)
 			}
-			if _, err := topologyv1.NewTopologyServiceClient(d.conn).SetPolicy(t.Context(), &topologyv1.SetPolicyRequest{TopologyPolicy: new("best-effort")}); err != nil {
+			if _, err := topologyv1.NewTopologyServiceClient(d.conn).SetPolicy(t.Context(),
+				&topologyv1.SetPolicyRequest{TopologyPolicy: new("best-effort")}); err != nil {
 				t.Error(err)
 			}
 			end()

@@ -68,12 +68,15 @@ func captured(plugin string) func(*pluginapi.ContainerAllocateResponse) {
 func createdOf(name string, resp *allocationv1.AllocateResponse) created {
 	l := resp.GetResources()
 	c := created{Container: name, Annotations: resp.GetEdits().GetAnnotations(), Linux: linux{
-		Period: int64(l.GetCpuPeriodMicroseconds()), Quota: l.GetCpuQuotaMicroseconds(), Shares: int64(l.GetCpuShares()), Memory: l.GetMemoryLimitBytes(),
-		MemorySwap: l.GetMemorySwapLimitBytes(), OOM: int64(l.GetOomScoreAdj()), CPUs: l.GetCpusetCpus().GetList(), Mems: convert.Nodes(l.GetCpusetMems()).Commas(),
+		Period: int64(l.GetCpuPeriodMicroseconds()), Quota: l.GetCpuQuotaMicroseconds(), Shares: int64(l.GetCpuShares()),
+		Memory:     l.GetMemoryLimitBytes(),
+		MemorySwap: l.GetMemorySwapLimitBytes(), OOM: int64(l.GetOomScoreAdj()), CPUs: l.GetCpusetCpus().GetList(),
+		Mems:    convert.Nodes(l.GetCpusetMems()).Commas(),
 		Unified: l.GetUnified(),
 	}}
 	for _, h := range l.GetHugepageLimits() {
-		c.Linux.HugePages = append(c.Linux.HugePages, hugePages{Size: cgroup.HugePageLabel(int64(h.GetPageSizeBytes())), Limit: uint64(h.GetLimitBytes())})
+		c.Linux.HugePages = append(c.Linux.HugePages, hugePages{Size: cgroup.HugePageLabel(int64(h.GetPageSizeBytes())),
+			Limit: uint64(h.GetLimitBytes())})
 	}
 	for _, d := range resp.GetEdits().GetDevices() {
 		c.Devices = append(c.Devices, edit{Container: d.GetContainerPath(), Host: d.GetHostPath(), Permissions: d.GetPermissions()})

@@ -59,7 +59,8 @@ func (a *totals) add(d decisions) {
 // only some were run they cannot have.
 func (a *totals) expect(t *testing.T) {
 	t.Helper()
-	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361, created: 221, listed: 439, edits: 160}); a.ended == a.runs && a.counts != want {
+	if want := (decisions{offered: 18495, traced: 3599, merged: 452, cpus: 361, created: 221, listed: 439,
+		edits: 160}); a.ended == a.runs && a.counts != want {
 		t.Errorf("compared %+v, want %+v", a.counts, want)
 	}
 }
@@ -99,15 +100,18 @@ func (p *replay) offered(s step) []*typesv1.TopologyHints {
 	}
 	pod, container := p.pod(s.Pod), s.Decided[0].Container
 	ctx := p.t.Context()
-	cpus, err := cpuv1.NewCPUServiceClient(p.daemon.conn).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
+	cpus, err := cpuv1.NewCPUServiceClient(p.daemon.conn).GetTopologyHints(ctx,
+		&cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	memory, err := memoryv1.NewMemoryServiceClient(p.daemon.conn).GetTopologyHints(ctx, &memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
+	memory, err := memoryv1.NewMemoryServiceClient(p.daemon.conn).GetTopologyHints(ctx,
+		&memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	devices, err := devicev1.NewDeviceServiceClient(p.daemon.conn).GetTopologyHints(ctx, &devicev1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
+	devices, err := devicev1.NewDeviceServiceClient(p.daemon.conn).GetTopologyHints(ctx,
+		&devicev1.GetTopologyHintsRequest{Pod: pod, ContainerName: container})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -137,9 +141,11 @@ func (p *replay) comparePlace(pod string, want decided, trace *typesv1.Trace) {
 	var best, cpus string
 	for _, e := range trace.GetSteps() {
 		switch {
-		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED && (e.GetContainerName() == want.Container || e.GetContainerName() == ""):
+		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED &&
+			(e.GetContainerName() == want.Container || e.GetContainerName() == ""):
 			best = written(e.GetAffinity()) // one of the pod as a whole is all its containers'
-		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED && e.GetContainerName() == want.Container && e.GetResource() == "cpu":
+		case e.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED && e.GetContainerName() == want.Container &&
+			e.GetResource() == "cpu":
 			cpus = e.GetClaim().GetCpu().GetCpus().GetList()
 		}
 	}
@@ -184,7 +190,8 @@ func (p *replay) compareOffered(pod, container, resource string, want []string, 
 func (p *replay) compareAsked(pod, container, resource string, want []string, trace *typesv1.Trace) bool {
 	p.t.Helper()
 	for _, e := range trace.GetSteps() {
-		if e.GetKind() != typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED || e.GetContainerName() != container || e.GetResource() != resource || e.GetAnswer() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT {
+		if e.GetKind() != typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED || e.GetContainerName() != container ||
+			e.GetResource() != resource || e.GetAnswer() == typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT {
 			continue
 		}
 		got := allWritten(e.GetHints())

@@ -63,12 +63,13 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	answered := make(chan answer, 1)
 	go func() {
 		one := map[string]string{gpu: "1"}
-		resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
-			Metadata: &typesv1.PodMetadata{Name: "x", Namespace: "default", Uid: "x"},
-			Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
-				Name: "main", Resources: &typesv1.ResourceRequirements{Requests: one, Limits: one},
-			}}},
-		}}})
+		resp, err := admissionv1.NewAdmissionServiceClient(d.conn).Admit(t.Context(),
+			&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+				Metadata: &typesv1.PodMetadata{Name: "x", Namespace: "default", Uid: "x"},
+				Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
+					Name: "main", Resources: &typesv1.ResourceRequirements{Requests: one, Limits: one},
+				}}},
+			}}})
 		answered <- answer{resp, err}
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -81,7 +82,8 @@ func TestEndWaitsForAdmissions(t *testing.T) {
 	if got.err != nil || !strings.Contains(got.resp.GetMessage(), "did not answer Allocate within 2s") {
 		t.Errorf("%s: %s, %v", got.resp.GetVerdict(), got.resp.GetMessage(), got.err)
 	}
-	if text := log.String(); !strings.Contains(text, `msg="pod rejected" part=admission event=verdict verdict=rejected pod=default/x uid=x reason=UnexpectedAdmissionError`) {
+	if text := log.String(); !strings.Contains(text,
+		`msg="pod rejected" part=admission event=verdict verdict=rejected pod=default/x uid=x reason=UnexpectedAdmissionError`) {
 		t.Errorf("the log does not say that the pod was rejected:\n%s", text)
 	}
 

@@ -92,7 +92,8 @@ func (a *App) checkHost(ctx context.Context) error {
 	}
 	if swapping {
 		if err := procfs.NoSwap(); err != nil {
-			a.Log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk", "error", err)
+			a.Log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk",
+				"error", err)
 		}
 	}
 	a.keepScore(ctx, proc)
@@ -229,7 +230,8 @@ func (a *App) checkReach() {
 		info, err := os.Stat(dir)
 		if err == nil && info.Mode().Perm()&0o001 == 0 {
 			a.Log.Warn("users that access gives roles cannot reach listen unless they are of the directory's group: "+
-				"give the directory the mode 0711, or let listen lie elsewhere", "listen", a.Config.Listen, "directory", dir, "mode", fmt.Sprintf("%#o", info.Mode().Perm()))
+				"give the directory the mode 0711, or let listen lie elsewhere", "listen", a.Config.Listen, "directory", dir, "mode",
+				fmt.Sprintf("%#o", info.Mode().Perm()))
 		}
 		if dir == filepath.Dir(dir) {
 			return
@@ -264,15 +266,19 @@ func realCgroups(c config.Config) bool { return c.Cgroups.Tree != config.TreeMem
 var needs = []need{
 	{confine.Kill, "end the processes of a pod that is removed", "pods with processes of other users cannot be removed on cgroup v1",
 		realCgroups},
-	{confine.SysNice, "put processes into the cpuset of their container", "containers with capabilities that berthd does not have cannot be started",
+	{confine.SysNice, "put processes into the cpuset of their container",
+		"containers with capabilities that berthd does not have cannot be started",
 		realCgroups},
-	{confine.SysResource, "lower the scores of the out-of-memory killer", "berthd and guaranteed pods are killed as soon as others when memory runs out",
+	{confine.SysResource, "lower the scores of the out-of-memory killer",
+		"berthd and guaranteed pods are killed as soon as others when memory runs out",
 		realCgroups},
-	{confine.DACOverride, "create cgroups in the root cgroup, which is not writable", "berthd does not start, unless cgroups.root (--cgroup-root) exists",
+	{confine.DACOverride, "create cgroups in the root cgroup, which is not writable",
+		"berthd does not start, unless cgroups.root (--cgroup-root) exists",
 		realCgroups},
 	{confine.DACOverride, "set the scores of the out-of-memory killer of other users' processes", "these processes keep their scores",
 		realCgroups},
-	{confine.DACOverride, "call plugins, providers and runtimes of other users", "berthd cannot connect to sockets to which only their users may write",
+	{confine.DACOverride, "call plugins, providers and runtimes of other users",
+		"berthd cannot connect to sockets to which only their users may write",
 		func(config.Config) bool { return true }},
 	{confine.Chown, "give its sockets to a group (listenGroup)", "berthd does not start, unless its user belongs to the group",
 		func(c config.Config) bool { return c.ListenGroup != "" }},
@@ -330,7 +336,8 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 	}
 	log.InfoContext(ctx, "berthd's rights", "capabilities", capabilities, "landlock", report.Landlock, "seccomp", report.Filter)
 	if len(report.Missing) > 0 {
-		log.WarnContext(ctx, "berthd keeps privileges that it does not need, because this kernel cannot drop them", "missing", strings.Join(report.Missing, ", "))
+		log.WarnContext(ctx, "berthd keeps privileges that it does not need, because this kernel cannot drop them", "missing",
+			strings.Join(report.Missing, ", "))
 	}
 	for _, line := range lacking(c, report.Capabilities) {
 		log.WarnContext(ctx, line)
@@ -362,7 +369,8 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		}
 		return out
 	}
-	r := &confine.Rules{AbstractSockets: strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), "@") || strings.HasPrefix(c.RuntimeEndpoint, "unix://@")}
+	r := &confine.Rules{AbstractSockets: strings.HasPrefix(os.Getenv("NOTIFY_SOCKET"), "@") ||
+		strings.HasPrefix(c.RuntimeEndpoint, "unix://@")}
 	// The program, and the libraries of a dynamically linked one.
 	r.Files = allow(confine.Run, "/proc/self/exe", "/lib", "/lib64", "/usr/lib", "/usr/lib64")
 	// The machine; /proc to be written to for scores and, if configured, kernel settings.
@@ -372,7 +380,8 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 	}
 	r.Files = append(r.Files, allow(confine.Write, "/proc", "/dev/null")...)
 	// Names of hosts, ports, users, groups and time zones.
-	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf",
+	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf",
+		"/etc/gai.conf",
 		"/etc/services", "/etc/passwd", "/etc/group", "/etc/localtime", "/etc/ld.so.cache", "/usr/share/zoneinfo")...)
 	for _, f := range append(files, machineFile(c), c.Node.RuntimePIDFile, c.Node.AgentPIDFile) {
 		if f == "" {

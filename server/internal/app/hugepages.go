@@ -83,7 +83,8 @@ func (a *App) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool
 	for i, c := range changes {
 		results[i].Before, results[i].Now = c.Before, c.Now
 		if c.Now != c.Before {
-			a.Log.WarnContext(ctx, "huge pages were set", "numa_node", c.Node, "page_size_kib", c.SizeKiB, "requested", c.Want, "before", c.Before, "now", c.Now)
+			a.Log.WarnContext(ctx, "huge pages were set", "numa_node", c.Node, "page_size_kib", c.SizeKiB, "requested", c.Want, "before",
+				c.Before, "now", c.Now)
 		}
 	}
 	if err != nil {

@@ -377,7 +377,8 @@ func (p *replay) startPlugins(dir string) (end func()) {
 			p.t.Fatal(err)
 		}
 		plugin := script.New(script.Config{
-			Dir: dir, Resource: r.Resource, Devices: devices, Preferred: r.Preferred, PreStart: r.PreStart, Answer: captured(path.Base(r.Resource)),
+			Dir: dir, Resource: r.Resource, Devices: devices, Preferred: r.Preferred, PreStart: r.PreStart,
+			Answer: captured(path.Base(r.Resource)),
 		})
 		go func() { ended <- plugin.Run(ctx) }()
 	}
@@ -475,16 +476,18 @@ func (p *replay) admit(s step) {
 		reason = s.Reason
 	}
 	if admitted == s.Rejected || reason != s.Reason {
-		p.t.Errorf("%s is %s %q (%s), the kubelet rejects it: %t %q", s.Pod, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(), s.Rejected, s.Reason)
+		p.t.Errorf("%s is %s %q (%s), the kubelet rejects it: %t %q", s.Pod, resp.GetVerdict(), resp.GetReason(), resp.GetMessage(),
+			s.Rejected, s.Reason)
 	}
 }
 
 // requestsNothing reports whether a container of a pod with pod-level resources requests nothing itself.
 func (p *replay) requestsNothing(pod string) bool {
 	spec := p.pod(pod).GetSpec()
-	return spec.GetResources() != nil && slices.ContainsFunc(slices.Concat(spec.GetInitContainers(), spec.GetContainers()), func(c *typesv1.Container) bool {
-		return len(c.GetResources().GetLimits()) == 0
-	})
+	return spec.GetResources() != nil && slices.ContainsFunc(slices.Concat(spec.GetInitContainers(), spec.GetContainers()),
+		func(c *typesv1.Container) bool {
+			return len(c.GetResources().GetLimits()) == 0
+		})
 }
 
 // startContainers starts the containers of a pod in the order in which a kubelet
@@ -524,7 +527,8 @@ func (p *replay) remove(pod string) {
 	if !p.live[pod] {
 		return // rejected, and forgotten at once
 	}
-	_, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).RemovePod(p.t.Context(), &admissionv1.RemovePodRequest{PodUid: p.pod(pod).GetMetadata().GetUid()})
+	_, err := admissionv1.NewAdmissionServiceClient(p.daemon.conn).RemovePod(p.t.Context(),
+		&admissionv1.RemovePodRequest{PodUid: p.pod(pod).GetMetadata().GetUid()})
 	if err != nil {
 		p.t.Fatalf("remove %s: %v", pod, err)
 	}
@@ -598,7 +602,8 @@ func difference(got, want kubelet.MemoryState) string {
 
 func (p *replay) export(kind string, format int) []byte {
 	p.t.Helper()
-	resp, err := inspectv1.NewInspectServiceClient(p.daemon.conn).Export(p.t.Context(), &inspectv1.ExportRequest{Kind: convert.EnumOf[inspectv1.StateFileKind](kind), Format: uint32(format)})
+	resp, err := inspectv1.NewInspectServiceClient(p.daemon.conn).Export(p.t.Context(),
+		&inspectv1.ExportRequest{Kind: convert.EnumOf[inspectv1.StateFileKind](kind), Format: uint32(format)})
 	if err != nil {
 		p.t.Fatalf("export %s: %v", kind, err)
 	}
@@ -785,7 +790,8 @@ func TestRejectedPodsAreForgiven(t *testing.T) {
 		Containers: map[string]map[string][]kubelet.MemoryBlock{uid(lost): {"c": block()}, uid(here): {"c": block()}},
 	}
 	p.mend(&memory)
-	if n := memory.Nodes[0]; n.Blocks != 1 || n.Tables["memory"].Reserved != 10 || n.Tables["memory"].Free != 90 || len(memory.Containers[uid(here)]) != 1 || len(memory.Containers[uid(lost)]) != 0 {
+	if n := memory.Nodes[0]; n.Blocks != 1 || n.Tables["memory"].Reserved != 10 || n.Tables["memory"].Free != 90 ||
+		len(memory.Containers[uid(here)]) != 1 || len(memory.Containers[uid(lost)]) != 0 {
 		t.Errorf("memory: %+v", memory)
 	}
 }

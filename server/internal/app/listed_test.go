@@ -35,7 +35,8 @@ func (p *replay) comparePodresources(s step) {
 	if s.Podresources == nil {
 		return
 	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(p.daemon.podResources, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(p.daemon.podResources, "kubelet.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -46,7 +47,8 @@ func (p *replay) comparePodresources(s step) {
 		p.t.Fatal(err)
 	}
 	for _, pod := range list.GetPodResources() {
-		one, err := client.Get(p.t.Context(), &podresources.GetPodResourcesRequest{PodName: pod.GetName(), PodNamespace: pod.GetNamespace()})
+		one, err := client.Get(p.t.Context(), &podresources.GetPodResourcesRequest{PodName: pod.GetName(),
+			PodNamespace: pod.GetNamespace()})
 		if err != nil || !proto.Equal(one.GetPodResources(), pod) {
 			p.t.Errorf("%s: Get of %s answers %v, %v, List %v", s.Label, pod.GetName(), one, err, pod)
 		}
@@ -91,7 +93,8 @@ func (p *replay) listed(list *podresources.ListPodResourcesResponse) map[string]
 		// What berth lists of the pod as a whole is what a kubelet 1.36 lists of each
 		// container that shares it (difference R4).
 		shared := slices.DeleteFunc(slices.Clone(pod.GetCpuIds()), func(id int64) bool {
-			return slices.ContainsFunc(pod.GetContainers(), func(c *podresources.ContainerResources) bool { return slices.Contains(c.GetCpuIds(), id) })
+			return slices.ContainsFunc(pod.GetContainers(),
+				func(c *podresources.ContainerResources) bool { return slices.Contains(c.GetCpuIds(), id) })
 		})
 		name := pod.GetName()
 		if _, ok := p.Pods[name]; !ok {
@@ -110,7 +113,8 @@ func (p *replay) listed(list *podresources.ListPodResourcesResponse) map[string]
 
 // inOneOrderOf sorts what is listed. Of devices whose plugin prefers none only the number
 // counts: of those that are as good a kubelet takes any.
-func inOneOrderOf(cpus []int64, memory []*podresources.ContainerMemory, devices []*podresources.ContainerDevices, plugins []plugin) (h listing) {
+func inOneOrderOf(cpus []int64, memory []*podresources.ContainerMemory, devices []*podresources.ContainerDevices,
+	plugins []plugin) (h listing) {
 	h.CPUs = append(h.CPUs, cpus...)
 	slices.Sort(h.CPUs)
 	for _, m := range memory {

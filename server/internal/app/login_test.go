@@ -46,13 +46,15 @@ func TestLoginOnSocket(t *testing.T) {
 	mux := http.NewServeMux() // as httpHandler has it, without metrics
 	mux.Handle("/", a.pageHandler(noConn{}, login))
 	get := func(path, session string) int {
-		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, rpc.Peer{UID: selfUID()}), http.MethodGet, "http://127.0.0.1"+path, nil)
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), peerKey{}, rpc.Peer{UID: selfUID()}), http.MethodGet,
+			"http://127.0.0.1"+path, nil)
 		r.Header.Set("X-Berth-Session", session)
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, r)
 		return w.Code
 	}
-	for path, want := range map[string]int{"/api/v1/pods": http.StatusUnauthorized, "/api/v1/events": http.StatusUnauthorized, "/api/v1/about": http.StatusUnauthorized, "/": http.StatusOK} {
+	for path, want := range map[string]int{"/api/v1/pods": http.StatusUnauthorized, "/api/v1/events": http.StatusUnauthorized,
+		"/api/v1/about": http.StatusUnauthorized, "/": http.StatusOK} {
 		if got := get(path, "wrong"); got != want {
 			t.Errorf("%s without a login: %d, want %d", path, got, want)
 		}

@@ -154,7 +154,8 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 	if err := cfg.Validate(); err != nil {
 		return next, false, outlook, err
 	}
-	changed, outlook, err = p.change(ctx, cfg, func(digest string) (*ledger.Override, error) { return p.app.overrideOf(next, digest) }, dryRun)
+	changed, outlook, err = p.change(ctx, cfg, func(digest string) (*ledger.Override, error) { return p.app.overrideOf(next, digest) },
+		dryRun)
 	return next, changed, outlook, err
 }
 

@@ -23,7 +23,8 @@ import (
 func TestAllowPage(t *testing.T) {
 	t.Parallel()
 	reader, admin := uint32(1001), uint32(1002)
-	grants := []access.Grant{{UID: &reader, Roles: []access.Role{access.Read}}, {UID: &admin, Roles: []access.Role{access.Admin, access.Read}}}
+	grants := []access.Grant{{UID: &reader, Roles: []access.Role{access.Read}},
+		{UID: &admin, Roles: []access.Role{access.Admin, access.Read}}}
 	const read, change = "/api/v1/pods", "/api/v1/trials/policy"
 	for _, tt := range []struct {
 		name   string
@@ -56,7 +57,8 @@ func TestAllowPage(t *testing.T) {
 		}
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		if got := w.Body.String(); tt.want == "" && got != "served" || tt.want != "" && (w.Code != http.StatusForbidden || !strings.Contains(got, tt.want)) {
+		if got := w.Body.String(); tt.want == "" && got != "served" || tt.want != "" &&
+			(w.Code != http.StatusForbidden || !strings.Contains(got, tt.want)) {
 			t.Errorf("%s: %d %q, want %q", tt.name, w.Code, got, tt.want)
 		}
 	}

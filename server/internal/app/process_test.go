@@ -36,7 +36,8 @@ func (*starts) PostStop(context.Context, string) (bool, error) { return false, n
 func TestOnlyOwnProcesses(t *testing.T) {
 	t.Parallel()
 	proc := fstest.MapFS{}
-	for pid, uids := range map[string]string{"10": "0\t0\t0\t0", "20": "1000\t0\t1000\t1000", "30": "0\t1000\t1000\t0", "40": "2000\t2000\t2000\t2000"} {
+	for pid, uids := range map[string]string{"10": "0\t0\t0\t0", "20": "1000\t0\t1000\t1000", "30": "0\t1000\t1000\t0",
+		"40": "2000\t2000\t2000\t2000"} {
 		proc[pid+"/status"] = &fstest.MapFile{Data: []byte("Name:\tx\nUid:\t" + uids + "\nGid:\t0\t0\t0\t0\n")}
 	}
 	proc["50/status"] = &fstest.MapFile{Data: []byte("Name:\tx\n")}

@@ -45,7 +45,8 @@ func (r *reloaded) Reloads(ctx context.Context, done func()) error {
 // the agent has not sent Sync.
 func TestSlicesThatSystemdBringsBack(t *testing.T) {
 	t.Parallel()
-	tree := &reloaded{Tree: memtree.New(memtree.V2(), cpuset.Range(0, 3), numa.Of(0)), begin: make(chan struct{}), over: make(chan struct{})}
+	tree := &reloaded{Tree: memtree.New(memtree.V2(), cpuset.Range(0, 3), numa.Of(0)), begin: make(chan struct{}),
+		over: make(chan struct{})}
 	layout, err := cgroup.NewLayout("/", memtree.V2().Driver)
 	if err != nil {
 		t.Fatal(err)

@@ -46,14 +46,17 @@ func TestRejectedResizesAreLogged(t *testing.T) {
 		dryRun bool
 		want   string
 	}{
-		"rejected":   {answers: verdict(admission.Rejected), want: `level=INFO msg="resize rejected" event=verdict verdict=rejected uid=u1 reason=R message=m request_id=""` + "\n"},
-		"deferred":   {answers: verdict(admission.Deferred), want: `level=INFO msg="resize deferred" event=verdict verdict=deferred uid=u1 reason=R message=m retry_after=0s request_id=""` + "\n"},
+		"rejected": {answers: verdict(admission.Rejected),
+			want: `level=INFO msg="resize rejected" event=verdict verdict=rejected uid=u1 reason=R message=m request_id=""` + "\n"},
+		"deferred": {answers: verdict(admission.Deferred),
+			want: `level=INFO msg="resize deferred" event=verdict verdict=deferred uid=u1 reason=R message=m retry_after=0s request_id=""` + "\n"},
 		"admitted":   {answers: verdict(admission.Admitted)},
 		"only asked": {answers: verdict(admission.Rejected), dryRun: true},
 		"no verdict": {answers: answers{err: errors.New("the disk is full")}},
 	} {
 		var log bytes.Buffer
-		_, err := newVerdicts(row.answers, &counts{}, logTo(&log), time.Now).Resize(t.Context(), admission.ResizeRequest{UID: "u1", DryRun: row.dryRun})
+		_, err := newVerdicts(row.answers, &counts{}, logTo(&log), time.Now).Resize(t.Context(),
+			admission.ResizeRequest{UID: "u1", DryRun: row.dryRun})
 		if !errors.Is(err, row.err) || log.String() != row.want {
 			t.Errorf("%s: %v, logged %q, want %q", name, err, log.String(), row.want)
 		}
@@ -76,8 +79,9 @@ func TestRejectionsAreLogged(t *testing.T) {
 		"only asked": {answers: answers{verdict: no}, dryRun: true},
 		"admitted":   {answers: answers{verdict: admission.Verdict{Outcome: admission.Admitted}}},
 		"deferred": {
-			answers: answers{verdict: admission.Verdict{Outcome: admission.Deferred, Reason: "Wait", Message: "a plugin is silent", RetryAfter: 5 * time.Second}},
-			want:    `level=INFO msg="pod deferred" event=verdict verdict=deferred pod=default/worker uid=u1 reason=Wait message="a plugin is silent" retry_after=5s request_id=""` + "\n",
+			answers: answers{verdict: admission.Verdict{Outcome: admission.Deferred, Reason: "Wait", Message: "a plugin is silent",
+				RetryAfter: 5 * time.Second}},
+			want: `level=INFO msg="pod deferred" event=verdict verdict=deferred pod=default/worker uid=u1 reason=Wait message="a plugin is silent" retry_after=5s request_id=""` + "\n",
 		},
 		"admitted without": {
 			answers: answers{verdict: admission.Verdict{Outcome: admission.Admitted, Notes: []admission.Note{

@@ -277,7 +277,8 @@ func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, e
 	l, err := a.listenHTTP()
 	if errors.Is(err, syscall.EADDRINUSE) {
 		// Every user of the machine can take a port. That must not end berthd.
-		a.Log.WarnContext(ctx, "the address of metrics and health is taken by another program; berthd tries it again", "http", a.Config.HTTP, "every", addressAgain.String(), "error", err)
+		a.Log.WarnContext(ctx, "the address of metrics and health is taken by another program; berthd tries it again", "http",
+			a.Config.HTTP, "every", addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", a.Config.HTTP, err)
 	}

@@ -40,9 +40,11 @@ func (a *App) buildRuntime(ctx context.Context) (err error) {
 	log := a.Log.With("runtime", about, "endpoint", a.Config.RuntimeEndpoint)
 	switch {
 	case driver == "":
-		log.WarnContext(ctx, "the container runtime does not report its cgroup driver; it must be the configured one", "driver", a.Config.Cgroups.Driver)
+		log.WarnContext(ctx, "the container runtime does not report its cgroup driver; it must be the configured one", "driver",
+			a.Config.Cgroups.Driver)
 	case driver != a.driver:
-		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured", a.driver)
+		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured",
+			a.driver)
 		a.driver = driver
 	default:
 		log.InfoContext(ctx, "containers are the container runtime's", "driver", driver)

@@ -62,7 +62,8 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 			}
 			page := httptest.NewRecorder()
 			a.metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
-			if text := page.Body.String(); strings.Contains(text, losing) != row.losing || strings.Contains(text, "losing_support") != row.losing {
+			if text := page.Body.String(); strings.Contains(text, losing) != row.losing ||
+				strings.Contains(text, "losing_support") != row.losing {
 				t.Errorf("metrics have %s: %v, want %v", losing, !row.losing, row.losing)
 			}
 		})

@@ -112,7 +112,8 @@ func (a *App) buildServers(context.Context) error {
 	allocationv1.RegisterAllocationServiceServer(a.main, allocation.New(
 		allocation.Config{Read: read, Cgroup: a.containerConfig}, allocation.Parts{
 			Slot: rpc.Slot, Turn: rpc.Turn,
-			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device, History: a.history,
+			Engine: engine, Noter: a.Engine, Complete: a.Engine.Complete, Ledger: a.Ledger, Paths: a.reconcile, Inventory: a.Device,
+			History:    a.history,
 			Placements: a.reconcile.Placements,
 			Contradictions: func(owner ledger.Owner, text string) {
 				a.Log.Warn("device plugins contradict each other", "part", "deviceplugin", "container", owner.String(), "used", text)
@@ -123,14 +124,16 @@ func (a *App) buildServers(context.Context) error {
 	cpuv1.RegisterCPUServiceServer(a.main, state.CPUs(states, cpus{a}))
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryAt, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
-	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, Present: a.inFlight, Managers: a.managersAt, Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.reconcile, Now: a.Now}))
+	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, Present: a.inFlight, Managers: a.managersAt,
+		Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.reconcile, Now: a.Now}))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err
 	}
 	hintv1.RegisterHintBusServiceServer(a.main, hintbus.New(ownProviders{a.external, a.access, selfUID()}, a.Ledger))
 	inspectv1.RegisterInspectServiceServer(a.main, inspect.New(
-		inspect.Parts{Ledger: a.Ledger, Importer: importer.Importer{Engine: a.Engine}, Read: read, Settings: a.settingsOf, Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered, Bundle: a.bundle}))
+		inspect.Parts{Ledger: a.Ledger, Importer: importer.Importer{Engine: a.Engine}, Read: read, Settings: a.settingsOf,
+			Kernel: a.reconcile.Findings, Start: a.StartLines, Recovered: a.recovered, Bundle: a.bundle}))
 	podresources.RegisterV1(a.main, readers, read.Features)
 	healthpb.RegisterHealthServer(a.main, a.health)
 	reflection.Register(a.main)
@@ -194,7 +197,8 @@ func (a *App) bundle(ctx context.Context) (*bundle.Bundle, error) {
 	}
 	config, view := a.files(), a.Ledger.View()
 	b := &bundle.Bundle{
-		About:   bundle.About{Format: bundle.Format, Time: a.Now().UTC(), Berthd: version.Of().Version, Kernel: strings.TrimSpace(string(kernel))},
+		About: bundle.About{Format: bundle.Format, Time: a.Now().UTC(), Berthd: version.Of().Version,
+			Kernel: strings.TrimSpace(string(kernel))},
 		Machine: view.Machine(), Config: &config, Devices: bundle.Resources(a.inventory.Snapshot()),
 		Node:  nodes.Facts{MaxPIDs: a.facts.MaxPIDs, StorageBytes: a.facts.StorageBytes},
 		State: view.Snapshot(),
@@ -232,9 +236,11 @@ func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 			CgroupRoot: root, PodCgroupRoot: podRoot, Controllers: facts.Controllers,
 			EnforceNodeAllocatable: c.Node.Enforce,
 			SystemReservedCgroup:   c.Node.SystemReservedCgroup, KubeReservedCgroup: c.Node.KubeReservedCgroup,
-			NodeFit: c.Node.NodeFit, DriftPolicy: convert.EnumOf[nodev1.DriftPolicy](c.Cgroups.DriftPolicy), PodPidsLimit: c.Cgroups.PodPIDsLimit,
+			NodeFit: c.Node.NodeFit, DriftPolicy: convert.EnumOf[nodev1.DriftPolicy](c.Cgroups.DriftPolicy),
+			PodPidsLimit:    c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
-			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(), nil),
+			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(a.wholeNode().SystemCgroupsLimit(),
+				nil),
 			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(), Reload: a.Reload, SetHugePages: a.setHugePages, Usage: a.usageReader(),
@@ -258,7 +264,8 @@ func (a *App) nodeStatus(ctx context.Context) (*nodev1.GetStatusResponse, error)
 		out.SystemContainers = append(out.SystemContainers, *found...)
 	}
 	if podRoot, err := a.layout.Literal(a.podRoot()); err == nil {
-		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS, Cgroup: podRoot})
+		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS,
+			Cgroup: podRoot})
 	}
 	out.SchedulerExcess = a.schedulers.excess()
 	out.SoftRequirements = lacksQuotas(a.reconcile.QoS.Cgroup.Facts, os.DirFS("/"))
@@ -336,7 +343,8 @@ func (a *App) usageReader() *usage.Reader {
 }
 
 // ofContainer returns a function that reads the cgroup of a container; false if it cannot be read.
-func ofContainer[U any](loop *reconcile.Loop, read func(context.Context, cgroups.Name) (U, error)) func(context.Context, ledger.Binding) (U, bool) {
+func ofContainer[U any](loop *reconcile.Loop, read func(context.Context, cgroups.Name) (U, error)) func(context.Context,
+	ledger.Binding) (U, bool) {
 	return func(ctx context.Context, b ledger.Binding) (used U, ok bool) {
 		name, ok := loop.CgroupOf(b)
 		if !ok {

@@ -122,7 +122,8 @@ func (a *App) openLastCommit(ctx context.Context) {
 		a.lastCommit, err = claimfiles.OpenMark(filepath.Join(a.claimsDir(), ".last-commit"), boot)
 	}
 	if err != nil {
-		a.Log.WarnContext(ctx, "the last commit is not marked: a copy of the ledger that is older by one commit would not be recognized", "error", err)
+		a.Log.WarnContext(ctx, "the last commit is not marked: a copy of the ledger that is older by one commit would not be recognized",
+			"error", err)
 	}
 }
 
@@ -378,7 +379,9 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 	notes = append(notes, note...)
 	errs = append(errs, err)
 	if os.Geteuid() != 0 {
-		notes = append(notes, fmt.Sprintf("checked as user %d: whether berthd has the rights that it needs is known only to the user that runs it", os.Geteuid()))
+		notes = append(notes,
+			fmt.Sprintf("checked as user %d: whether berthd has the rights that it needs is known only to the user that runs it",
+				os.Geteuid()))
 	} else if have, err := confine.Effective(); err == nil {
 		notes = append(notes, lacking(cfg, have)...)
 	}
@@ -406,7 +409,9 @@ func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []s
 	case found == "":
 		return "", []string{fmt.Sprintf("the container runtime does not report its cgroup driver; it must be cgroups.driver (--cgroup-driver), which is %s", a.Config.Cgroups.Driver)}
 	case string(found) != a.Config.Cgroups.Driver:
-		notes = append(notes, fmt.Sprintf("the container runtime's cgroup driver, %s, holds, not cgroups.driver (--cgroup-driver), which is %s", found, a.Config.Cgroups.Driver))
+		notes = append(notes,
+			fmt.Sprintf("the container runtime's cgroup driver, %s, holds, not cgroups.driver (--cgroup-driver), which is %s", found,
+				a.Config.Cgroups.Driver))
 	}
 	return found, notes
 }

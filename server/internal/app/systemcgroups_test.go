@@ -51,7 +51,8 @@ func processes(t *testing.T, programs ...int) *os.Root {
 	for _, pid := range programs {
 		at := filepath.Join(dir, strconv.Itoa(pid))
 		if err := errors.Join(
-			os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "stat"), []byte(strconv.Itoa(pid)+" (program) S 1 1 1 0 -1 4194560 0"), 0o600),
+			os.Mkdir(at, 0o755), os.WriteFile(filepath.Join(at, "stat"), []byte(strconv.Itoa(pid)+" (program) S 1 1 1 0 -1 4194560 0"),
+				0o600),
 			os.WriteFile(filepath.Join(at, "oom_score_adj"), []byte("0\n"), 0o600),
 			os.WriteFile(filepath.Join(at, "status"), []byte("NSpid:\t"+strconv.Itoa(pid)+"\n"), 0o600),
 			os.WriteFile(filepath.Join(at, "cgroup"), []byte("0::/of/"+strconv.Itoa(pid)+"\n"), 0o600),
@@ -114,19 +115,23 @@ func TestKeptProcesses(t *testing.T) {
 		score   string
 		problem string
 	}{
-		"moved and scored":  {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: -999}, false, []int{40}, "-999", ""},
-		"only scored":       {keptProcess{find: is(40), score: -999}, false, nil, "-999", ""},
-		"only moved":        {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: noScore}, false, []int{40}, "0\n", ""},
-		"only looked at":    {keptProcess{find: is(40), score: noScore}, false, nil, "0\n", ""},
-		"in a container":    {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: -999}, true, nil, "0\n", ""},
-		"made by the first": {keptProcess{part: nodev1.SystemContainer_PART_RUNTIME, find: is(1), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n", "set its pid file"},
-		"gone":              {keptProcess{find: is(41), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n", "there is no process 41"},
-		"unknown":           {keptProcess{find: func(context.Context) (int, error) { return 0, away }, score: -999}, false, nil, "0\n", "nobody there"},
+		"moved and scored": {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: -999}, false, []int{40}, "-999", ""},
+		"only scored":      {keptProcess{find: is(40), score: -999}, false, nil, "-999", ""},
+		"only moved":       {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: noScore}, false, []int{40}, "0\n", ""},
+		"only looked at":   {keptProcess{find: is(40), score: noScore}, false, nil, "0\n", ""},
+		"in a container":   {keptProcess{find: is(40), in: cgroup.Name{"runtime"}, score: -999}, true, nil, "0\n", ""},
+		"made by the first": {keptProcess{part: nodev1.SystemContainer_PART_RUNTIME, find: is(1), in: cgroup.Name{"runtime"},
+			score: -999}, false, nil, "0\n", "set its pid file"},
+		"gone": {keptProcess{find: is(41), in: cgroup.Name{"runtime"}, score: -999}, false, nil, "0\n",
+			"there is no process 41"},
+		"unknown": {keptProcess{find: func(context.Context) (int, error) { return 0, away }, score: -999}, false, nil, "0\n",
+			"nobody there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tree := &roots{moved: map[string][]int{}}
-			c := systemCgroups{tree: tree, proc: processes(t, 1, 40), kept: []keptProcess{tt.kept}, found: new(atomic.Pointer[[]*nodev1.SystemContainer])}
+			c := systemCgroups{tree: tree, proc: processes(t, 1, 40), kept: []keptProcess{tt.kept},
+				found: new(atomic.Pointer[[]*nodev1.SystemContainer])}
 			if tt.inside {
 				if err := os.WriteFile(filepath.Join(c.proc.Name(), "40/status"), []byte("NSpid:\t40\t1\n"), 0o600); err != nil {
 					t.Fatal(err)
@@ -142,7 +147,8 @@ func TestKeptProcesses(t *testing.T) {
 			if score, err := c.proc.ReadFile("40/oom_score_adj"); err != nil || string(score) != tt.score {
 				t.Errorf("score %q, %v", score, err)
 			}
-			if found := (*c.found.Load())[0]; (found.GetCgroup() == "/of/40") != (tt.problem == "") || (found.GetProblem() != "") != (tt.problem != "") {
+			if found := (*c.found.Load())[0]; (found.GetCgroup() == "/of/40") != (tt.problem == "") ||
+				(found.GetProblem() != "") != (tt.problem != "") {
 				t.Errorf("found %v", found)
 			}
 		})

@@ -55,7 +55,8 @@ func TestMissingController(t *testing.T) {
 	hideCpuset(t, c.Cgroups.Mount)
 	refused := func(who string, err error) {
 		t.Helper()
-		if errdefs.ClassOf(err) != errdefs.Unsupported || !strings.Contains(err.Error(), "without the controllers") || !strings.Contains(err.Error(), `"cpuset"`) {
+		if errdefs.ClassOf(err) != errdefs.Unsupported || !strings.Contains(err.Error(), "without the controllers") ||
+			!strings.Contains(err.Error(), `"cpuset"`) {
 			t.Errorf("%s: %v (%s), want class unsupported and the controller", who, err, errdefs.ClassOf(err))
 		}
 	}

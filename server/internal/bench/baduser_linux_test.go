@@ -148,7 +148,8 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 	calls := map[string][]func() error{
 		"read": {
 			func() error {
-				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: crowded(own)}, DryRun: true})
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: crowded(own)},
+					DryRun: true})
 				return err
 			},
 			func() error {
@@ -156,7 +157,8 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 				return err
 			},
 			func() error {
-				_, err := cpuv1.NewCPUServiceClient(c).GetTopologyHints(ctx, &cpuv1.GetTopologyHintsRequest{Pod: crowded(own), ContainerName: "main"})
+				_, err := cpuv1.NewCPUServiceClient(c).GetTopologyHints(ctx,
+					&cpuv1.GetTopologyHintsRequest{Pod: crowded(own), ContainerName: "main"})
 				return err
 			},
 			func() error { // more elements than a request may have
@@ -167,7 +169,8 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 		},
 		"agent": {
 			func() error {
-				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: oldPod(100_000 + worker)}})
+				_, err := admission.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: oldPod(100_000 +
+					worker)}})
 				return err
 			},
 			func() error {
@@ -191,7 +194,8 @@ func bad(ctx context.Context, c *grpc.ClientConn, role string, worker, n int) {
 			func() error { _, err := inspect.Dump(ctx, &inspectv1.DumpRequest{}); return err },
 			func() error { _, err := inspect.Check(ctx, &inspectv1.CheckRequest{}); return err },
 			func() error {
-				_, err := inspect.Import(ctx, &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: make([]byte, 3<<20), DryRun: true})
+				_, err := inspect.Import(ctx, &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU,
+					State: make([]byte, 3<<20), DryRun: true})
 				return err
 			},
 		},

@@ -42,7 +42,8 @@ var cpuCases = []cpuCase{
 	{operation: "packed, empty, request 8", request: 8},
 	{operation: "packed, half, request 16", half: true, request: 16},
 	{operation: "by caches, half, request 16", half: true, request: 16, options: map[string]string{cpu.PreferUncores: "true"}},
-	{operation: "distributed, half, a quarter", half: true, request: 130, scaled: true, options: map[string]string{cpu.DistributeAcrossNUMA: "true"}},
+	{operation: "distributed, half, a quarter", half: true, request: 130, scaled: true,
+		options: map[string]string{cpu.DistributeAcrossNUMA: "true"}},
 }
 
 // cpuBench is a case on one machine.

@@ -334,7 +334,8 @@ func watch(ctx context.Context, socket string) error {
 		if err != nil {
 			return err
 		}
-		stream, err := client.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, allocationv1.AllocationService_Watch_FullMethodName, grpc.ForceCodec(unread{}))
+		stream, err := client.Conn().NewStream(ctx, &grpc.StreamDesc{ServerStreams: true},
+			allocationv1.AllocationService_Watch_FullMethodName, grpc.ForceCodec(unread{}))
 		if err == nil {
 			err = errors.Join(stream.SendMsg(nil), stream.CloseSend(), stream.RecvMsg(nil))
 		}

@@ -33,7 +33,8 @@ var mergeCases = []mergeCase{
 	{"5 rules, half the nodes used, not preferred", 5, []int{2, 4, 8, 16, 32, 64}, used, false},
 	{"CPUs of 2 nodes, memory of 34, preferred", 3, []int{34}, accelerated(1), true},
 	{"CPUs of 2 nodes, memory of 34, not preferred", 3, []int{34}, accelerated(2), false},
-	{"memory of 34 nodes, not preferred", 1, []int{34}, func(universe numa.Mask, _ int) hint.Answer { return accelerated(2)(universe, 1) }, false},
+	{"memory of 34 nodes, not preferred", 1, []int{34},
+		func(universe numa.Mask, _ int) hint.Answer { return accelerated(2)(universe, 1) }, false},
 }
 
 // exact are the most nodes on which a merge is exact for every request.

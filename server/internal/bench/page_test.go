@@ -172,7 +172,8 @@ func BenchmarkPage(b *testing.B) {
 			if err := berthd.remove(b.Context(), pod.GetMetadata().GetUid()); err != nil {
 				b.Fatal(err)
 			}
-			p.Until(fmt.Sprintf(`![...document.querySelectorAll('.legend button')].some((x) => x.textContent.endsWith(%s.split('/')[1]))`, name))
+			p.Until(fmt.Sprintf(`![...document.querySelectorAll('.legend button')].some((x) => x.textContent.endsWith(%s.split('/')[1]))`,
+				name))
 			n++
 		}
 		b.ReportMetric(sum/float64(b.N), "shown-ns")

@@ -283,7 +283,8 @@ func (s *shared) bareWrites() func(cpus string) {
 		if !binding.Own {
 			continue
 		}
-		dir, err := unix.Open(mount+s.layout.Driver().Parse(binding.CgroupPath).ToCgroupfs(), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		dir, err := unix.Open(mount+s.layout.Driver().Parse(binding.CgroupPath).ToCgroupfs(),
+			unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			s.b.Fatal(err)
 		}
@@ -389,8 +390,10 @@ var readInAPass = map[string][]string{
 	"memory":  {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.usage_in_bytes"},
 	"freezer": {"freezer.self_freezing"},
 	"unified": {
-		"cgroup.controllers", "cpuset.cpus", "cpuset.mems", "cpuset.cpus.effective", "cpuset.mems.effective", "pids.max", "cpu.weight", "cpu.max",
-		"memory.max", "memory.current", "memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.swap.max", "cgroup.freeze", "cgroup.procs",
+		"cgroup.controllers", "cpuset.cpus", "cpuset.mems", "cpuset.cpus.effective", "cpuset.mems.effective", "pids.max", "cpu.weight",
+		"cpu.max",
+		"memory.max", "memory.current", "memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.swap.max", "cgroup.freeze",
+		"cgroup.procs",
 	},
 }
 

@@ -377,7 +377,8 @@ func TestAdmitOverTheSocket(t *testing.T) {
 	for _, e := range other.journal.batch {
 		buckets[e.Bucket] += len(e.Value)
 	}
-	for _, name := range []string{ledger.BucketMeta, ledger.BucketPods, ledger.BucketClaims, ledger.BucketTraces, ledger.BucketHistoryOpen} {
+	for _, name := range []string{ledger.BucketMeta, ledger.BucketPods, ledger.BucketClaims, ledger.BucketTraces,
+		ledger.BucketHistoryOpen} {
 		if buckets[name] == 0 {
 			t.Errorf("nothing is committed to %s: %v", name, buckets)
 		}

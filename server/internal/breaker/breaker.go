@@ -90,10 +90,14 @@ const (
 // table has the next state for each state and event. An event of the probe happens
 // in Probing, or after an answer to another call has closed the breaker.
 var table = [...][events]State{
-	Closed:  {begin: Closed, answered: Closed, failed: Closed, failedOften: Resting, probeFailed: Closed, gaveUp: Closed, probeGaveUp: Closed, reconnected: Closed},
-	Resting: {begin: Resting, answered: Closed, failed: Resting, failedOften: Resting, probeFailed: Resting, gaveUp: Resting, probeGaveUp: Resting, reconnected: Due},
-	Due:     {begin: Probing, answered: Closed, failed: Due, failedOften: Due, probeFailed: Resting, gaveUp: Due, probeGaveUp: Due, reconnected: Due},
-	Probing: {begin: Probing, answered: Closed, failed: Probing, failedOften: Probing, probeFailed: Resting, gaveUp: Probing, probeGaveUp: Due, reconnected: Probing},
+	Closed: {begin: Closed, answered: Closed, failed: Closed, failedOften: Resting, probeFailed: Closed, gaveUp: Closed,
+		probeGaveUp: Closed, reconnected: Closed},
+	Resting: {begin: Resting, answered: Closed, failed: Resting, failedOften: Resting, probeFailed: Resting, gaveUp: Resting,
+		probeGaveUp: Resting, reconnected: Due},
+	Due: {begin: Probing, answered: Closed, failed: Due, failedOften: Due, probeFailed: Resting, gaveUp: Due, probeGaveUp: Due,
+		reconnected: Due},
+	Probing: {begin: Probing, answered: Closed, failed: Probing, failedOften: Probing, probeFailed: Resting, gaveUp: Probing,
+		probeGaveUp: Due, reconnected: Probing},
 }
 
 // Breaker is a state machine for one party.
@@ -123,7 +127,8 @@ func (e *OpenError) Error() string {
 	if e.Until.IsZero() {
 		return fmt.Sprintf("it is suspended after %d failures in a row while one call tries whether it works again", e.Failures)
 	}
-	return fmt.Sprintf("it is suspended until %s after %d failures in a row, the last: %s", e.Until.UTC().Format(time.RFC3339), e.Failures, e.Last)
+	return fmt.Sprintf("it is suspended until %s after %d failures in a row, the last: %s", e.Until.UTC().Format(time.RFC3339),
+		e.Failures, e.Last)
 }
 
 // Call is a permitted call. Report its end to the breaker once.

@@ -119,7 +119,8 @@ func TestRests(t *testing.T) {
 			t.Error("it has not opened again")
 		}
 		open := new(OpenError)
-		if _, err := b.Begin(now.Add(rest - 1)); !errors.As(err, &open) || !open.Until.Equal(now.Add(rest)) || !strings.HasSuffix(err.Error(), "the last: still no") {
+		if _, err := b.Begin(now.Add(rest - 1)); !errors.As(err, &open) || !open.Until.Equal(now.Add(rest)) ||
+			!strings.HasSuffix(err.Error(), "the last: still no") {
 			t.Errorf("%v, want a rest of %s", err, rest)
 		}
 		now = now.Add(rest)

@@ -85,10 +85,13 @@ func TestBesideKubelet(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		if c.DevicePluginSocket() != "" || c.PodResourcesSocket() != "/run/berth/pod-resources/kubelet.sock" || *c.PluginRegistryDir != "" {
-			t.Errorf("%s: berthd serves the kubelet's sockets, or not its own of podresources: %q, %q, %q", name, c.DevicePluginSocket(), c.PodResourcesSocket(), *c.PluginRegistryDir)
+			t.Errorf("%s: berthd serves the kubelet's sockets, or not its own of podresources: %q, %q, %q", name, c.DevicePluginSocket(),
+				c.PodResourcesSocket(), *c.PluginRegistryDir)
 		}
-		if c.Cgroups.Tree != document.TreeMemory || c.Node.NodeFit || c.Node.FailSwapOn || !slices.Equal(c.Devices.Elsewhere, []string{"*"}) {
-			t.Errorf("%s: got tree %s, node fit %v, swap %v, elsewhere %v", name, c.Cgroups.Tree, c.Node.NodeFit, c.Node.FailSwapOn, c.Devices.Elsewhere)
+		if c.Cgroups.Tree != document.TreeMemory || c.Node.NodeFit || c.Node.FailSwapOn ||
+			!slices.Equal(c.Devices.Elsewhere, []string{"*"}) {
+			t.Errorf("%s: got tree %s, node fit %v, swap %v, elsewhere %v", name, c.Cgroups.Tree, c.Node.NodeFit, c.Node.FailSwapOn,
+				c.Devices.Elsewhere)
 		}
 		if c.CPU.Policy != "static" || c.Reserved.CPUs.String() != "0" || c.Listen != "/run/berth/berth.sock" {
 			t.Errorf("%s: got policy %s, reserved CPUs %s, socket %s", name, c.CPU.Policy, c.Reserved.CPUs, c.Listen)
@@ -97,12 +100,15 @@ func TestBesideKubelet(t *testing.T) {
 			t.Errorf("%s: unexpected notes: %q", name, notes)
 		}
 	}
-	c, _, err := load(t, "", "", "--beside=kubelet", "--device-plugin-dir", "/run/plugins", "--node-fit", "--devices-elsewhere", "example.com")
-	if err != nil || c.DevicePluginSocket() != "/run/plugins/kubelet.sock" || c.PodResourcesSocket() != "/run/berth/pod-resources/kubelet.sock" || !c.Node.NodeFit || c.Devices.Elsewhere[0] != "example.com" {
+	c, _, err := load(t, "", "", "--beside=kubelet", "--device-plugin-dir", "/run/plugins", "--node-fit", "--devices-elsewhere",
+		"example.com")
+	if err != nil || c.DevicePluginSocket() != "/run/plugins/kubelet.sock" ||
+		c.PodResourcesSocket() != "/run/berth/pod-resources/kubelet.sock" || !c.Node.NodeFit || c.Devices.Elsewhere[0] != "example.com" {
 		t.Errorf("settings of one's own: got %+v, %v", c, err)
 	}
 	for want, args := range map[string][]string{
-		"": {"--pod-resources-dir", ""}, "/run/readers/kubelet.sock": {"--pod-resources-dir", "/run/readers"}, "/run/try/pod-resources/kubelet.sock": {"--root-dir", "/run/try"},
+		"": {"--pod-resources-dir", ""}, "/run/readers/kubelet.sock": {"--pod-resources-dir", "/run/readers"},
+		"/run/try/pod-resources/kubelet.sock": {"--root-dir", "/run/try"},
 	} {
 		if c, _, err := load(t, "", "", append(args, "--beside=kubelet")...); err != nil || c.PodResourcesSocket() != want {
 			t.Errorf("beside a kubelet with %q: podresources is served at %q, want %q, %v", args, c.PodResourcesSocket(), want, err)
@@ -112,12 +118,16 @@ func TestBesideKubelet(t *testing.T) {
 		t.Errorf("only one socket is off: got %q, %q, %v", c.PodResourcesSocket(), c.DevicePluginSocket(), err)
 	}
 	for want, args := range map[string][]string{
-		`beside: "docker": expected kubelet`:                     {"--beside=docker"},
-		"cgroups.tree: \"kernel\": expected memory":              {"--beside=kubelet", "--cgroup-tree=kernel"},
-		"runtimeEndpoint: expected nothing, because the kubelet": {"--beside=kubelet", "--runtime-endpoint=/run/containerd/containerd.sock"},
-		`devicePluginDir: "/var/lib/kubelet/device-plugins"`:     {"--beside=kubelet", "--device-plugin-dir=/var/lib/kubelet/../kubelet/device-plugins"},
-		`pluginRegistryDir: "/var/lib/kubelet/plugins_registry"`: {"--beside=kubelet", "--plugin-registry-dir=/var/lib/kubelet/plugins_registry"},
-		`podResourcesDir: "/var/lib/kubelet/pod-resources"`:      {"--beside=kubelet", "--pod-resources-dir=/var/lib/kubelet/pod-resources"},
+		`beside: "docker": expected kubelet`:        {"--beside=docker"},
+		"cgroups.tree: \"kernel\": expected memory": {"--beside=kubelet", "--cgroup-tree=kernel"},
+		"runtimeEndpoint: expected nothing, because the kubelet": {"--beside=kubelet",
+			"--runtime-endpoint=/run/containerd/containerd.sock"},
+		`devicePluginDir: "/var/lib/kubelet/device-plugins"`: {"--beside=kubelet",
+			"--device-plugin-dir=/var/lib/kubelet/../kubelet/device-plugins"},
+		`pluginRegistryDir: "/var/lib/kubelet/plugins_registry"`: {"--beside=kubelet",
+			"--plugin-registry-dir=/var/lib/kubelet/plugins_registry"},
+		`podResourcesDir: "/var/lib/kubelet/pod-resources"`: {"--beside=kubelet",
+			"--pod-resources-dir=/var/lib/kubelet/pod-resources"},
 	} {
 		if _, _, err := load(t, "", "", args...); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", args, err, want)
@@ -163,7 +173,8 @@ func TestKubeletManagers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = config.Load(config.Sources{KubeletState: dir, Flags: beside}); errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(err.Error(), `cpu_manager_state: the kubelet's policy is "static"`) {
+	if _, _, err = config.Load(config.Sources{KubeletState: dir, Flags: beside}); errdefs.ClassOf(err) != errdefs.Invalid ||
+		!strings.Contains(err.Error(), `cpu_manager_state: the kubelet's policy is "static"`) {
 		t.Errorf("beside a kubelet that runs: got %v", err)
 	}
 	if err := l.Close(); err != nil {
@@ -278,15 +289,20 @@ func TestDevicesAndVerdicts(t *testing.T) {
 		unknown        string
 		elsewhere      []string
 	}{
-		"nothing":         {deferred: true, unknown: "defer"},
-		"a kubelet's":     {kubelet: kubeletHead, unknown: "ignore"},
-		"both files":      {kubelet: kubeletHead, berth: own("devices: {registrationGrace: 5s}"), unknown: "ignore"},
-		"own file wins":   {kubelet: kubeletHead, berth: own("verdicts: {deferred: true}\ndevices: {unknown: reject}"), deferred: true, unknown: "reject"},
-		"flags win":       {kubelet: kubeletHead, berth: own("devices: {unknown: reject}"), args: []string{"--devices-unknown", "defer"}, unknown: "defer"},
-		"own file alone":  {berth: own("verdicts: {deferred: false}"), unknown: "defer"},
-		"elsewhere":       {berth: own("devices: {elsewhere: [example.com/gpu, example.org]}"), deferred: true, unknown: "defer", elsewhere: []string{"example.com/gpu", "example.org"}},
-		"elsewhere, flag": {berth: own("devices: {elsewhere: [example.org]}"), args: []string{"--devices-elsewhere", "*"}, deferred: true, unknown: "defer", elsewhere: []string{"*"}},
-		"flag, several":   {args: []string{"--devices-elsewhere", "example.org,example.com/a"}, deferred: true, unknown: "defer", elsewhere: []string{"example.org", "example.com/a"}},
+		"nothing":     {deferred: true, unknown: "defer"},
+		"a kubelet's": {kubelet: kubeletHead, unknown: "ignore"},
+		"both files":  {kubelet: kubeletHead, berth: own("devices: {registrationGrace: 5s}"), unknown: "ignore"},
+		"own file wins": {kubelet: kubeletHead, berth: own("verdicts: {deferred: true}\ndevices: {unknown: reject}"), deferred: true,
+			unknown: "reject"},
+		"flags win": {kubelet: kubeletHead, berth: own("devices: {unknown: reject}"), args: []string{"--devices-unknown", "defer"},
+			unknown: "defer"},
+		"own file alone": {berth: own("verdicts: {deferred: false}"), unknown: "defer"},
+		"elsewhere": {berth: own("devices: {elsewhere: [example.com/gpu, example.org]}"), deferred: true, unknown: "defer",
+			elsewhere: []string{"example.com/gpu", "example.org"}},
+		"elsewhere, flag": {berth: own("devices: {elsewhere: [example.org]}"), args: []string{"--devices-elsewhere", "*"}, deferred: true,
+			unknown: "defer", elsewhere: []string{"*"}},
+		"flag, several": {args: []string{"--devices-elsewhere", "example.org,example.com/a"}, deferred: true, unknown: "defer",
+			elsewhere: []string{"example.org", "example.com/a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -294,11 +310,13 @@ func TestDevicesAndVerdicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Verdicts.Deferred != row.deferred || c.Devices.Unknown != row.unknown || !slices.Equal(c.Devices.Elsewhere, row.elsewhere) {
+			if c.Verdicts.Deferred != row.deferred || c.Devices.Unknown != row.unknown ||
+				!slices.Equal(c.Devices.Elsewhere, row.elsewhere) {
 				t.Errorf("%+v %+v", c.Verdicts, c.Devices)
 			}
 			at := time.Unix(5, 0)
-			if r := c.Resources(at); r.Started != at || string(r.Unknown) != row.unknown || r.Grace != c.Devices.RegistrationGrace.Duration || !slices.Equal(r.Elsewhere, row.elsewhere) {
+			if r := c.Resources(at); r.Started != at || string(r.Unknown) != row.unknown ||
+				r.Grace != c.Devices.RegistrationGrace.Duration || !slices.Equal(r.Elsewhere, row.elsewhere) {
 				t.Errorf("the engine gets %+v", r)
 			}
 		})
@@ -379,71 +397,99 @@ func TestBadInputNamesTheField(t *testing.T) {
 		"unknown field":      {berth: berthHead + "cpus: 1\n", want: "cpus: unknown field"},
 		"no yaml":            {berth: "a: [", want: "berth.yaml"},
 		"policy":             {args: []string{"--cpu-manager-policy", "dynamic"}, want: "cpu.policy: expected one of none, static"},
-		"topology":           {args: []string{"--topology-manager-policy", "x"}, want: `topology.policy: expected one of none, best-effort, restricted, single-numa-node, got "x"`},
-		"scope":              {args: []string{"--topology-manager-scope", "x"}, want: `topology.scope: expected one of container, pod, got "x"`},
-		"topology option":    {berth: berthHead + "topology: {policy: restricted, options: {frob: 1}}\n", want: `topology.options: unknown Topology Manager Policy option: "frob"`},
-		"two documents":      {berth: berthHead + "---\ncpu: {policy: static}\n", want: "expected one document, found 2"},
-		"no object":          {berth: "hello\n", want: "expected an object with apiVersion config.berthd.github.io/v1alpha1"},
-		"twice":              {berth: berthHead + "cpu: {}\ncpu: {}\n", want: `line 4: key "cpu" already set`},
-		"nested field":       {berth: berthHead + "cpu: {polic: static}\n", want: "cpu.polic: unknown field, expected any of options, policy"},
-		"field of a list":    {berth: berthHead + "access: [{uid: 1, roles: [read], team: 2}]\n", want: "access[0].team: unknown field"},
-		"upper case":         {berth: berthHead + "CPU: {policy: static}\n", want: "CPU: unknown field, expected cpu"},
-		"bad duration":       {berth: berthHead + "cgroups: {reconcilePeriod: ten}\n", want: `cgroups.reconcilePeriod: expected a duration such as 10s, found "ten"`},
-		"number as duration": {berth: berthHead + "cgroups: {reconcilePeriod: 1}\n", want: "cgroups.reconcilePeriod: expected a duration such as 10s, found 1"},
-		"period":             {berth: berthHead + "hotplug: {poll: 1ns}\n", want: "hotplug.poll: 1ns: expected at least 10ms, such as 10s"},
-		"period of cgroups":  {berth: berthHead + "cgroups: {reconcilePeriod: 0s}\n", want: "cgroups.reconcilePeriod: 0s: expected at least 10ms"},
-		"bad CPUs":           {berth: berthHead + "reserved: {cpus: 0-x}\n", want: `reserved.cpus: cpu list "0-x": expected a cpu number`},
-		"number as CPUs":     {berth: berthHead + "reserved: {cpus: 0}\n", want: `reserved.cpus: expected a list of CPUs as text, such as "0-3", found 0`},
-		"text as number":     {berth: berthHead + "node: {maxPods: lots}\n", want: `node.maxPods: expected a whole number, found "lots"`},
-		"text as object":     {berth: berthHead + "verdicts: yes\n", want: "verdicts: expected an object, found true"},
-		"object as text":     {berth: berthHead + "http: {port: 1}\n", want: "http: expected a text, found an object"},
-		"list as text":       {berth: berthHead + "cpu: {options: {a: [b]}}\n", want: `cpu.options["a"]: expected a text, found a list`},
-		"text as list":       {berth: berthHead + "access: x\n", want: `access: expected a list, found "x"`},
-		"kubelet's number":   {kubelet: kubeletHead + "maxPods: lots\n", want: `maxPods: expected a whole number, found "lots"`},
-		"cgroup root":        {berth: berthHead + "cgroups: {root: a/../b}\n", want: "cgroups.root"},
-		"throttling":         {berth: berthHead + "cgroups: {memoryThrottlingFactor: 7}\n", want: "cgroups.memoryThrottlingFactor"},
-		"no throttling":      {berth: berthHead + "cgroups: {memoryThrottlingFactor: 0}\n", want: "cgroups.memoryThrottlingFactor: is 0, expected more than 0"},
-		"throttling of none": {kubelet: kubeletHead + "featureGates: {MemoryQoS: false}\nmemoryThrottlingFactor: 0.8\n", want: "cgroups.memoryThrottlingFactor: is 0.8, and cgroups.memoryQoS is off"},
-		"swap":               {berth: berthHead + "cgroups: {swapBehavior: x}\n", want: "cgroups.swapBehavior"},
-		"rate":               {berth: berthHead + "limits: {podResourcesPerSecond: -1}\n", want: "limits.podResourcesPerSecond: expected a positive number"},
-		"HTTP":               {berth: berthHead + "http: nonsense\n", want: "http: expected HOST:PORT"},
-		"HTTP port":          {args: []string{"--http", ":99999"}, want: "http: expected HOST:PORT"},
-		"reserved":           {args: []string{"--system-reserved", "cpu=-1"}, want: `reserved.system["cpu"]`},
-		"reserved list":      {args: []string{"--reserved-cpus", "3-1"}, want: "--reserved-cpus"},
-		"both reservations":  {kubelet: kubeletHead + "reservedSystemCPUs: 0\nkubeReservedCgroup: /k\n", want: "cannot be used with"},
-		"no pod cgroups":     {kubelet: kubeletHead + "cgroupsPerQOS: false\n", want: `node.enforceNodeAllocatable: "pods" needs cgroupsPerQOS to be true`},
-		"runtime's cgroup":   {args: []string{"--runtime-cgroups", "/runtime"}, want: "node.runtimeCgroups: needs node.runtimePidFile or runtimeEndpoint"},
-		"agent's cgroup":     {args: []string{"--agent-cgroups", "/agent"}, want: "node.agentCgroups: needs node.agentPidFile"},
-		"pid file":           {args: []string{"--agent-pid-file", "agent.pid"}, want: "node.agentPidFile"},
-		"kept in the root":   {args: []string{"--runtime-cgroups", "/", "--runtime-pid-file", "/run/pid"}, want: "node.runtimeCgroups: is the root cgroup"},
-		"no pod cgroups, 2":  {args: []string{"--cgroups-per-qos=false", "--enforce-node-allocatable=kube-reserved", "--kube-reserved-cgroup=/kube"}, want: `"kube-reserved" needs cgroupsPerQOS to be true`},
-		"eviction signal":    {args: []string{"--eviction-hard", "memory.free<1Gi"}, want: "unknown eviction signal"},
-		"eviction twice":     {args: []string{"--eviction-hard", "memory.available<1Gi,memory.available<2Gi"}, want: "is listed twice"},
-		"eviction form":      {args: []string{"--eviction-hard", "memory.available=1Gi"}, want: "expected a signal and a value"},
-		"enforcement":        {args: []string{"--enforce-node-allocatable", "podz"}, want: "expected any of pods"},
-		"reserved resource":  {args: []string{"--kube-reserved", "hugepages-2Mi=1Gi"}, want: "cannot reserve"},
-		"kernel settings":    {args: []string{"--kernel-tunables", "maybe"}, want: "node.kernelTunables"},
-		"own score":          {args: []string{"--oom-score-adj", "1001"}, want: "node.oomScoreAdj"},
-		"drift":              {berth: berthHead + "cgroups: {driftPolicy: cry}\n", want: "cgroups.driftPolicy"},
-		"allowed twice":      {berth: berthHead + "providers: {external: {allow: [{provider: nic}, {provider: nic}]}}\n", want: "providers.external.allow[1].provider"},
-		"allowed builtin":    {berth: berthHead + "providers: {external: {allow: [{provider: cpu}]}}\n", want: "providers.external.allow[0].provider"},
-		"unknown edits":      {berth: berthHead + "providers: {external: {allow: [{provider: nic, edits: [all]}]}}\n", want: "providers.external.allow[0].edits[0]"},
-		"order":              {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
-		"memory policy":      {args: []string{"--memory-manager-policy", "static"}, want: "memory.policy: expected one of None, Static"},
-		"reserved memory":    {args: []string{"--reserved-memory", "0=memory:1Gi"}, want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
-		"reserved twice":     {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
-		"reserved amount":    {args: []string{"--reserved-memory", "0:memory=1Xi"}, want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
-		"free pages":         {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n", want: "memory.checkFreeHugePages: expected one of ignore, defer, reject"},
-		"pages to wait for":  {berth: berthHead + "verdicts: {deferred: false}\nmemory: {checkFreeHugePages: defer}\n", want: "requires verdicts.deferred"},
-		"unknown resources":  {args: []string{"--devices-unknown", "wait"}, want: `devices.unknown: expected one of defer, reject, ignore, got "wait"`},
-		"grace":              {berth: berthHead + "devices: {registrationGrace: -1s}\n", want: "devices.registrationGrace: -1s: expected a duration such as 60s, or 0 for none"},
-		"forgetting":         {berth: berthHead + "devices: {forgetAfter: -5m}\n", want: "devices.forgetAfter: -5m0s: expected a duration such as 5m, or 0"},
-		"elsewhere, native":  {berth: berthHead + "devices: {elsewhere: [example.com, kubernetes.io]}\n", want: `devices.elsewhere[1]: "kubernetes.io": expected an extended resource`},
-		"elsewhere, no name": {args: []string{"--devices-elsewhere", "example.com/"}, want: `devices.elsewhere[0]: "example.com/": expected an extended resource such as example.com/gpu, a domain such as example.com, or "*" for all`},
-		"elsewhere, twice":   {args: []string{"--devices-elsewhere", "example.com,example.com"}, want: `devices.elsewhere[1]: "example.com" is listed twice`},
-		"duration":           {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
-		"grant":              {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
-		"long path":          {args: []string{"--root-dir", "/" + strings.Repeat("r", 100)}, want: "the kernel takes at most 107"},
+		"topology": {args: []string{"--topology-manager-policy", "x"},
+			want: `topology.policy: expected one of none, best-effort, restricted, single-numa-node, got "x"`},
+		"scope": {args: []string{"--topology-manager-scope", "x"},
+			want: `topology.scope: expected one of container, pod, got "x"`},
+		"topology option": {berth: berthHead + "topology: {policy: restricted, options: {frob: 1}}\n",
+			want: `topology.options: unknown Topology Manager Policy option: "frob"`},
+		"two documents": {berth: berthHead + "---\ncpu: {policy: static}\n", want: "expected one document, found 2"},
+		"no object":     {berth: "hello\n", want: "expected an object with apiVersion config.berthd.github.io/v1alpha1"},
+		"twice":         {berth: berthHead + "cpu: {}\ncpu: {}\n", want: `line 4: key "cpu" already set`},
+		"nested field": {berth: berthHead + "cpu: {polic: static}\n",
+			want: "cpu.polic: unknown field, expected any of options, policy"},
+		"field of a list": {berth: berthHead + "access: [{uid: 1, roles: [read], team: 2}]\n", want: "access[0].team: unknown field"},
+		"upper case":      {berth: berthHead + "CPU: {policy: static}\n", want: "CPU: unknown field, expected cpu"},
+		"bad duration": {berth: berthHead + "cgroups: {reconcilePeriod: ten}\n",
+			want: `cgroups.reconcilePeriod: expected a duration such as 10s, found "ten"`},
+		"number as duration": {berth: berthHead + "cgroups: {reconcilePeriod: 1}\n",
+			want: "cgroups.reconcilePeriod: expected a duration such as 10s, found 1"},
+		"period": {berth: berthHead + "hotplug: {poll: 1ns}\n", want: "hotplug.poll: 1ns: expected at least 10ms, such as 10s"},
+		"period of cgroups": {berth: berthHead + "cgroups: {reconcilePeriod: 0s}\n",
+			want: "cgroups.reconcilePeriod: 0s: expected at least 10ms"},
+		"bad CPUs": {berth: berthHead + "reserved: {cpus: 0-x}\n", want: `reserved.cpus: cpu list "0-x": expected a cpu number`},
+		"number as CPUs": {berth: berthHead + "reserved: {cpus: 0}\n",
+			want: `reserved.cpus: expected a list of CPUs as text, such as "0-3", found 0`},
+		"text as number":   {berth: berthHead + "node: {maxPods: lots}\n", want: `node.maxPods: expected a whole number, found "lots"`},
+		"text as object":   {berth: berthHead + "verdicts: yes\n", want: "verdicts: expected an object, found true"},
+		"object as text":   {berth: berthHead + "http: {port: 1}\n", want: "http: expected a text, found an object"},
+		"list as text":     {berth: berthHead + "cpu: {options: {a: [b]}}\n", want: `cpu.options["a"]: expected a text, found a list`},
+		"text as list":     {berth: berthHead + "access: x\n", want: `access: expected a list, found "x"`},
+		"kubelet's number": {kubelet: kubeletHead + "maxPods: lots\n", want: `maxPods: expected a whole number, found "lots"`},
+		"cgroup root":      {berth: berthHead + "cgroups: {root: a/../b}\n", want: "cgroups.root"},
+		"throttling":       {berth: berthHead + "cgroups: {memoryThrottlingFactor: 7}\n", want: "cgroups.memoryThrottlingFactor"},
+		"no throttling": {berth: berthHead + "cgroups: {memoryThrottlingFactor: 0}\n",
+			want: "cgroups.memoryThrottlingFactor: is 0, expected more than 0"},
+		"throttling of none": {kubelet: kubeletHead + "featureGates: {MemoryQoS: false}\nmemoryThrottlingFactor: 0.8\n",
+			want: "cgroups.memoryThrottlingFactor: is 0.8, and cgroups.memoryQoS is off"},
+		"swap": {berth: berthHead + "cgroups: {swapBehavior: x}\n", want: "cgroups.swapBehavior"},
+		"rate": {berth: berthHead + "limits: {podResourcesPerSecond: -1}\n",
+			want: "limits.podResourcesPerSecond: expected a positive number"},
+		"HTTP":              {berth: berthHead + "http: nonsense\n", want: "http: expected HOST:PORT"},
+		"HTTP port":         {args: []string{"--http", ":99999"}, want: "http: expected HOST:PORT"},
+		"reserved":          {args: []string{"--system-reserved", "cpu=-1"}, want: `reserved.system["cpu"]`},
+		"reserved list":     {args: []string{"--reserved-cpus", "3-1"}, want: "--reserved-cpus"},
+		"both reservations": {kubelet: kubeletHead + "reservedSystemCPUs: 0\nkubeReservedCgroup: /k\n", want: "cannot be used with"},
+		"no pod cgroups": {kubelet: kubeletHead + "cgroupsPerQOS: false\n",
+			want: `node.enforceNodeAllocatable: "pods" needs cgroupsPerQOS to be true`},
+		"runtime's cgroup": {args: []string{"--runtime-cgroups", "/runtime"},
+			want: "node.runtimeCgroups: needs node.runtimePidFile or runtimeEndpoint"},
+		"agent's cgroup": {args: []string{"--agent-cgroups", "/agent"}, want: "node.agentCgroups: needs node.agentPidFile"},
+		"pid file":       {args: []string{"--agent-pid-file", "agent.pid"}, want: "node.agentPidFile"},
+		"kept in the root": {args: []string{"--runtime-cgroups", "/", "--runtime-pid-file", "/run/pid"},
+			want: "node.runtimeCgroups: is the root cgroup"},
+		"no pod cgroups, 2": {args: []string{"--cgroups-per-qos=false", "--enforce-node-allocatable=kube-reserved",
+			"--kube-reserved-cgroup=/kube"}, want: `"kube-reserved" needs cgroupsPerQOS to be true`},
+		"eviction signal":   {args: []string{"--eviction-hard", "memory.free<1Gi"}, want: "unknown eviction signal"},
+		"eviction twice":    {args: []string{"--eviction-hard", "memory.available<1Gi,memory.available<2Gi"}, want: "is listed twice"},
+		"eviction form":     {args: []string{"--eviction-hard", "memory.available=1Gi"}, want: "expected a signal and a value"},
+		"enforcement":       {args: []string{"--enforce-node-allocatable", "podz"}, want: "expected any of pods"},
+		"reserved resource": {args: []string{"--kube-reserved", "hugepages-2Mi=1Gi"}, want: "cannot reserve"},
+		"kernel settings":   {args: []string{"--kernel-tunables", "maybe"}, want: "node.kernelTunables"},
+		"own score":         {args: []string{"--oom-score-adj", "1001"}, want: "node.oomScoreAdj"},
+		"drift":             {berth: berthHead + "cgroups: {driftPolicy: cry}\n", want: "cgroups.driftPolicy"},
+		"allowed twice": {berth: berthHead + "providers: {external: {allow: [{provider: nic}, {provider: nic}]}}\n",
+			want: "providers.external.allow[1].provider"},
+		"allowed builtin": {berth: berthHead + "providers: {external: {allow: [{provider: cpu}]}}\n",
+			want: "providers.external.allow[0].provider"},
+		"unknown edits": {berth: berthHead + "providers: {external: {allow: [{provider: nic, edits: [all]}]}}\n",
+			want: "providers.external.allow[0].edits[0]"},
+		"order":         {berth: berthHead + "providers: {order: [cpu]}\n", want: "providers.order"},
+		"memory policy": {args: []string{"--memory-manager-policy", "static"}, want: "memory.policy: expected one of None, Static"},
+		"reserved memory": {args: []string{"--reserved-memory", "0=memory:1Gi"},
+			want: `--reserved-memory: "0=memory:1Gi": expected numaNodeID:type=quantity`},
+		"reserved twice": {args: []string{"--reserved-memory", "0:memory=1,memory=1"}, want: "expected numaNodeID:type=quantity"},
+		"reserved amount": {args: []string{"--reserved-memory", "0:memory=1Xi"},
+			want: `reserved[0].limits["memory"]: "1Xi": expected a quantity`},
+		"free pages": {berth: berthHead + "memory: {checkFreeHugePages: sometimes}\n",
+			want: "memory.checkFreeHugePages: expected one of ignore, defer, reject"},
+		"pages to wait for": {berth: berthHead + "verdicts: {deferred: false}\nmemory: {checkFreeHugePages: defer}\n",
+			want: "requires verdicts.deferred"},
+		"unknown resources": {args: []string{"--devices-unknown", "wait"},
+			want: `devices.unknown: expected one of defer, reject, ignore, got "wait"`},
+		"grace": {berth: berthHead + "devices: {registrationGrace: -1s}\n",
+			want: "devices.registrationGrace: -1s: expected a duration such as 60s, or 0 for none"},
+		"forgetting": {berth: berthHead + "devices: {forgetAfter: -5m}\n",
+			want: "devices.forgetAfter: -5m0s: expected a duration such as 5m, or 0"},
+		"elsewhere, native": {berth: berthHead + "devices: {elsewhere: [example.com, kubernetes.io]}\n",
+			want: `devices.elsewhere[1]: "kubernetes.io": expected an extended resource`},
+		"elsewhere, no name": {args: []string{"--devices-elsewhere", "example.com/"},
+			want: `devices.elsewhere[0]: "example.com/": expected an extended resource such as example.com/gpu, a domain such as example.com, or "*" for all`},
+		"elsewhere, twice": {args: []string{"--devices-elsewhere", "example.com,example.com"},
+			want: `devices.elsewhere[1]: "example.com" is listed twice`},
+		"duration":  {berth: berthHead + "limits: {call: 0s}\n", want: "limits.call"},
+		"grant":     {berth: berthHead + "access: [{uid: 5, roles: [king]}]\n", want: "access[0].roles[0]"},
+		"long path": {args: []string{"--root-dir", "/" + strings.Repeat("r", 100)}, want: "the kernel takes at most 107"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -570,7 +616,8 @@ func TestGrantsByName(t *testing.T) {
 	t.Parallel()
 	root, none := uint32(0), "nobody-of-this-name"
 	c, _, err := load(t, "", berthHead+"access: [{user: root, roles: [read]}, {group: root, roles: [agent]}]\n")
-	if err != nil || len(c.Access) != 2 || c.Access[0].UID == nil || *c.Access[0].UID != root || c.Access[1].GID == nil || *c.Access[1].GID != root {
+	if err != nil || len(c.Access) != 2 || c.Access[0].UID == nil || *c.Access[0].UID != root || c.Access[1].GID == nil ||
+		*c.Access[1].GID != root {
 		t.Errorf("%+v, %v", c.Access, err)
 	}
 	if text, err := c.Dump(); err != nil || strings.Contains(string(text), "user: root") || !strings.Contains(string(text), "uid: 0") {
@@ -613,17 +660,20 @@ func TestKubeletDropIns(t *testing.T) {
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "60-off.conf.old: the kubelet ignores files") {
 		t.Errorf("%q, %v", notes, err)
 	}
-	if c.Reserved.CPUs.String() != "1" || c.Cgroups.Driver != "systemd" || c.Reserved.System["memory"] != "1Gi" || len(c.Reserved.Eviction()) != 1 {
+	if c.Reserved.CPUs.String() != "1" || c.Cgroups.Driver != "systemd" || c.Reserved.System["memory"] != "1Gi" ||
+		len(c.Reserved.Eviction()) != 1 {
 		t.Errorf("%+v, %s", c.Reserved, c.Cgroups.Driver)
 	}
-	c, _, err = load(t, kubeletHead+"reservedSystemCPUs: \"5\"\nkubeReserved: {memory: 2Gi}\n", "", "--kubelet-config-dir", dir, "--beside=kubelet")
+	c, _, err = load(t, kubeletHead+"reservedSystemCPUs: \"5\"\nkubeReserved: {memory: 2Gi}\n", "", "--kubelet-config-dir", dir,
+		"--beside=kubelet")
 	if err != nil || c.Reserved.CPUs.String() != "1" || c.Reserved.Kube["memory"] != "2Gi" || len(c.Reserved.Eviction()) != 5 {
 		t.Errorf("with a file: %+v, %v", c.Reserved, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "99-static.conf"), []byte(kubeletHead+"cpuManagerPolicy: static\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := load(t, "", "", "--kubelet-config-dir", dir, "--beside=kubelet"); err == nil || !strings.Contains(err.Error(), "cpuManagerPolicy: the kubelet's file says static") {
+	if _, _, err := load(t, "", "", "--kubelet-config-dir", dir, "--beside=kubelet"); err == nil ||
+		!strings.Contains(err.Error(), "cpuManagerPolicy: the kubelet's file says static") {
 		t.Errorf("a policy of a drop-in: %v", err)
 	}
 	for what, path := range map[string]string{"no directory": filepath.Join(dir, "none"), "a link to a directory": ""} {
@@ -633,7 +683,8 @@ func TestKubeletDropIns(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, _, err := load(t, "", "", "--kubelet-config-dir", path); err == nil || !strings.Contains(err.Error(), "--kubelet-config-dir") {
+		if _, _, err := load(t, "", "", "--kubelet-config-dir", path); err == nil ||
+			!strings.Contains(err.Error(), "--kubelet-config-dir") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}

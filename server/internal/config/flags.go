@@ -15,7 +15,8 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	s := &Sources{KubeletState: "/var/lib/kubelet"}
 	fs.StringVar(&s.BerthFile, "config", "", "berth's own configuration file (YAML, "+config.APIVersion+" "+config.Kind+")")
 	fs.StringVar(&s.KubeletFile, "kubelet-config", "", "a kubelet's configuration file; berthd reads the fields of the container manager")
-	fs.StringVar(&s.KubeletDir, "kubelet-config-dir", "", "the directory of the kubelet's drop-ins (its --config-dir), which are merged with --kubelet-config as the kubelet merges them")
+	fs.StringVar(&s.KubeletDir, "kubelet-config-dir", "",
+		"the directory of the kubelet's drop-ins (its --config-dir), which are merged with --kubelet-config as the kubelet merges them")
 	defer markFlags(fs)
 	d := config.Default()
 	given := &d
@@ -47,7 +48,8 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("runtime-endpoint", "socket of the container runtime (CRI v1), which makes the containers' cgroups; empty: berthd makes them",
 		func(c *config.Config) *string { return &c.RuntimeEndpoint })
 	str("http", "address for /metrics, /healthz and /readyz", func(c *config.Config) *string { return &c.HTTP })
-	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine", func(c *config.Config) *string { return &c.Machine })
+	str("machine", "snapshot file or shape (2s4n32c2t) to use in place of this machine",
+		func(c *config.Config) *string { return &c.Machine })
 	str("cgroup-root", "cgroup below which everything lies", func(c *config.Config) *string { return &c.Cgroups.Root })
 	str("cgroup-driver", "cgroupfs, or systemd for slices", func(c *config.Config) *string { return &c.Cgroups.Driver })
 	str("cgroup-mount", "where the cgroup tree is mounted", func(c *config.Config) *string { return &c.Cgroups.Mount })
@@ -59,14 +61,20 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("topology-manager-scope", "container or pod", func(c *config.Config) *string { return &c.Topology.Scope })
 	str("log-level", "debug, info, warn or error", func(c *config.Config) *string { return &c.Log.Level })
 	str("log-format", "text or json", func(c *config.Config) *string { return &c.Log.Format })
-	stringMap("cpu-manager-policy-options", "options of the CPU policy", func(c *config.Config) *map[string]string { return &c.CPU.Options })
-	stringMap("topology-manager-policy-options", "options of the topology policy", func(c *config.Config) *map[string]string { return &c.Topology.Options })
-	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.System })
-	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi", func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
+	stringMap("cpu-manager-policy-options", "options of the CPU policy",
+		func(c *config.Config) *map[string]string { return &c.CPU.Options })
+	stringMap("topology-manager-policy-options", "options of the topology policy",
+		func(c *config.Config) *map[string]string { return &c.Topology.Options })
+	stringMap("system-reserved", "what the system keeps, as cpu=500m,memory=1Gi",
+		func(c *config.Config) *map[string]string { return &c.Reserved.System })
+	stringMap("kube-reserved", "what node agents keep, as cpu=500m,memory=1Gi",
+		func(c *config.Config) *map[string]string { return &c.Reserved.Kube })
 
-	str("devices-unknown", "what to do with pods that request an unknown extended resource: defer, reject or ignore (as the kubelet does, and with --kubelet-config)",
+	str("devices-unknown",
+		"what to do with pods that request an unknown extended resource: defer, reject or ignore (as the kubelet does, and with --kubelet-config)",
 		func(c *config.Config) *string { return &c.Devices.Unknown })
-	elsewhere := fs.StringSlice("devices-elsewhere", nil, "extended resources that another program serves, by name or domain; * for all unknown ones")
+	elsewhere := fs.StringSlice("devices-elsewhere", nil,
+		"extended resources that another program serves, by name or domain; * for all unknown ones")
 
 	addNodeFlags(fs, &order)
 
@@ -90,9 +98,12 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 
 // addReservedFlags declares what the system keeps, and whether a damaged ledger is refused.
 func addReservedFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
-	cpus := fs.String("reserved-cpus", "", "list of reserved CPUs, in place of the amounts; reserved CPUs are never exclusive to a container")
-	one := fs.Bool("reserve-one-if-none", false, "if no CPU is reserved by any source, and the CPU policy is static: CPU 0 and the other threads of its core stay shared")
-	reserved := fs.StringArray("reserved-memory", nil, "what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
+	cpus := fs.String("reserved-cpus", "",
+		"list of reserved CPUs, in place of the amounts; reserved CPUs are never exclusive to a container")
+	one := fs.Bool("reserve-one-if-none", false,
+		"if no CPU is reserved by any source, and the CPU policy is static: CPU 0 and the other threads of its core stay shared")
+	reserved := fs.StringArray("reserved-memory", nil,
+		"what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	*order = append(*order, func(c *config.Config) error {
 		if fs.Changed("reserved-cpus") {
@@ -128,7 +139,8 @@ func addReservedFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 // markFlags says what the flags name.
 func markFlags(fs *pflag.FlagSet) {
 	trust.Mark(fs, trust.File, "config", "kubelet-config", "runtime-pid-file", "agent-pid-file")
-	trust.Mark(fs, trust.Directory, "kubelet-config-dir", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir", "plugin-registry-dir", "pod-resources-dir")
+	trust.Mark(fs, trust.Directory, "kubelet-config-dir", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir",
+		"plugin-registry-dir", "pod-resources-dir")
 	trust.Mark(fs, trust.Socket, "listen", "runtime-endpoint")
 	trust.Mark(fs, trust.Address, "http")
 	trust.Mark(fs, trust.FileOrText, "machine")
@@ -145,7 +157,9 @@ func addDirectories(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 			return nil
 		})
 	}
-	directory("device-plugin-dir", "directory of the device plugins' sockets", func(c *config.Config) **string { return &c.DevicePluginDir })
-	directory("plugin-registry-dir", "directory to watch for plugins that do not register by themselves", func(c *config.Config) **string { return &c.PluginRegistryDir })
+	directory("device-plugin-dir", "directory of the device plugins' sockets",
+		func(c *config.Config) **string { return &c.DevicePluginDir })
+	directory("plugin-registry-dir", "directory to watch for plugins that do not register by themselves",
+		func(c *config.Config) **string { return &c.PluginRegistryDir })
 	directory("pod-resources-dir", "directory of the podresources socket", func(c *config.Config) **string { return &c.PodResourcesDir })
 }

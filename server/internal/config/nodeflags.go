@@ -28,10 +28,12 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 		usage string
 		field func(*config.Config) *string
 	}{
-		"runtime-cgroups":  {"cgroup that the container runtime is kept in", func(c *config.Config) *string { return &c.Node.RuntimeCgroup }},
-		"runtime-pid-file": {"file with the id of the runtime's process; without one it is who serves --runtime-endpoint", func(c *config.Config) *string { return &c.Node.RuntimePIDFile }},
-		"agent-cgroups":    {"cgroup that the agent is kept in", func(c *config.Config) *string { return &c.Node.AgentCgroup }},
-		"agent-pid-file":   {"file with the id of the agent's process", func(c *config.Config) *string { return &c.Node.AgentPIDFile }},
+		"runtime-cgroups": {"cgroup that the container runtime is kept in",
+			func(c *config.Config) *string { return &c.Node.RuntimeCgroup }},
+		"runtime-pid-file": {"file with the id of the runtime's process; without one it is who serves --runtime-endpoint",
+			func(c *config.Config) *string { return &c.Node.RuntimePIDFile }},
+		"agent-cgroups":  {"cgroup that the agent is kept in", func(c *config.Config) *string { return &c.Node.AgentCgroup }},
+		"agent-pid-file": {"file with the id of the agent's process", func(c *config.Config) *string { return &c.Node.AgentPIDFile }},
 	} {
 		value := fs.String(name, "", to.usage)
 		given(name, func(c *config.Config) error { *to.field(c) = *value; return nil })
@@ -53,14 +55,16 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	given("fail-swap-on", func(c *config.Config) error { c.Node.FailSwapOn = *swap; return nil })
 	v1 := fs.Bool("fail-cgroupv1", d.FailCgroupV1, "refuse to start on cgroup v1")
 	given("fail-cgroupv1", func(c *config.Config) error { c.Node.FailCgroupV1 = *v1; return nil })
-	tunables := fs.String("kernel-tunables", d.KernelTunables, "what to do about kernel settings that differ from what Kubernetes expects: ignore, warn, set or require")
+	tunables := fs.String("kernel-tunables", d.KernelTunables,
+		"what to do about kernel settings that differ from what Kubernetes expects: ignore, warn, set or require")
 	given("kernel-tunables", func(c *config.Config) error { c.Node.KernelTunables = *tunables; return nil })
 	score := fs.Int("oom-score-adj", d.OOMScoreAdj, "berthd's own score of the out-of-memory killer, -1000 to 1000")
 	given("oom-score-adj", func(c *config.Config) error { c.Node.OOMScoreAdj = *score; return nil })
 	rights := config.Default().Privileges
 	capabilities := fs.Bool("drop-capabilities", rights.DropCapabilities, "keep only the capabilities that this configuration needs")
 	given("drop-capabilities", func(c *config.Config) error { c.Privileges.DropCapabilities = *capabilities; return nil })
-	landlock := fs.Bool("landlock", rights.Landlock, "keep only the files and ports that this configuration needs, where the kernel has Landlock")
+	landlock := fs.Bool("landlock", rights.Landlock,
+		"keep only the files and ports that this configuration needs, where the kernel has Landlock")
 	given("landlock", func(c *config.Config) error { c.Privileges.Landlock = *landlock; return nil })
 	seccomp := fs.Bool("seccomp", rights.Seccomp, "keep only the system calls that berthd makes, where the kernel has seccomp")
 	given("seccomp", func(c *config.Config) error { c.Privileges.Seccomp = *seccomp; return nil })

@@ -60,7 +60,8 @@ func TestConfigurationOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []config.Sources{{BerthFile: path}, {KubeletFile: path}} {
-		if _, _, err := config.Load(s); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "mode 0666) can be written to by everybody: chmod go-w "+path) {
+		if _, _, err := config.Load(s); errdefs.ClassOf(err) != errdefs.Precondition ||
+			!strings.Contains(err.Error(), "mode 0666) can be written to by everybody: chmod go-w "+path) {
 			t.Errorf("%+v: %v", s, err)
 		}
 	}

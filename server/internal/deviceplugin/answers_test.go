@@ -57,7 +57,8 @@ func TestErrorsThatThePluginSends(t *testing.T) {
 			done := make(chan struct{})
 			go func() { defer close(done); _ = server.Serve(l) }()
 			defer func() { server.Stop(); <-done }()
-			if _, err := b.Register(b.ctx, &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: "late.sock", ResourceName: gpu}); err != nil {
+			if _, err := b.Register(b.ctx, &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: "late.sock",
+				ResourceName: gpu}); err != nil {
 				t.Fatal(err)
 			}
 			b.untilCounts(gpu, 1, 1)

@@ -23,7 +23,8 @@ import (
 // container of a response counts.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
 	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
-	answer, err := callPlugin(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse, error) {
+	answer, err := callPlugin(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse,
+		error) {
 		return p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 			ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 				AvailableDeviceIDs: available, MustIncludeDeviceIDs: mustInclude, AllocationSize: int32(size),
@@ -59,7 +60,8 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 		return nil, errdefs.Unavailablef("no containers return in allocation response of the device plugin for %s", resource)
 	}
 	if why := inexpressible(answer.ContainerResponses[0]); why != "" {
-		return nil, errdefs.Unavailablef("the device plugin for %s answers Allocate with settings that no container can have: %s", resource, why)
+		return nil, errdefs.Unavailablef("the device plugin for %s answers Allocate with settings that no container can have: %s",
+			resource, why)
 	}
 	wire, err := proto.MarshalOptions{Deterministic: true}.Marshal(answer.ContainerResponses[0])
 	if err != nil {
@@ -141,7 +143,8 @@ type request struct {
 
 // callPlugin calls a resource's plugin. A plugin that registers again, as after a restart of berthd,
 // breaks calls on its previous connection. They are repeated once on the new connection.
-func callPlugin[T any](ctx context.Context, s *Server, resource string, what request, do func(context.Context, *session) (T, error)) (T, error) {
+func callPlugin[T any](ctx context.Context, s *Server, resource string, what request,
+	do func(context.Context, *session) (T, error)) (T, error) {
 	p, err := s.session(resource)
 	if err != nil {
 		return *new(T), err
@@ -183,7 +186,8 @@ func call[T any](ctx context.Context, p *session, what request, do func(context.
 	}) {
 		giveUp()
 		p.leave(attempt, unknown, "")
-		return *new(T), errdefs.Unavailablef("%s of the device plugin for %s: berthd ends", what.method, p.resource).Coded(errdefs.ShuttingDown)
+		return *new(T), errdefs.Unavailablef("%s of the device plugin for %s: berthd ends", what.method,
+			p.resource).Coded(errdefs.ShuttingDown)
 	}
 	select {
 	case r := <-done:
@@ -213,7 +217,8 @@ func (p *session) unattended(more int) bool {
 
 // within makes a call within its limit, and reports the outcome to the breaker. calling is
 // canceled when the caller has left and the call must not continue.
-func within[T any](calling context.Context, p *session, what request, attempt breaker.Call, do func(context.Context, *session) (T, error)) (T, error) {
+func within[T any](calling context.Context, p *session, what request, attempt breaker.Call,
+	do func(context.Context, *session) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(calling, what.limit)
 	defer cancel()
 	defer context.AfterFunc(p.life, cancel)()

@@ -73,7 +73,8 @@ func (e sentError) Unwrap() error { return e.error }
 func (e sentError) GRPCStatus() *status.Status { return status.Convert(e.error) }
 
 // reportAnswers marks the errors of a call that its plugin sent: metadata comes with them.
-func reportAnswers(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func reportAnswers(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption) error {
 	var header, trailer metadata.MD
 	err := invoke(ctx, method, req, reply, conn, append(options, grpc.Header(&header), grpc.Trailer(&trailer))...)
 	if err != nil && len(header)+len(trailer) > 0 {

@@ -30,7 +30,8 @@ func (s *Server) Forget(ctx context.Context, resource string) error {
 // mayForget refuses the deletion while the resource's plugin is connected.
 func (s *Server) mayForget(resource string) error {
 	if r, ok := s.Inventory.Snapshot().Resource(resource); ok && r.State == device.Connected {
-		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first", resource).Coded(errdefs.ResourceServed, "resource", resource)
+		return errdefs.Preconditionf("the device plugin for %s is connected, and would make it known again; end the plugin first",
+			resource).Coded(errdefs.ResourceServed, "resource", resource)
 	}
 	return nil
 }
@@ -76,6 +77,7 @@ func (s *Server) forgetOne(ctx context.Context, resource string, now time.Time) 
 	} else {
 		s.Inventory.Forget(resource)
 	}
-	s.Log.InfoContext(ctx, "a device resource is removed: its plugin did not come back, and no pod has any of its devices", "resource", resource, "after", s.ForgetAfter)
+	s.Log.InfoContext(ctx, "a device resource is removed: its plugin did not come back, and no pod has any of its devices", "resource",
+		resource, "after", s.ForgetAfter)
 	return true
 }

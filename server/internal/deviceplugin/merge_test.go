@@ -36,8 +36,9 @@ func TestMerge(t *testing.T) {
 			Envs:        map[string]string{"BOTH": "a", "SAME": "s"},
 			Annotations: map[string]string{"both": "a"},
 			Mounts:      []*pluginapi.Mount{{ContainerPath: "/m", HostPath: "/a"}, {ContainerPath: "/m", HostPath: "/a"}},
-			Devices:     []*pluginapi.DeviceSpec{{ContainerPath: "/dev/e", HostPath: "/dev/a", Permissions: "r"}, {ContainerPath: "/dev/d", HostPath: "/dev/a", Permissions: "r"}},
-			CdiDevices:  []*pluginapi.CDIDevice{{Name: "v/c=1"}},
+			Devices: []*pluginapi.DeviceSpec{{ContainerPath: "/dev/e", HostPath: "/dev/a", Permissions: "r"},
+				{ContainerPath: "/dev/d", HostPath: "/dev/a", Permissions: "r"}},
+			CdiDevices: []*pluginapi.CDIDevice{{Name: "v/c=1"}},
 		}),
 	}
 	want := deviceplugin.Answer{

@@ -109,7 +109,8 @@ func (s *Server) roomFor(resource string) error {
 		n++
 	}
 	if n >= s.MaxResources {
-		return errdefs.Exhaustedf("register %s: device plugins have %d resources already, as many as limits.pluginResources allows", resource, n)
+		return errdefs.Exhaustedf("register %s: device plugins have %d resources already, as many as limits.pluginResources allows",
+			resource, n)
 	}
 	return nil
 }

@@ -126,7 +126,8 @@ func (p *session) follow(ctx context.Context) error {
 			return err
 		}
 		if n := len(list.Devices); n > p.server.MaxDevices {
-			return errdefs.Exhaustedf("the plugin lists %d devices, more than the %d that limits.pluginDevices allows", n, p.server.MaxDevices)
+			return errdefs.Exhaustedf("the plugin lists %d devices, more than the %d that limits.pluginDevices allows", n,
+				p.server.MaxDevices)
 		}
 		if !p.server.Inventory.Listed(p.id, p.devices(list), p.server.Now()) {
 			return errSuperseded

@@ -18,12 +18,14 @@ func inexpressible(r *pluginapi.ContainerAllocateResponse) string {
 	}
 	for i, m := range r.GetMounts() {
 		if !absolute(m.GetHostPath()) || !absolute(m.GetContainerPath()) {
-			return fmt.Sprintf("mounts[%d]: %.80q on %.80q: expected absolute paths without zero bytes", i, m.GetHostPath(), m.GetContainerPath())
+			return fmt.Sprintf("mounts[%d]: %.80q on %.80q: expected absolute paths without zero bytes", i, m.GetHostPath(),
+				m.GetContainerPath())
 		}
 	}
 	for i, d := range r.GetDevices() {
 		if !absolute(d.GetHostPath()) || !absolute(d.GetContainerPath()) {
-			return fmt.Sprintf("devices[%d]: %.80q as %.80q: expected absolute paths without zero bytes", i, d.GetHostPath(), d.GetContainerPath())
+			return fmt.Sprintf("devices[%d]: %.80q as %.80q: expected absolute paths without zero bytes", i, d.GetHostPath(),
+				d.GetContainerPath())
 		}
 		if p := d.GetPermissions(); p == "" || strings.Trim(p, "rwm") != "" {
 			return fmt.Sprintf("devices[%d]: permissions %.80q: expected some of r, w and m", i, p)

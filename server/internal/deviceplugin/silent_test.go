@@ -110,7 +110,8 @@ func TestSilentPlugin(t *testing.T) {
 		if !errors.As(err, &w) || w.Waits() != (hint.Wait{Condition: string(device.PluginSuspended), Resource: gpu}) {
 			t.Fatalf("%v is nothing to wait for", err)
 		}
-		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.RetryAfter != after || !strings.Contains(err.Error(), until) || !strings.Contains(err.Error(), p.Socket()) {
+		if fe := new(errdefs.Error); !errors.As(err, &fe) || fe.RetryAfter != after || !strings.Contains(err.Error(), until) ||
+			!strings.Contains(err.Error(), p.Socket()) {
 			t.Errorf("%v, again after %s; want %s with %q and the plugin's socket", err, fe.RetryAfter, after, until)
 		}
 		if n := len(p.Calls(script.Allocate)); n != before {
@@ -167,7 +168,8 @@ func TestSilentPlugin(t *testing.T) {
 // knows.
 func TestSilentPluginComesAnew(t *testing.T) {
 	t.Parallel()
-	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Allocate: hanging}, Breaker: breaker.Config{Failures: 1, Rest: time.Hour}})
+	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Allocate: hanging},
+		Breaker: breaker.Config{Failures: 1, Rest: time.Hour}})
 	p := b.registered(script.Config{Devices: devices(t, "a")})
 	p.Behave(script.Allocate, script.Hang)
 	if err := b.admission(p, 1).run(); err == nil {

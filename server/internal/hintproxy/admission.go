@@ -146,7 +146,8 @@ func (p *proxy) readAnswers(messages []*typesv1.TopologyHints, machine numa.Mask
 			return nil, p.wrongAnswer("", "it speaks of the resource %.80q, which is not its own", m.GetResource())
 		}
 		if n := len(m.GetHints()); n > maxHints {
-			return nil, p.wrongAnswer(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(), maxHints)
+			return nil, p.wrongAnswer(m.GetResource(), "it gave %d hints for %s, expected at most %d or a rule", n, m.GetResource(),
+				maxHints)
 		}
 	}
 	answers, err := convert.ReadAnswers("topology_hints", messages)
@@ -208,7 +209,8 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 		case c.Owner.Pod == req.Pod.UID && !requested(req, c.Owner.Container, c.Resource):
 			return nil, p.wrongAnswer(c.Resource, "it planned a claim on %s, which %s does not request", c.Resource, c.Owner)
 		case len(c.Opaque) > maxPayload:
-			return nil, p.wrongAnswer(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque), maxPayload)
+			return nil, p.wrongAnswer(c.Resource, "its claim on %s has %d bytes, expected at most %d", c.Resource, len(c.Opaque),
+				maxPayload)
 		}
 		c.Affinity = nil
 		if !affinity.Any || affinity.Preferred {
@@ -219,7 +221,8 @@ func (p *proxy) readClaims(messages []*typesv1.Claim, machine numa.Mask, req hin
 		}
 		for _, d := range c.Devices.Devices {
 			if d.ID == "" || len(d.ID) > maxDeviceID || strings.ContainsFunc(d.ID, unicode.IsControl) || !utf8.ValidString(d.ID) {
-				return nil, p.wrongAnswer(c.Resource, "it planned a device %.80q: expected an id of 1 to %d bytes of text without control characters", d.ID, maxDeviceID)
+				return nil, p.wrongAnswer(c.Resource,
+					"it planned a device %.80q: expected an id of 1 to %d bytes of text without control characters", d.ID, maxDeviceID)
 			}
 			if !d.Nodes.IsSubsetOf(machine) {
 				return nil, p.wrongAnswer(c.Resource, "its device %q is on nodes %s, the machine has %s", d.ID, d.Nodes, machine)
@@ -258,7 +261,8 @@ func isReason(text string) bool {
 // Prepare reserves the planned claims at the provider, for the time of a lease. Outstanding
 // commits and aborts are sent first. A reservation prolongs the lease of the admission's earlier ones only if the provider still holds
 // these: the answer must have arrived before that lease ends.
-func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim, err error) {
+func (p *proxy) Prepare(ctx context.Context, admissionID string, req hint.Request, claims []ledger.Claim) (prepared []ledger.Claim,
+	err error) {
 	request := &hintv1.ReserveRequest{
 		Provider: p.Name(), AdmissionId: admissionID,
 		Pod: convert.Pod(req.Pod), ContainerName: req.Owner().Container,
@@ -361,7 +365,8 @@ func (p *proxy) Abort(ctx context.Context, admissionID string) {
 		p.ends(allowed, began)
 	}
 	if err != nil {
-		p.parts.Log.WarnContext(ctx, "provider was not notified of a failed admission yet", "provider", p.Name(), "admission", admissionID, "error", err)
+		p.parts.Log.WarnContext(ctx, "provider was not notified of a failed admission yet", "provider", p.Name(), "admission",
+			admissionID, "error", err)
 		p.poke()
 	}
 }

@@ -43,7 +43,8 @@ func (p *proxy) allowance(ctx context.Context, method string) (allowance, error)
 	left := p.config.Deadline - a.budget.spent
 	a.budget.mu.Unlock()
 	if left <= 0 {
-		return a, p.failed(errdefs.Deadline, "was not called (%s): advisory providers have %s together in an admission, and have used it up", method, p.config.Deadline)
+		return a, p.failed(errdefs.Deadline,
+			"was not called (%s): advisory providers have %s together in an admission, and have used it up", method, p.config.Deadline)
 	}
 	if left < a.limit {
 		a.limit, a.cut = left, true

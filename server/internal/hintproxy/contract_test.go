@@ -73,7 +73,8 @@ func TestContractOfABuiltInBehindTheProxy(t *testing.T) {
 		return hinttest.Setup{
 			Provider: s.registry.proxies[device.Name], View: draft.View(),
 			Pods: []*workload.Pod{
-				wanting("p1", wants("i", workload.Init, 3, 1), wants("s", workload.Sidecar, 1, 0), wants("c", workload.App, 2, 0), wants("d", workload.App, 1, 1)),
+				wanting("p1", wants("i", workload.Init, 3, 1), wants("s", workload.Sidecar, 1, 0), wants("c", workload.App, 2, 0),
+					wants("d", workload.App, 1, 1)),
 				wanting("p2", wants("c", workload.App, 4, 0), wants("d", workload.App, 1, 0)),
 				wanting("p3", wants("c", workload.App, 9, 0)),
 				wanting("p4", wants("c", workload.App, 0, 0)),
@@ -90,7 +91,8 @@ func (b *byRule) Hints(ctx context.Context, view *ledger.View, req hint.Request)
 	if err != nil || len(answers) == 0 || answers[0].Kind != hint.Options {
 		return answers, err
 	}
-	rule := &hint.Rule{Universe: view.Machine().NodeMask(), Need: uint64(req.Pod.Containers[max(req.Container, 0)].Requests[hinttest.SlotResource]), PreferredSize: 1}
+	rule := &hint.Rule{Universe: view.Machine().NodeMask(),
+		Need: uint64(req.Pod.Containers[max(req.Container, 0)].Requests[hinttest.SlotResource]), PreferredSize: 1}
 	for _, node := range b.At {
 		rule.Weights[node]++
 	}
@@ -114,7 +116,8 @@ func TestContractByRule(t *testing.T) {
 		s.register("slots", func(o *ledger.ExternalProvider) { o.Resources = []string{string(hinttest.SlotResource)} })
 		return hinttest.Setup{
 			Provider: s.registry.proxies["slots"], View: s.ledger.View(),
-			Pods: []*workload.Pod{wantingSlots("one", 1, hinttest.SlotResource), wantingSlots("many", 9, hinttest.SlotResource), wantingSlots("none", 1, "example.com/other")},
+			Pods: []*workload.Pod{wantingSlots("one", 1, hinttest.SlotResource), wantingSlots("many", 9, hinttest.SlotResource),
+				wantingSlots("none", 1, "example.com/other")},
 		}
 	}
 	hinttest.Run(t, setup)

@@ -197,7 +197,8 @@ func (s *stage) start() {
 	s.registry, err = New(s.config, Parts{
 		MayProvide: func(uid uint32, _ *uint32) bool { _, ok := s.revoked.Load(uid); return !ok },
 		Plugin:     func(resource string) bool { _, ok := s.plugins.Load(resource); return ok },
-		Ledger:     s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now, Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
+		Ledger:     s.ledger, Publish: s.publish, Bus: func() []hint.Entry { return s.theBus().Entries() }, Now: s.clock.Now,
+		Dial: s.endpoints.dial, WithTimeout: s.withTimeout,
 		Log: slog.New(slog.NewTextHandler(io.MultiWriter(testWriter{s.t}, &s.log), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

@@ -81,7 +81,8 @@ func TestLeaseOfEachContainer(t *testing.T) {
 			switch {
 			case c.prolonged && (err != nil || len(leases) != 1 || !leases[0].Expires.Equal(began.Add(10*time.Second))):
 				t.Errorf("%s: %v, leases %+v, want one until %s", c.name, err, leases, began.Add(10*time.Second))
-			case !c.prolonged && (!errors.As(err, &w) || w.Waits().Condition != hint.LeaseExpired || !strings.Contains(err.Error(), "provider slots")):
+			case !c.prolonged && (!errors.As(err, &w) || w.Waits().Condition != hint.LeaseExpired ||
+				!strings.Contains(err.Error(), "provider slots")):
 				t.Errorf("%s: %v, want the condition %s of the provider", c.name, err, hint.LeaseExpired)
 			}
 			s.theBus().Abort(context.Background(), "adm")

@@ -201,7 +201,8 @@ func TestProviderDiesBeforeCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.eventually("it is away", func() bool { return s.status("slots").State == Away })
-	if _, err := s.admit("x", wantingSlots("x", 1, slot)); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots") {
+	if _, err := s.admit("x", wantingSlots("x", 1, slot)); errdefs.ClassOf(err) != errdefs.Unavailable ||
+		!strings.Contains(err.Error(), "provider slots") {
 		t.Errorf("while the provider is away: %v", err)
 	}
 	if got := s.leases(); !slices.Equal(got, []string{"adm"}) {
@@ -282,16 +283,19 @@ func TestRegister(t *testing.T) {
 		"resources":    change(func(o *ledger.ExternalProvider) { o.Resources = make([]string, 100) }),
 	} {
 		fe := new(errdefs.Error)
-		if err := s.registry.Register(t.Context(), o, self); !errors.As(err, &fe) || fe.Class != errdefs.Invalid || fe.Fields[0].Field != field {
+		if err := s.registry.Register(t.Context(), o, self); !errors.As(err, &fe) || fe.Class != errdefs.Invalid ||
+			fe.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
 	for _, name := range []string{"", "Slots", "-a", "a-", "a.b", strings.Repeat("a", 64)} {
-		if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Name = name }), self); errdefs.ClassOf(err) != errdefs.Invalid {
+		if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Name = name }),
+			self); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("name %q: %v", name, err)
 		}
 	}
-	if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Endpoint = "/" + strings.Repeat("x", 107) }), self); errdefs.ClassOf(err) != errdefs.Invalid {
+	if err := s.registry.Register(t.Context(), change(func(o *ledger.ExternalProvider) { o.Endpoint = "/" + strings.Repeat("x", 107) }),
+		self); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("long path: %v", err)
 	}
 	err := s.registry.Register(t.Context(), good, self)
@@ -327,7 +331,8 @@ func TestResourceHasOneProvider(t *testing.T) {
 	refused := func(name, resource, text string) {
 		t.Helper()
 		before := s.ledger.View().Generation()
-		err := s.registry.Register(t.Context(), ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Deadline: deadline, Resources: []string{resource}}, self)
+		err := s.registry.Register(t.Context(), ledger.ExternalProvider{Name: name, Endpoint: "/" + name, Deadline: deadline,
+			Resources: []string{resource}}, self)
 		if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s for %s: %v, want a refusal with %q", name, resource, err, text)
 		}
@@ -464,7 +469,8 @@ func TestRequiredByConfiguration(t *testing.T) {
 	s := newStage(t, Config{Required: []string{"slots"}})
 	s.serveScript(slotsOf("slots"))
 	_, err := s.admit("adm", wantingSlots("pod", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be called yet: the configuration requires it") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(),
+		"provider slots cannot be called yet: the configuration requires it") {
 		t.Errorf("%v", err)
 	}
 	if st := s.status("slots"); st.State != Away || !st.Required {
@@ -495,7 +501,8 @@ func TestProvidersComeAndGoUnderLoad(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range 20 {
-			o := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Required: true, Deadline: deadline, Index: i % 3, Resources: []string{string(slot)}}
+			o := ledger.ExternalProvider{Name: "slots", Endpoint: "/slots", Required: true, Deadline: deadline, Index: i % 3,
+				Resources: []string{string(slot)}}
 			if err := s.registry.Register(patient(t), o, self); err != nil {
 				t.Error(err)
 			}

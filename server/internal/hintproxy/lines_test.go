@@ -16,7 +16,8 @@ func TestComingAndGoingIsLogged(t *testing.T) {
 	_, stop := s.serveScript(slotsOf("slots"))
 	s.register("slots")
 	has(`msg="hint provider registered" event=peer kind=provider state=came provider=slots endpoint=/slots`, 1)
-	const gone, back = `msg="hint provider has gone" event=peer kind=provider state=gone provider=slots`, `msg="hint provider is back" event=peer kind=provider state=came provider=slots`
+	const gone, back = `msg="hint provider has gone" event=peer kind=provider state=gone provider=slots`,
+		`msg="hint provider is back" event=peer kind=provider state=came provider=slots`
 	for i := range 2 {
 		s.eventually("the provider is connected", func() bool { return s.status("slots").State == Connected })
 		stop()

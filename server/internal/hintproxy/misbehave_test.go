@@ -120,19 +120,24 @@ func TestMisbehaviour(t *testing.T) {
 		}), "the machine has 0-3"},
 		"rule that contradicts itself": {answers(&typesv1.TopologyHints{
 			Resource: string(slot), Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT,
-			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Must: &typesv1.NUMANodeSet{Ids: []uint32{1}}},
+			CapacityConstraint: &typesv1.CapacityConstraint{Universe: &typesv1.NUMANodeSet{Ids: []uint32{0}},
+				Must: &typesv1.NUMANodeSet{Ids: []uint32{1}}},
 		}), "expected a part of the universe"},
-		"no kind":           {answers(&typesv1.TopologyHints{Resource: string(slot)}), "expected NO_PREFERENCE"},
-		"no options":        {answers(options(string(slot))), "expected at least one hint"},
-		"twice":             {answers(options(string(slot), on(0)), options(string(slot), on(1))), "two answers"},
-		"somebody else's":   {answers(options("cpu", on(0))), "not its own"},
-		"long name":         {answers(options(strings.Repeat("x", 1<<20), on(0))), "not its own"},
-		"too many hints":    {answers(options(string(slot), manyHints...)), "4097 hints"},
-		"too many answers":  {answers(make([]*typesv1.TopologyHints, maxAnswers+1)...), "65 answers"},
-		"giant message":     {answers(&typesv1.TopologyHints{Resource: string(slot), Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}), "more than 4194304 bytes"},
-		"silent at hints":   {func(s *script) { s.hints = silent[*hintv1.GetHintsRequest, *hintv1.GetHintsResponse](s) }, "did not answer GetHints within 30s"},
-		"fails at hints":    {func(s *script) { s.hints = failing }, "the card's firmware has crashed"},
-		"silent at plan":    {func(s *script) { s.plan = silent[*hintv1.PlanRequest, *hintv1.PlanResponse](s) }, "did not answer Plan within 30s"},
+		"no kind":          {answers(&typesv1.TopologyHints{Resource: string(slot)}), "expected NO_PREFERENCE"},
+		"no options":       {answers(options(string(slot))), "expected at least one hint"},
+		"twice":            {answers(options(string(slot), on(0)), options(string(slot), on(1))), "two answers"},
+		"somebody else's":  {answers(options("cpu", on(0))), "not its own"},
+		"long name":        {answers(options(strings.Repeat("x", 1<<20), on(0))), "not its own"},
+		"too many hints":   {answers(options(string(slot), manyHints...)), "4097 hints"},
+		"too many answers": {answers(make([]*typesv1.TopologyHints, maxAnswers+1)...), "65 answers"},
+		"giant message": {answers(&typesv1.TopologyHints{Resource: string(slot),
+			Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Reason: strings.Repeat("x", 5<<20)}),
+			"more than 4194304 bytes"},
+		"silent at hints": {func(s *script) { s.hints = silent[*hintv1.GetHintsRequest, *hintv1.GetHintsResponse](s) },
+			"did not answer GetHints within 30s"},
+		"fails at hints": {func(s *script) { s.hints = failing }, "the card's firmware has crashed"},
+		"silent at plan": {func(s *script) { s.plan = silent[*hintv1.PlanRequest, *hintv1.PlanResponse](s) },
+			"did not answer Plan within 30s"},
 		"fails at plan":     {func(s *script) { s.plan = failing }, "firmware"},
 		"in another's name": {first(func(c *typesv1.Claim) { c.Provider = "cpu" }), `in the name of "cpu"`},
 		"for another pod":   {first(func(c *typesv1.Claim) { c.PodUid = "victim" }), "victim/c"},
@@ -150,11 +155,14 @@ func TestMisbehaviour(t *testing.T) {
 		"device with a long id": {first(func(c *typesv1.Claim) {
 			c.GetDevice().GetDevices()[0].Id = strings.Repeat("x", maxDeviceID+1)
 		}), "expected 1 to 512"},
-		"what is taken":     {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "that the ledger does not allow"},
-		"the same twice":    {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
-		"large payload":     {first(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{Opaque: make([]byte, maxPayload+1)} }), "65537 bytes"},
-		"too many claims":   {claims(func([]*typesv1.Claim) []*typesv1.Claim { return make([]*typesv1.Claim, maxClaims+1) }), "1025 claims"},
-		"silent at reserve": {func(s *script) { s.reserve = silent[*hintv1.ReserveRequest, *hintv1.ReserveResponse](s) }, "did not answer Reserve within 30s"},
+		"what is taken":  {first(func(c *typesv1.Claim) { c.GetDevice().GetDevices()[0].Id = "a" }), "that the ledger does not allow"},
+		"the same twice": {claims(func(c []*typesv1.Claim) []*typesv1.Claim { return append(c, c[0]) }), ""},
+		"large payload": {first(func(c *typesv1.Claim) { c.Payload = &typesv1.Claim_Opaque{Opaque: make([]byte, maxPayload+1)} }),
+			"65537 bytes"},
+		"too many claims": {claims(func([]*typesv1.Claim) []*typesv1.Claim { return make([]*typesv1.Claim, maxClaims+1) }),
+			"1025 claims"},
+		"silent at reserve": {func(s *script) { s.reserve = silent[*hintv1.ReserveRequest, *hintv1.ReserveResponse](s) },
+			"did not answer Reserve within 30s"},
 		"fails at reserve":  {func(s *script) { s.reserve = failing }, "firmware"},
 		"reserves for none": {grants(func(r *hintv1.ReserveResponse) { r.Lease = durationpb.New(0) }), "reserves for 0s"},
 		"grants nothing":    {grants(func(r *hintv1.ReserveResponse) { r.GetReservation().Grants = nil }), "granted 0"},
@@ -168,7 +176,8 @@ func TestMisbehaviour(t *testing.T) {
 		"grants what is not allowed": {grants(func(r *hintv1.ReserveResponse) {
 			r.GetReservation().Grants[0].Edits = &typesv1.ContainerEdits{Mounts: []*typesv1.Mount{{ContainerPath: "/host", HostPath: "/"}}}
 		}), "its grant for example.com/slot has mounts, and providers.external.allow"},
-		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }), "example.com/sofa, which lie/c does not request"},
+		"on what nobody requests": {first(func(c *typesv1.Claim) { c.Resource = "example.com/sofa" }),
+			"example.com/sofa, which lie/c does not request"},
 		"large grant": {grants(func(r *hintv1.ReserveResponse) {
 			r.GetReservation().Grants[0].Edits = &typesv1.ContainerEdits{Envs: map[string]string{"a": strings.Repeat("x", maxPayload)}}
 		}), "expected at most"},
@@ -215,7 +224,8 @@ func TestMisbehaviour(t *testing.T) {
 
 func refusing(reason string) func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
 	return func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
-		return &hintv1.PlanResponse{Outcome: &hintv1.PlanResponse_Refusal{Refusal: &hintv1.Refusal{Reason: reason, Message: "the slots are wet", Resource: string(slot)}}}, nil
+		return &hintv1.PlanResponse{Outcome: &hintv1.PlanResponse_Refusal{Refusal: &hintv1.Refusal{Reason: reason,
+			Message: "the slots are wet", Resource: string(slot)}}}, nil
 	}
 }
 
@@ -225,7 +235,8 @@ func (s *stage) checkMisbehaviour(text string, required bool, wantClaims int, tr
 	s.t.Helper()
 	if required {
 		fe := new(errdefs.Error)
-		if !errors.As(err, &fe) || fe.Provider != "slots" || fe.Class == errdefs.Refused || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), "provider slots") {
+		if !errors.As(err, &fe) || fe.Provider != "slots" || fe.Class == errdefs.Refused || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), "provider slots") {
 			s.t.Errorf("required: %#v (%v), want an error of slots with %q", err, err, text)
 		}
 		if err != nil && len(err.Error()) > 2*maxText {
@@ -291,7 +302,8 @@ func TestBreaker(t *testing.T) {
 	sc.set(func(s *script) { s.hints = failing })
 	expect("first failure", true, "firmware")
 	expect("second failure", true, "firmware")
-	expect("suspended", false, "suspended until 1970-01-12T13:46:50Z after 2 failures in a row, the last: provider slots failed at GetHints: the card's firmware has crashed")
+	expect("suspended", false,
+		"suspended until 1970-01-12T13:46:50Z after 2 failures in a row, the last: provider slots failed at GetHints: the card's firmware has crashed")
 	if st := s.status("slots"); st.State != Suspended || !strings.Contains(st.Message, "firmware") {
 		t.Errorf("status %+v", st)
 	}
@@ -467,7 +479,8 @@ func TestUnconcernedPods(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := s.admit("concerned", wantingSlots("concerned", 1, slot))
-	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "provider slots cannot be called (GetHints): no process answers at /slots") {
+	if errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(),
+		"provider slots cannot be called (GetHints): no process answers at /slots") {
 		t.Errorf("%v", err)
 	}
 	var w hint.Waiter

@@ -251,7 +251,8 @@ func TestRegistrationEndsWithItsLease(t *testing.T) {
 			stops = append(stops, stop)
 		}
 	}
-	held := ledger.Claim{Owner: ledger.Owner{Pod: "pod", Container: "c"}, Provider: "holding", Resource: "example.com/holding", Opaque: []byte{1}}
+	held := ledger.Claim{Owner: ledger.Owner{Pod: "pod", Container: "c"}, Provider: "holding", Resource: "example.com/holding",
+		Opaque: []byte{1}}
 	if _, err := s.ledger.Update(t.Context(), func(d *ledger.Draft) error {
 		d.PutPod(&ledger.Pod{Pod: *wantingSlots("pod", 1, "example.com/holding"), AdmissionID: "a", Claims: []ledger.Claim{held}})
 		return nil

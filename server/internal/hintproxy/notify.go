@@ -115,7 +115,8 @@ func (p *proxy) hasConfirmed(l ledger.Lease) bool {
 
 // confirm records that the provider has confirmed the machine, its allocations, and the commits of
 // the leases' admissions.
-func (p *proxy) confirm(connection int, m *machine.Topology, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation, sequence uint64) {
+func (p *proxy) confirm(connection int, m *machine.Topology, leases []ledger.Lease, allocations []*hintv1.ProviderAllocation,
+	sequence uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if connection != p.connection {
@@ -125,7 +126,8 @@ func (p *proxy) confirm(connection int, m *machine.Topology, leases []ledger.Lea
 		p.introduced, p.away = true, ""
 		p.breaker.Reconnected()
 		if p.lost && p.lines.Allow() {
-			p.parts.Log.Info("hint provider is back", logs.Came(logs.Provider, "provider", p.Name(), "endpoint", p.registration.Endpoint)...)
+			p.parts.Log.Info("hint provider is back", logs.Came(logs.Provider, "provider", p.Name(), "endpoint",
+				p.registration.Endpoint)...)
 		}
 		p.lost = false
 		select {
@@ -188,7 +190,8 @@ func (p *proxy) changed(reachable bool, away string) {
 	if p.introduced && !reachable && !p.silent {
 		p.lost = true
 		if p.lines.Allow() {
-			p.parts.Log.Warn("hint provider has gone", logs.Gone(logs.Provider, "provider", p.Name(), "endpoint", p.registration.Endpoint, "reason", away)...)
+			p.parts.Log.Warn("hint provider has gone", logs.Gone(logs.Provider, "provider", p.Name(), "endpoint", p.registration.Endpoint,
+				"reason", away)...)
 		}
 	}
 	p.reachable, p.introduced, p.away = reachable, false, away

@@ -157,7 +157,8 @@ func TestValidate(t *testing.T) {
 		{Owner: owner, Provider: "cpu", Resource: "cpu", Affinity: &hint.Hint{Nodes: numa.Of(1), Preferred: true},
 			CPUs: &ledger.CPUs{Set: cpuset.Of(1, 2), Use: ledger.CPUExclusive}},
 		{Owner: owner, Provider: "memory", Resource: "memory", Memory: []ledger.Block{{Nodes: numa.Of(0, 1), Bytes: 1 << 30}}},
-		{Owner: owner, Provider: "slots", Resource: string(slot), Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a", Topology: true, Nodes: numa.Of(0)}}}},
+		{Owner: owner, Provider: "slots", Resource: string(slot), Devices: &ledger.Devices{Devices: []ledger.Device{{ID: "a",
+			Topology: true, Nodes: numa.Of(0)}}}},
 	}
 	draft := ledger.NewDraft(s.ledger.View())
 	draft.PutPod(&ledger.Pod{Pod: *pod, AdmissionID: "x", Claims: claims})
@@ -176,7 +177,8 @@ func TestValidate(t *testing.T) {
 	a.mu.Unlock()
 	_, err := validate()
 	fe := new(errdefs.Error)
-	if reason, _ := errdefs.ReasonOf(err); reason != "OutOfSlots" || err.Error() != "provider slots: the slots are wet" || !errors.As(err, &fe) || fe.Provider != "slots" {
+	if reason, _ := errdefs.ReasonOf(err); reason != "OutOfSlots" || err.Error() != "provider slots: the slots are wet" ||
+		!errors.As(err, &fe) || fe.Provider != "slots" {
 		t.Errorf("refused: %v", err)
 	}
 	a.mu.Lock()

@@ -52,7 +52,8 @@ func TestLedgerAndBusHaveTheSameProviders(t *testing.T) {
 	if err := first(1); err != nil {
 		t.Fatal(err)
 	}
-	for step, call := range map[string]func() error{"register": second, "register again": func() error { return first(2) }, "unregister": remove} {
+	for step, call := range map[string]func() error{"register": second, "register again": func() error { return first(2) },
+		"unregister": remove} {
 		s.failPublishing(errPublish)
 		if err := call(); !errors.Is(err, errPublish) {
 			t.Errorf("%s without a bus: %v", step, err)
@@ -99,10 +100,12 @@ func TestStoredProviderDoesNotPreventAStart(t *testing.T) {
 		t.Errorf("the ledger has %q", names)
 	}
 	list := s.registry.List()
-	if last := list[len(list)-1]; len(list) != 4 || last.Name != "taken" || last.State != Away || last.UID != 7 || !strings.Contains(last.Message, "two hint providers") {
+	if last := list[len(list)-1]; len(list) != 4 || last.Name != "taken" || last.State != Away || last.UID != 7 ||
+		!strings.Contains(last.Message, "two hint providers") {
 		t.Errorf("listed: %+v", list)
 	}
-	if log := s.log.String(); strings.Count(log, "a registered hint provider is not used") != 1 || !strings.Contains(log, "provider=taken") {
+	if log := s.log.String(); strings.Count(log, "a registered hint provider is not used") != 1 ||
+		!strings.Contains(log, "provider=taken") {
 		t.Errorf("log: %s", log)
 	}
 	if err := s.registry.Unregister(t.Context(), "taken", Caller{UID: 8}); errdefs.ClassOf(err) != errdefs.PermissionDenied {

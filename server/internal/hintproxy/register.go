@@ -160,7 +160,8 @@ func (r *Registry) mayRegister(o ledger.ExternalProvider, by Caller) (old *proxy
 		return nil, errdefs.PermissionDeniedf("register provider %s: user %d does not have the role provider any more", o.Name, o.UID)
 	case r.config.names(o.Name):
 	case ofUser >= maxOfUser && !by.Trusted:
-		return nil, errdefs.Exhaustedf("register provider %s: user %d has registered %d providers, and may have %d; unregister one first", o.Name, by.UID, ofUser, maxOfUser)
+		return nil, errdefs.Exhaustedf("register provider %s: user %d has registered %d providers, and may have %d; unregister one first",
+			o.Name, by.UID, ofUser, maxOfUser)
 	case ofAll >= maxRegistrations:
 		return nil, errdefs.Exhaustedf("register provider %s: %d providers are registered, and there may be %d; providers that the configuration names do not count", o.Name, ofAll, maxRegistrations)
 	}
@@ -177,7 +178,8 @@ func (c Config) names(name string) bool {
 // user.
 func (c Config) permitted(o ledger.ExternalProvider) error {
 	if a, ok := c.allowance(o.Name); ok && a.UID != o.UID {
-		return errdefs.PermissionDeniedf("register provider %s: providers.external.allow has this name for user %d, not for user %d", o.Name, a.UID, o.UID)
+		return errdefs.PermissionDeniedf("register provider %s: providers.external.allow has this name for user %d, not for user %d",
+			o.Name, a.UID, o.UID)
 	}
 	return nil
 }
@@ -198,7 +200,8 @@ func (r *Registry) owned(name string, by Caller) error {
 	if !known || by.Trusted || o.UID == by.UID || r.over(o) != "" {
 		return nil
 	}
-	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, o.UID, by.UID)
+	return errdefs.PermissionDeniedf("provider %s was registered by user %d: user %d may neither replace nor unregister it", name, o.UID,
+		by.UID)
 }
 
 // available refuses a registration for a resource with another server, because a container
@@ -209,7 +212,8 @@ func (r *Registry) available(o ledger.ExternalProvider) error {
 			return errdefs.Preconditionf("register provider %s: a device plugin serves %s, or did until a moment ago; a resource has one provider", o.Name, resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
 		if by, taken := r.config.ServedBy(r.parts.Ledger.View(), resource); taken && by != o.Name {
-			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by, resource).Coded(errdefs.ResourceServed, "resource", resource)
+			return errdefs.Preconditionf("register provider %s: provider %s serves %s; a resource has one provider", o.Name, by,
+				resource).Coded(errdefs.ResourceServed, "resource", resource)
 		}
 	}
 	return nil
@@ -336,7 +340,8 @@ func (r *Registry) Unregister(ctx context.Context, name string, by Caller) error
 	}
 	defer leave()
 	if _, known := r.stored(name); !known {
-		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name).Coded(errdefs.ProviderNotFound, "provider", name)
+		return errdefs.NotFoundf("no provider outside berthd is registered as %.80q", name).Coded(errdefs.ProviderNotFound, "provider",
+			name)
 	}
 	if err := r.owned(name, by); err != nil {
 		return err

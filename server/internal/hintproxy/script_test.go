@@ -100,7 +100,8 @@ func (s *script) heard() []string {
 	return slices.Clone(s.calls)
 }
 
-func follow[Q, A any](ctx context.Context, s *script, name string, q Q, pick func() func(context.Context, Q) (A, error), honest func(context.Context, Q) (A, error)) (A, error) {
+func follow[Q, A any](ctx context.Context, s *script, name string, q Q, pick func() func(context.Context, Q) (A, error),
+	honest func(context.Context, Q) (A, error)) (A, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, name)
 	do := pick()
@@ -118,7 +119,8 @@ func (s *script) GetHints(ctx context.Context, q *hintv1.GetHintsRequest) (*hint
 }
 
 func (s *script) Plan(ctx context.Context, q *hintv1.PlanRequest) (*hintv1.PlanResponse, error) {
-	return follow(ctx, s, "plan", q, func() func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) { return s.plan }, s.HintProviderServiceServer.Plan)
+	return follow(ctx, s, "plan", q, func() func(context.Context, *hintv1.PlanRequest) (*hintv1.PlanResponse, error) { return s.plan },
+		s.HintProviderServiceServer.Plan)
 }
 
 func (s *script) Reserve(ctx context.Context, q *hintv1.ReserveRequest) (*hintv1.ReserveResponse, error) {
@@ -128,11 +130,16 @@ func (s *script) Reserve(ctx context.Context, q *hintv1.ReserveRequest) (*hintv1
 }
 
 func (s *script) Commit(ctx context.Context, q *hintv1.CommitRequest) (*hintv1.CommitResponse, error) {
-	return follow(ctx, s, "commit", q, func() func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse, error) { return s.commit }, s.HintProviderServiceServer.Commit)
+	return follow(ctx, s, "commit", q, func() func(context.Context, *hintv1.CommitRequest) (*hintv1.CommitResponse,
+		error) {
+		return s.commit
+	}, s.HintProviderServiceServer.Commit)
 }
 
 func (s *script) Abort(ctx context.Context, q *hintv1.AbortRequest) (*hintv1.AbortResponse, error) {
-	return follow(ctx, s, "abort", q, func() func(context.Context, *hintv1.AbortRequest) (*hintv1.AbortResponse, error) { return s.abort }, s.HintProviderServiceServer.Abort)
+	return follow(ctx, s, "abort", q,
+		func() func(context.Context, *hintv1.AbortRequest) (*hintv1.AbortResponse, error) { return s.abort },
+		s.HintProviderServiceServer.Abort)
 }
 
 // serveScript serves an honest provider behind a script at /name.

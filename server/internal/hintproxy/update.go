@@ -66,7 +66,8 @@ func (p *proxy) list() ([]*hintv1.ProviderAllocation, uint64) {
 // provider without the list of the question gets
 // everything, and then the question once more. It keeps few lists: where many registrations at
 // the same time have displaced this one again, the question itself has everything.
-func put[T any](ctx context.Context, p *proxy, method string, q *question, call func(context.Context, *hintv1.HintRequest) (T, error)) (T, error) {
+func put[T any](ctx context.Context, p *proxy, method string, q *question,
+	call func(context.Context, *hintv1.HintRequest) (T, error)) (T, error) {
 	return callProvider(ctx, p, method, func(ctx context.Context) (T, error) {
 		if !p.knows(q.machine) {
 			if err := p.notify(ctx); err != nil {

@@ -104,8 +104,10 @@ func TestBytesOfAQuestion(t *testing.T) {
 			acknowledged = append(acknowledged, opaque(fmt.Sprintf("pod-%06d", i), make([]byte, 1024)))
 		}
 		p := &proxy{registration: ledger.ExternalProvider{Name: "slots"}, introduced: true, acknowledged: acknowledged, sequence: 7}
-		q := &question{req: hint.Request{Pod: wantingSlots("new", 1, slot)}, all: append(slices.Clone(acknowledged), opaque("pod-new", make([]byte, 1024)))}
-		before := proto.Size(&hintv1.GetHintsRequest{Request: &hintv1.HintRequest{Provider: "slots", ContainerName: "c", Allocations: &hintv1.AllocationUpdate{Changed: q.all}}})
+		q := &question{req: hint.Request{Pod: wantingSlots("new", 1, slot)},
+			all: append(slices.Clone(acknowledged), opaque("pod-new", make([]byte, 1024)))}
+		before := proto.Size(&hintv1.GetHintsRequest{Request: &hintv1.HintRequest{Provider: "slots", ContainerName: "c",
+			Allocations: &hintv1.AllocationUpdate{Changed: q.all}}})
 		after := proto.Size(&hintv1.GetHintsRequest{Request: p.request(q)})
 		t.Logf("%d claims of 1 KiB: %d bytes with all allocations, %d with the difference", n, before, after)
 		sizes = append(sizes, after)

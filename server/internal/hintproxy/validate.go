@@ -78,7 +78,8 @@ func isLabel(text string) bool {
 
 // same returns whether two registrations are equal.
 func same(a, b ledger.ExternalProvider) bool {
-	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.UID == b.UID && (a.GID == b.GID || a.GID != nil && b.GID != nil && *a.GID == *b.GID) && a.Required == b.Required &&
+	return a.Name == b.Name && a.Endpoint == b.Endpoint && a.UID == b.UID &&
+		(a.GID == b.GID || a.GID != nil && b.GID != nil && *a.GID == *b.GID) && a.Required == b.Required &&
 		a.Deadline == b.Deadline && a.Index == b.Index && slices.Equal(a.Resources, b.Resources) &&
 		a.Validates == b.Validates && a.Explains == b.Explains
 }

@@ -27,7 +27,8 @@ func TestLimit(t *testing.T) {
 		for range 2 {
 			log.WithGroup("g").Warn("a socket is gone", "socket", "last")
 		}
-		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "left_out=9980") || !strings.Contains(got, "g.socket=last") {
+		if got := out.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "left_out=9980") ||
+			!strings.Contains(got, "g.socket=last") {
 			t.Errorf("afterwards: %s", got)
 		}
 	})

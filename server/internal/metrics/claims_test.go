@@ -25,10 +25,12 @@ func TestResourceClaims(t *testing.T) {
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, rules)}
 	h.set.Start(metrics.Sources{
-		View: h.ledger.View, Settings: func() metrics.Settings { return metrics.Settings{} }, Sockets: func() []registry.Socket { return nil },
+		View: h.ledger.View, Settings: func() metrics.Settings { return metrics.Settings{} },
+		Sockets: func() []registry.Socket { return nil },
 	})
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
-		claim := ledgertest.With(ledgertest.Pod("claim", "claim"), ledgertest.Exclusive("claim", "3"), ledgertest.Memory("claim", "memory", "1", 128*mi))
+		claim := ledgertest.With(ledgertest.Pod("claim", "claim"), ledgertest.Exclusive("claim", "3"),
+			ledgertest.Memory("claim", "memory", "1", 128*mi))
 		claim.Pod.ResourceClaim = &workload.ResourceClaim{Devices: []workload.ClaimDevice{{Node: 1}}}
 		d.PutPod(claim)
 		d.PutPod(ledgertest.With(ledgertest.Pod("pod", "c"), ledgertest.Exclusive("c", "1"), ledgertest.Memory("c", "memory", "1", 64*mi)))

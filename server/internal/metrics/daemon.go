@@ -42,7 +42,8 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c daemonCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descBuild, descWatchers, descLedgerBytes, descHistoryEntries, descHistoryBytes, descHistoryOldest, descHistoryOmitted, descDevicePlugins} {
+	for _, d := range []*prometheus.Desc{descBuild, descWatchers, descLedgerBytes, descHistoryEntries, descHistoryBytes,
+		descHistoryOldest, descHistoryOmitted, descDevicePlugins} {
 		out <- d
 	}
 }
@@ -87,7 +88,8 @@ func ownOnly[F interface{ GetName() string }](gather func() ([]F, error)) func()
 	return func() ([]F, error) {
 		all, err := gather()
 		return slices.DeleteFunc(all, func(f F) bool {
-			return !slices.ContainsFunc([]string{"berth_", "go_", "process_"}, func(own string) bool { return strings.HasPrefix(f.GetName(), own) })
+			return !slices.ContainsFunc([]string{"berth_", "go_", "process_"},
+				func(own string) bool { return strings.HasPrefix(f.GetName(), own) })
 		}), err
 	}
 }

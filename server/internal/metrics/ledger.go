@@ -54,7 +54,8 @@ var (
 // Describe implements prometheus.Collector.
 func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descResourceClaims, descClaimCPUs, descClaimMemory, descClaims, descFindings, descContainers, descMachineCPUs,
+		descSharedPool, descExclusive, descPerNUMA, descRevision, descPods, descResourceClaims, descClaimCPUs, descClaimMemory,
+		descClaims, descFindings, descContainers, descMachineCPUs,
 	} {
 		out <- d
 	}
@@ -123,7 +124,8 @@ func collectResourceClaims(view *ledger.View, gauge func(*prometheus.Desc, float
 		}
 		used := min(use.Held(m.Resource)[m.Node], m.Allocatable)
 		gauge(descClaimMemory, float64(used), strconv.Itoa(m.Node), m.Resource, "held")
-		gauge(descClaimMemory, float64(m.Allocatable-min(all.Held(m.Resource)[m.Node], m.Allocatable)), strconv.Itoa(m.Node), m.Resource, "free")
+		gauge(descClaimMemory, float64(m.Allocatable-min(all.Held(m.Resource)[m.Node], m.Allocatable)), strconv.Itoa(m.Node), m.Resource,
+			"free")
 	}
 }
 

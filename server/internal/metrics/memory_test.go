@@ -89,8 +89,10 @@ func TestMemoryOfContainers(t *testing.T) {
 	}}
 	h.take(t, plain, admission.Admitted)
 	h.take(t, plain, admission.Admitted) // again
-	h.take(t, workload.Pod{UID: "huge", Containers: []workload.Container{container("c", workload.App, amounts(100, 5000, 0))}}, admission.Rejected)
-	h.take(t, workload.Pod{UID: "burstable", Containers: []workload.Container{{Name: "c", Requests: amounts(100, 1, 0)}}}, admission.Admitted)
+	h.take(t, workload.Pod{UID: "huge", Containers: []workload.Container{container("c", workload.App, amounts(100, 5000, 0))}},
+		admission.Rejected)
+	h.take(t, workload.Pod{UID: "burstable", Containers: []workload.Container{{Name: "c", Requests: amounts(100, 1, 0)}}},
+		admission.Admitted)
 	h.expect(t,
 		"kubelet_memory_manager_pinning_requests_total 5", "kubelet_memory_manager_pinning_errors_total 1",
 		`resource_manager_allocations_total{resource_name="memory",source="node"} 3`,
@@ -113,7 +115,8 @@ func TestMemoryOfPods(t *testing.T) {
 		whole("plx", 3000, 256, container("a", workload.App, amounts(2000, 64, 0)), shares("b")),
 		whole("ply", 4000, 256, container("a", workload.App, amounts(1000, 64, 0)), less, shares("d")),
 		whole("plz", 2000, 128, shares("a"), shares("b")),
-		whole("plside", 3000, 128, container("side", workload.Sidecar, amounts(1000, 32, 0)), container("main", workload.App, amounts(1000, 64, 0))),
+		whole("plside", 3000, 128, container("side", workload.Sidecar, amounts(1000, 32, 0)),
+			container("main", workload.App, amounts(1000, 64, 0))),
 		whole("podlevel", 1000, 128, less, shares("a")),
 	} {
 		h.take(t, p, admission.Admitted)

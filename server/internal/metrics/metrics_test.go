@@ -244,12 +244,14 @@ func TestErrorsAreBerthdsOwn(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.Restricted)
 	for _, err := range []error{
-		errdefs.Invalidf("no uid"), errdefs.Preconditionf("pod uid was admitted with another specification"), errdefs.PermissionDeniedf("not the owner"),
+		errdefs.Invalidf("no uid"), errdefs.Preconditionf("pod uid was admitted with another specification"),
+		errdefs.PermissionDeniedf("not the owner"),
 		fmt.Errorf("admit: %w", context.Canceled),
 	} {
 		h.set.Admission(&workload.Pod{}, admission.Verdict{}, time.Millisecond, err)
 	}
-	for _, err := range []error{errdefs.Internalf("a bug"), errdefs.Unavailablef("the disk is full"), context.DeadlineExceeded, errors.New("unknown")} {
+	for _, err := range []error{errdefs.Internalf("a bug"), errdefs.Unavailablef("the disk is full"), context.DeadlineExceeded,
+		errors.New("unknown")} {
 		h.set.Admission(&workload.Pod{}, admission.Verdict{}, time.Millisecond, err)
 	}
 	h.expect(t, `berth_admission_duration_seconds_count{verdict="invalid"} 4`, `berth_admission_duration_seconds_count{verdict="error"} 4`)

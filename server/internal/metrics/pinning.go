@@ -115,7 +115,8 @@ func newManagerCounters(f factory) managerCounters {
 		allocations: f.counters(managerAllocations,
 			"Containers that were given a resource, by whose pool it was taken from. Memory and each size of huge pages count by themselves, unless they are the pod's.", labelResource, labelSource),
 		errors: f.counters(managerErrors,
-			"Containers and pods that could not be given a resource, by whose pool it should have been taken from.", labelResource, labelSource),
+			"Containers and pods that could not be given a resource, by whose pool it should have been taken from.", labelResource,
+			labelSource),
 		assignments: f.counters(managerAssignments,
 			"Containers that were given a resource, by the kind of their share.", labelResource, labelAssignmentType),
 	}

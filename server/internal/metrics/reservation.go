@@ -32,7 +32,8 @@ func (c reservationCollector) Collect(out chan<- prometheus.Metric) {
 	if c.tiered {
 		sums = qos.Sums(c.view(), workload.Features{})
 	}
-	for class, d := range map[workload.QoSClass]*prometheus.Desc{workload.Guaranteed: descReservedMin, workload.Burstable: descReservedLow} {
+	for class, d := range map[workload.QoSClass]*prometheus.Desc{workload.Guaranteed: descReservedMin,
+		workload.Burstable: descReservedLow} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(sums[class].MemoryBytes))
 	}
 }

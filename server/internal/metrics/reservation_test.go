@@ -30,7 +30,8 @@ func TestReservedMemory(t *testing.T) {
 			Sockets:  func() []registry.Socket { return nil },
 		})
 		if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {
-			for class, bytes := range map[workload.QoSClass]int64{workload.Guaranteed: 1 << 20, workload.Burstable: 4096, workload.BestEffort: 0} {
+			for class, bytes := range map[workload.QoSClass]int64{workload.Guaranteed: 1 << 20, workload.Burstable: 4096,
+				workload.BestEffort: 0} {
 				p := ledgertest.Pod(string(class), "c")
 				p.QoS, p.Pod.QoS = class, class
 				p.Pod.Containers[0].Requests = workload.Quantities{workload.Memory: bytes}

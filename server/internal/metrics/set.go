@@ -73,7 +73,8 @@ func New() *Set {
 		machine:    newMachineCounters(f),
 		moves:      f.counters(moveSteps, "Steps of moves to other CPUs or NUMA nodes, by kind.", "kind"),
 
-		replacements: f.counters(replacements, "Losses of CPUs, NUMA nodes or memory for which berthd has looked for others, by what was lost and result.", "lost", "result"),
+		replacements: f.counters(replacements,
+			"Losses of CPUs, NUMA nodes or memory for which berthd has looked for others, by what was lost and result.", "lost", "result"),
 	}
 	s.begin()
 	for _, name := range podresources.Metrics() {
@@ -84,7 +85,8 @@ func New() *Set {
 
 // begin creates the series that alerts watch, with 0: a series that appears with the first event has no increase at it.
 func (s *Set) begin() {
-	for _, verdict := range []string{admission.Admitted.String(), admission.Rejected.String(), admission.Deferred.String(), verdictError, verdictInvalid} {
+	for _, verdict := range []string{admission.Admitted.String(), admission.Rejected.String(), admission.Deferred.String(), verdictError,
+		verdictInvalid} {
 		s.admissions.WithLabelValues(verdict)
 	}
 	for _, r := range append(slices.Clone(counted), reasonOther) {
@@ -99,8 +101,10 @@ func (s *Set) begin() {
 // once, before the first admission.
 func (s *Set) Start(sources Sources) {
 	s.sources = sources
-	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.History, sources.Plugins},
-		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases, cpu: func() bool { return sources.Settings().StaticCPUs }})
+	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.History,
+		sources.Plugins},
+		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases,
+			cpu: func() bool { return sources.Settings().StaticCPUs }})
 	if sources.Usage != nil {
 		s.registry.MustRegister(&usageCollector{sources.View, sources.Usage})
 	}

@@ -28,7 +28,8 @@ type stepKey struct{ step, provider string }
 
 func newSteps(f factory) *steps {
 	return &steps{
-		took:  f.durations(stepDuration, "Time that steps of admissions took, dry runs included, by step and provider.", "step", "provider"),
+		took: f.durations(stepDuration, "Time that steps of admissions took, dry runs included, by step and provider.", "step",
+			"provider"),
 		known: map[stepKey]prometheus.Observer{}, names: map[string]bool{},
 	}
 }

@@ -22,7 +22,8 @@ var durationBuckets = prometheus.ExponentialBuckets(0.05, 2, 24)
 func newTopologyCounters(f factory) topologyCounters {
 	return topologyCounters{
 		requests: f.counter(topologyRequests, "Admissions that were decided, answers to repeated ones included."),
-		errors:   f.counter(topologyErrors, "Admissions that the topology manager or a provider refused, unless the topology policy is none."),
+		errors: f.counter(topologyErrors,
+			"Admissions that the topology manager or a provider refused, unless the topology policy is none."),
 		duration: f.NewHistogram(prometheus.HistogramOpts{
 			Name: topologyDuration, Buckets: durationBuckets,
 			Help: "Time that admissions took in milliseconds, with fractions, the wait for other admissions included.",

@@ -62,7 +62,8 @@ type allocatableCollector struct {
 }
 
 var descAllocatable = prometheus.NewDesc(nodeAllocatable,
-	"What pods of the node may request together: cpu in CPUs, memory and huge pages in bytes, other resources in pieces.", []string{labelNodeResource}, nil)
+	"What pods of the node may request together: cpu in CPUs, memory and huge pages in bytes, other resources in pieces.",
+	[]string{labelNodeResource}, nil)
 
 // labelNodeResource is the label of a resource as kube-state-metrics has it.
 const labelNodeResource = "resource"

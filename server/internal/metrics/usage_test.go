@@ -49,11 +49,13 @@ func TestUsage(t *testing.T) {
 	view := bindingsOf(t, map[string][]string{"a": {"a1", "a2", "a-gone"}, "b": {"b1"}, "c-old": {"c1"}, "c-new": {"c2"}, "d": {"d-gone"}},
 		func(uid string) string { name, _, _ := strings.Cut(uid, "-"); return name })
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(&usageCollector{func() *ledger.View { return view }, func(_ context.Context, b ledger.Binding) (cgroup.Usage, bool) {
-		n := int64(b.ID[0]) * 10
-		n += int64(b.ID[1])
-		return cgroup.Usage{CPU: time.Duration(n) * time.Second / 2, MemoryBytes: 2 * n, WorkingSetBytes: n}, !strings.HasSuffix(b.ID, "gone")
-	}})
+	registry.MustRegister(&usageCollector{func() *ledger.View { return view },
+		func(_ context.Context, b ledger.Binding) (cgroup.Usage, bool) {
+			n := int64(b.ID[0]) * 10
+			n += int64(b.ID[1])
+			return cgroup.Usage{CPU: time.Duration(n) * time.Second / 2, MemoryBytes: 2 * n, WorkingSetBytes: n},
+				!strings.HasSuffix(b.ID, "gone")
+		}})
 	want := `berth_container_usage_omitted 1
 container_cpu_usage_seconds_total{container="main",namespace="ns",pod="a"} 510
 container_cpu_usage_seconds_total{container="main",namespace="ns",pod="b"} 514.5
@@ -103,7 +105,10 @@ func TestUsageIsBounded(t *testing.T) {
 		pods[fmt.Sprintf("p%d", i)] = []string{fmt.Sprintf("c%d", i)}
 	}
 	view := bindingsOf(t, pods, func(uid string) string { return uid })
-	c := &usageCollector{func() *ledger.View { return view }, func(context.Context, ledger.Binding) (cgroup.Usage, bool) { return cgroup.Usage{}, true }}
+	c := &usageCollector{func() *ledger.View { return view }, func(context.Context,
+		ledger.Binding) (cgroup.Usage, bool) {
+		return cgroup.Usage{}, true
+	}}
 	if got := count(c); got != 3*usage.MaxContainers+1 {
 		t.Errorf("%d series", got)
 	}
@@ -115,11 +120,12 @@ func TestScrapesAreBounded(t *testing.T) {
 	view := bindingsOf(t, map[string][]string{"a": {"a1"}}, func(uid string) string { return uid })
 	begun, end := make(chan struct{}, maxScrapes), make(chan struct{})
 	s := New()
-	s.registry.MustRegister(&usageCollector{func() *ledger.View { return view }, func(context.Context, ledger.Binding) (cgroup.Usage, bool) {
-		begun <- struct{}{}
-		<-end
-		return cgroup.Usage{}, true
-	}})
+	s.registry.MustRegister(&usageCollector{func() *ledger.View { return view },
+		func(context.Context, ledger.Binding) (cgroup.Usage, bool) {
+			begun <- struct{}{}
+			<-end
+			return cgroup.Usage{}, true
+		}})
 	h := s.Handler(true)
 	scrape := func() int {
 		answer := httptest.NewRecorder()

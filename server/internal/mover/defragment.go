@@ -40,7 +40,8 @@ type Defragmenter struct {
 // Defragment makes room for a pod, and calls tell for each event. After an error of tell, or when ctx
 // ends, the pod that moves returns to what it had. Errors are those of Plan and of tell, and of class Unavailable
 // while another defragmentation is carried out.
-func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool, tell func(admission.DefragmentEvent) error) error {
+func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+	tell func(admission.DefragmentEvent) error) error {
 	if !dryRun {
 		if !d.busy.TryLock() {
 			return errdefs.Unavailablef("another defragmentation is carried out: try again when it has ended")
@@ -60,7 +61,8 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 		if err := d.move(ctx, next, bytesPerSecond, tell); err != nil {
 			class := errdefs.ClassOf(err)
 			// Unavailable: another operation on the pod is in progress.
-			if class == errdefs.Refused || class == errdefs.Conflict || class == errdefs.NotFound || class == errdefs.Unavailable && ctx.Err() == nil {
+			if class == errdefs.Refused || class == errdefs.Conflict || class == errdefs.NotFound || class == errdefs.Unavailable &&
+				ctx.Err() == nil {
 				return tell(admission.DefragmentEvent{Result: &admission.DefragmentResult{Moved: moved, Why: err.Error()}})
 			}
 			return err
@@ -81,7 +83,8 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 }
 
 // move carries out one move.
-func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPerSecond uint64, tell func(admission.DefragmentEvent) error) (err error) {
+func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPerSecond uint64,
+	tell func(admission.DefragmentEvent) error) (err error) {
 	began := d.Now()
 	before := d.use(ctx, r.UID)
 	if err := d.Begin(ctx, r, bytesPerSecond); err != nil {

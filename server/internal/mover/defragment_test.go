@@ -103,7 +103,8 @@ func TestDefragment(t *testing.T) {
 		"it fits":   {[]admission.Defragmentation{fits}, false, nil, []string{"plan of 0", "{Fits:true Moved:0 Why:}"}},
 		"a dry run": {[]admission.Defragmentation{planOf("a")}, true, nil, []string{"plan of 1"}},
 		"two moves": {[]admission.Defragmentation{planOf("a", "b"), planOf("b"), fits}, false, []string{"a 7", "b 7"},
-			[]string{"plan of 2", "progress of a", "a has moved in 300ms", "progress of b", "b has moved in 300ms", "{Fits:true Moved:2 Why:}"}},
+			[]string{"plan of 2", "progress of a", "a has moved in 300ms", "progress of b", "b has moved in 300ms",
+				"{Fits:true Moved:2 Why:}"}},
 		"taken meanwhile": {[]admission.Defragmentation{planOf("a"), {Why: "none may move"}}, false, []string{"a 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "{Fits:false Moved:1 Why:none may move}"}},
 		"no more than allowed": {[]admission.Defragmentation{planOf("a"), planOf("b"), planOf("a")}, false, []string{"a 7", "b 7"},
@@ -111,7 +112,8 @@ func TestDefragment(t *testing.T) {
 				"{Fits:false Moved:2 Why:other pods have taken the room meanwhile: }"}},
 		"in use by another call": {[]admission.Defragmentation{planOf("a"), planOf("busy")}, false, []string{"a 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "{Fits:false Moved:1 Why:pod busy is being resized}"}},
-		"it has left": {[]admission.Defragmentation{planOf("none")}, false, nil, []string{"plan of 1", "{Fits:false Moved:0 Why:pod none is not admitted}"}},
+		"it has left": {[]admission.Defragmentation{planOf("none")}, false, nil,
+			[]string{"plan of 1", "{Fits:false Moved:0 Why:pod none is not admitted}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

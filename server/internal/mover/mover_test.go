@@ -155,7 +155,8 @@ func TestOtherStepsGoOn(t *testing.T) {
 		t.Errorf("%s, again in %s", s.made(), wait)
 	}
 	s.now = s.now.Add(lastPause)
-	if wait := s.Turn(t.Context()); wait != lastPause || s.made() != "a c c" || s.log.Len() == 0 || strings.Contains(s.log.String(), "cannot make") {
+	if wait := s.Turn(t.Context()); wait != lastPause || s.made() != "a c c" || s.log.Len() == 0 ||
+		strings.Contains(s.log.String(), "cannot make") {
 		t.Errorf("%s, again in %s:\n%s", s.made(), wait, &s.log)
 	}
 	s.now = s.now.Add(90 * time.Second)

@@ -148,7 +148,8 @@ func TestReplacerOfABusyPod(t *testing.T) {
 		wait time.Duration
 		log  string // the warning about the pod
 	}{
-		"another operation":      {errdefs.Unavailablef("another operation on the pod is in progress"), replacePause, "could not be moved yet"},
+		"another operation": {errdefs.Unavailablef("another operation on the pod is in progress"), replacePause,
+			"could not be moved yet"},
 		"it has changed":         {errdefs.Conflictf("the pod has changed"), replacePause, ""},
 		"it has left":            {errdefs.NotFoundf("pod a is not admitted"), 0, ""},
 		"nothing is free":        {errdefs.Refuse(errdefs.ResizeDeferred, "no CPU is free"), 0, "keeps the rest"},
@@ -162,7 +163,8 @@ func TestReplacerOfABusyPod(t *testing.T) {
 			if got := h.turn(t, row.wait); got != "a b" || strings.Join(h.begun, " ") != "b" {
 				t.Errorf("planned %q, begun %q", got, h.begun)
 			}
-			if got := h.log.String(); strings.Contains(got, "has lost CPUs or memory") != (row.log != "") || !strings.Contains(got, row.log) {
+			if got := h.log.String(); strings.Contains(got, "has lost CPUs or memory") != (row.log != "") ||
+				!strings.Contains(got, row.log) {
 				t.Errorf("log %s", got)
 			}
 		})

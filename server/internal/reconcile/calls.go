@@ -30,7 +30,8 @@ type Runtime interface {
 
 // Bindings stores the container ids in the ledger; *admission.Lock implements it.
 type Bindings interface {
-	ReconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found, gone func(id string) bool) (admission.ReconciledBindings, error)
+	ReconcileBindings(ctx context.Context, before *ledger.View, found []admission.Found,
+		gone func(id string) bool) (admission.ReconciledBindings, error)
 }
 
 const (
@@ -236,7 +237,8 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 	for {
 		one := l.calls.list
 		if one == nil {
-			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.podsOfStarts(ids), l.calls.pods...), done: make(chan struct{})}
+			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.podsOfStarts(ids), l.calls.pods...),
+				done: make(chan struct{})}
 			l.calls.list = one
 			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
 		}

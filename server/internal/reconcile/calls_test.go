@@ -222,7 +222,8 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 			"resize":  func(ctx context.Context) error { return b.Resize(ctx, view, "a") },
 			"check":   func(ctx context.Context) error { return b.CheckResize(ctx, view, "a") },
 			"container": func(ctx context.Context) error {
-				_, err := b.EnsureContainer(ctx, view, admission.Start{Binding: ledger.Binding{ID: "x", Owner: ledger.Owner{Pod: "a", Container: "c"}}})
+				_, err := b.EnsureContainer(ctx, view, admission.Start{Binding: ledger.Binding{ID: "x",
+					Owner: ledger.Owner{Pod: "a", Container: "c"}}})
 				return err
 			},
 			"pass":   b.Pass,

@@ -20,9 +20,11 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		}
 		have, granted, text := o.Values.Cpuset, o.Effective, ""
 		// Without an online CPU or node of its own, a cgroup has those of its parent. That is a finding of the ledger.
-		if there := have.CPUs.Intersect(m.CPUs()); !there.IsEmpty() && (!granted.CPUs.IsSubsetOf(have.CPUs) || !there.IsSubsetOf(granted.CPUs)) {
+		if there := have.CPUs.Intersect(m.CPUs()); !there.IsEmpty() &&
+			(!granted.CPUs.IsSubsetOf(have.CPUs) || !there.IsSubsetOf(granted.CPUs)) {
 			text = fmt.Sprintf("its processes run on CPUs %s, and not on %s", granted.CPUs, there)
-		} else if there := have.Mems.Intersect(m.MemoryNodeMask()); !there.IsEmpty() && (!granted.Mems.IsSubsetOf(have.Mems) || !there.IsSubsetOf(granted.Mems)) {
+		} else if there := have.Mems.Intersect(m.MemoryNodeMask()); !there.IsEmpty() &&
+			(!granted.Mems.IsSubsetOf(have.Mems) || !there.IsSubsetOf(granted.Mems)) {
 			text = fmt.Sprintf("its processes use memory of NUMA nodes %s, and not of %s", granted.Mems, there)
 		}
 		if text == "" {
@@ -33,7 +35,8 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		if l.confined[key] == text {
 			found = append(found, ledger.Finding{
 				Kind: ledger.Kernel, Rule: ledger.RuleConfined, Owner: ledger.Owner{Pod: l.inPod(o.Name)},
-				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.spelt(o.Name), text),
+				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.spelt(o.Name),
+					text),
 			})
 		}
 	}

@@ -44,7 +44,10 @@ func TestConfinedByACgroupAbove(t *testing.T) {
 	if got := found(); len(got) != 0 {
 		t.Errorf("after one pass: %q", got)
 	}
-	if got := found(); !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "its processes run on CPUs 0-2, and not on 3") }) {
+	if got := found(); !slices.ContainsFunc(got, func(s string) bool {
+		return strings.Contains(s,
+			"its processes run on CPUs 0-2, and not on 3")
+	}) {
 		t.Errorf("after two passes: %q", got)
 	}
 	if root.CPUs.IsEmpty() {

@@ -57,7 +57,8 @@ func (c *counted) Ensure(_ context.Context, n cgroup.Node) (created bool, err er
 		name := n.Name[:i]
 		if _, there := c.nodes[name.String()]; !there {
 			created = i == len(n.Name)
-			c.nodes[name.String()] = cgroup.Observed{Name: name, State: cgroup.Valid, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Range(0, 3)}}}
+			c.nodes[name.String()] = cgroup.Observed{Name: name, State: cgroup.Valid,
+				Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Range(0, 3)}}}
 			c.below[name.Parent().String()] = append(c.below[name.Parent().String()], name)
 		}
 	}
@@ -137,7 +138,8 @@ func newNode(t *testing.T, containers int, beside bool) *node {
 	n := &node{
 		t: t, beside: beside, ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}),
 		on: &counted{
-			facts: facts, nodes: map[string]cgroup.Observed{}, below: map[string][]cgroup.Name{}, boxes: map[string]runtime.Container{}, pods: map[string]string{},
+			facts: facts, nodes: map[string]cgroup.Observed{}, below: map[string][]cgroup.Name{}, boxes: map[string]runtime.Container{},
+			pods: map[string]string{},
 		},
 	}
 	config := Config{
@@ -251,7 +253,8 @@ func TestEventCostsItsContainer(t *testing.T) { //nolint:paralleltest // see abo
 				{"a pod goes", nil, func(n *node) {
 					n.must(n.RemovePod(t.Context(), n.ledger.View(), "new"))
 				}},
-				{"a pod has gone", func(n *node) { n.update(func(d *ledger.Draft) { d.RemovePod("new") }) }, func(n *node) { n.must(n.Follow(t.Context())) }},
+				{"a pod has gone", func(n *node) { n.update(func(d *ledger.Draft) { d.RemovePod("new") }) },
+					func(n *node) { n.must(n.Follow(t.Context())) }},
 			} {
 				var costs [2][4]int
 				var allocations [2]uint64
@@ -262,7 +265,8 @@ func TestEventCostsItsContainer(t *testing.T) { //nolint:paralleltest // see abo
 					costs[i], allocations[i] = n.cost(func() { event.now(n) })
 				}
 				if costs[0] != costs[1] {
-					t.Errorf("%s: reads, writes, listed and updated containers are %v with 10 and %v with 500 others", event.name, costs[0], costs[1])
+					t.Errorf("%s: reads, writes, listed and updated containers are %v with 10 and %v with 500 others", event.name,
+						costs[0], costs[1])
 				}
 				if allocations[1] > allocations[0]+allocations[0]/4+50 {
 					t.Errorf("%s: %d allocations with 10 and %d with 500 others", event.name, allocations[0], allocations[1])

@@ -234,8 +234,9 @@ func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 func (l *Loop) reportDrift(ctx context.Context, drifts []Drift) {
 	for _, d := range drifts {
 		whose := l.whose(d.Name)
-		l.Log.WarnContext(ctx, "a cgroup was changed by another program", logs.Repaired(logs.Cgroup, "pod", whose.Pod, "container", whose.Container,
-			"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))...)
+		l.Log.WarnContext(ctx, "a cgroup was changed by another program",
+			logs.Repaired(logs.Cgroup, "pod", whose.Pod, "container", whose.Container,
+				"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))...)
 	}
 }
 

@@ -87,7 +87,8 @@ func TestFollowTakesTheChange(t *testing.T) {
 			uid := fmt.Sprint("old", i)
 			d.PutPod(ledgertest.Pod(uid, "c"))
 			if i < 2 {
-				d.Bind(ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/pod" + uid + "/c", Own: true})
+				d.Bind(ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/pod" + uid + "/c",
+					Own: true})
 			}
 		}
 	})

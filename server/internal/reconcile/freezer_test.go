@@ -95,7 +95,8 @@ func TestFrozenContainerIsDrift(t *testing.T) {
 		b.pass()
 		b.set(path, cgroup.Values{Frozen: ptr(true)})
 		b.pass()
-		expectDrifts(t, b.last.Drifts, []Drift{{Name: name(path), File: "freezer.state", Want: "THAWED", Found: "FROZEN", Since: b.clock()}})
+		expectDrifts(t, b.last.Drifts, []Drift{{Name: name(path), File: "freezer.state", Want: "THAWED", Found: "FROZEN",
+			Since: b.clock()}})
 		if by, _ := b.tree.Frozen(t.Context(), name(path)); (by == nil) != (on == RepairDrift) {
 			t.Errorf("on drift %s: frozen by %v", on, by)
 		}

@@ -47,7 +47,8 @@ func (r *rv) start(uid string) {
 	r.pids[uid] = r.tree.Spawn(memtree.Mortal)
 	bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 	var err error
-	if bound.CgroupPath, err = r.EnsureContainer(r.t.Context(), r.ledger.View(), admission.Start{Binding: bound, PID: r.pids[uid]}); err != nil {
+	if bound.CgroupPath, err = r.EnsureContainer(r.t.Context(), r.ledger.View(),
+		admission.Start{Binding: bound, PID: r.pids[uid]}); err != nil {
 		r.t.Errorf("start %s: %v", uid, err)
 		return
 	}
@@ -227,7 +228,8 @@ func TestV2OfflineSetBlocksStarts(t *testing.T) {
 	r.update(func(d *ledger.Draft) {
 		d.PutPod(ledgertest.With(ledgertest.Pod("z", "c"), ledgertest.Exclusive("c", "2")))
 	})
-	start := admission.Start{Binding: ledger.Binding{ID: "z", Owner: ledger.Owner{Pod: "z", Container: "c"}, Own: true}, PID: r.tree.Spawn(memtree.Mortal)}
+	start := admission.Start{Binding: ledger.Binding{ID: "z", Owner: ledger.Owner{Pod: "z", Container: "c"}, Own: true},
+		PID: r.tree.Spawn(memtree.Mortal)}
 	if _, err := r.EnsureContainer(t.Context(), r.ledger.View(), start); err == nil {
 		t.Errorf("z was started on %s, and x runs on %s", r.tree.RunsOn(start.PID), r.tree.RunsOn(r.pids["x"]))
 	}

@@ -188,7 +188,8 @@ func New(cfg Config) *Loop {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
-		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered), opening: make(map[string]opening), starting: make(map[string]int), attempts: make(map[ledger.Owner]time.Time)}
+		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered),
+		opening: make(map[string]opening), starting: make(map[string]int), attempts: make(map[ledger.Owner]time.Time)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.

@@ -164,7 +164,8 @@ func TestWhichPodsHoldCPUsBack(t *testing.T) {
 	b.pass()
 	b.update(func(d *ledger.Draft) { d.PutPod(exclusive) })
 	start := func() error {
-		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2", Owner: ledger.Owner{Pod: "x", Container: "c"}}})
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2",
+			Owner: ledger.Owner{Pod: "x", Container: "c"}}})
 		return err
 	}
 	b.refuse[path] = errRefused
@@ -310,7 +311,8 @@ func TestPlacedProcessesAreScored(t *testing.T) {
 	})
 	b.admit("a", workload.Guaranteed, cpus(1000))
 	place := func() error {
-		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: b.tree.Spawn(memtree.Mortal)})
+		_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1",
+			Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: b.tree.Spawn(memtree.Mortal)})
 		return err
 	}
 	if err := place(); err != nil || len(scores) != 1 {
@@ -347,7 +349,8 @@ func TestOnlyProcessesThatAreStillThere(t *testing.T) {
 	for handed, want := range map[string]int{"this one": 1, "another": 0} {
 		pid := b.tree.Spawn(memtree.Mortal)
 		ctx := context.WithValue(t.Context(), key{}, pid+1-want)
-		path, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: handed, Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: pid})
+		path, err := b.EnsureContainer(ctx, b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: handed,
+			Owner: ledger.Owner{Pod: "a", Container: "c"}}, PID: pid})
 		if (err == nil) != (want == 1) || err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%s: %q, %v", handed, path, err)
 		}

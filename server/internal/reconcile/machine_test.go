@@ -35,7 +35,8 @@ func TestCPUsGoOffline(t *testing.T) {
 				pids[uid] = b.tree.Spawn(memtree.Mortal)
 				bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 				var err error
-				if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
+				if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(),
+					admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
 					t.Fatal(err)
 				}
 				b.update(func(d *ledger.Draft) { d.Bind(bound) })
@@ -114,7 +115,8 @@ func TestCPUsGoOfflineBetween(t *testing.T) {
 		pids[uid] = b.tree.Spawn(memtree.Mortal)
 		bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 		var err error
-		if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
+		if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(),
+			admission.Start{Binding: bound, PID: pids[uid]}); err != nil {
 			t.Fatal(err)
 		}
 		b.update(func(d *ledger.Draft) { d.Bind(bound) })

@@ -66,7 +66,8 @@ func TestBounds(t *testing.T) {
 	b := newBench(t, memtree.V1(), nil)
 	b.admit("a", workload.Burstable, cpus(500))
 	b.pass()
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: "a", Container: "c"}}})
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1",
+		Owner: ledger.Owner{Pod: "a", Container: "c"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,12 +130,14 @@ func TestNobodyTouchesWhatIsOnItsWay(t *testing.T) {
 				b.set(there, cgroup.Values{})
 			}
 			waited := ""
-			err := do(t.Context(), &Manual{Loop: b.Loop, Alone: func(ctx context.Context, uid string, do func(context.Context, *ledger.View) error) error {
+			err := do(t.Context(), &Manual{Loop: b.Loop, Alone: func(ctx context.Context, uid string,
+				do func(context.Context, *ledger.View) error) error {
 				// What is under way comes to its end.
 				waited = uid
 				b.admit(uid, workload.Guaranteed, cpus(500))
 				b.update(func(d *ledger.Draft) {
-					d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/podnew/c", Own: true})
+					d.Bind(ledger.Binding{ID: "1", Owner: ledger.Owner{Pod: uid, Container: "c"}, CgroupPath: "/kubepods/podnew/c",
+						Own: true})
 				})
 				return do(ctx, b.ledger.View())
 			}})
@@ -284,7 +287,8 @@ func TestOthersCgroups(t *testing.T) {
 		{"/", "/system", errdefs.Precondition, "systemd's"},
 		{"/", "/docker/4f5e", errdefs.Precondition, "Docker's"},
 		{"/", "/lxc.payload.web", errdefs.Precondition, "LXC's"},
-		{"/node", "/system.slice", errdefs.Invalid, "neither below /node (cgroups.root) nor named by the configuration (/reserved, /system.slice/kubelet.service)"},
+		{"/node", "/system.slice", errdefs.Invalid,
+			"neither below /node (cgroups.root) nor named by the configuration (/reserved, /system.slice/kubelet.service)"},
 		{"/node", "/nodes", errdefs.Invalid, "neither below /node"},
 		{"/node", "/node/some.service", errdefs.Precondition, "systemd's"},
 		{"/node", "/node/release_agent", errdefs.Invalid, "the name of a control file"},
@@ -311,7 +315,8 @@ func TestOthersCgroups(t *testing.T) {
 		})
 		check := func(what string, err error) {
 			t.Helper()
-			if tt.want == fine && err != nil || tt.want != fine && (errdefs.ClassOf(err) != tt.want || !strings.Contains(fmt.Sprint(err), tt.says)) {
+			if tt.want == fine && err != nil || tt.want != fine && (errdefs.ClassOf(err) != tt.want ||
+				!strings.Contains(fmt.Sprint(err), tt.says)) {
 				t.Errorf("%s %s with the root %s: %v, want class %v and %q", what, tt.path, tt.root, err, tt.want, tt.says)
 			}
 		}
@@ -347,7 +352,8 @@ func TestWhatIsNotRemovedByHand(t *testing.T) {
 			t.Errorf("destroy %s: %v, want %q", path, err, says)
 		}
 	}
-	if _, err := b.change(t.Context(), cgroup.Node{Name: name("/other"), Values: cgroup.Lightest()}, false); errdefs.ClassOf(err) != errdefs.Precondition {
+	if _, err := b.change(t.Context(), cgroup.Node{Name: name("/other"), Values: cgroup.Lightest()},
+		false); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("change a reserved cgroup: %v", err)
 	}
 	b.must(b.destroy(t.Context(), name("/a/node/extra")))

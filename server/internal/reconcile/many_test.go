@@ -141,7 +141,8 @@ func (b *bench) live(ctx context.Context, d *fakeRuntime, uid, id string, n int)
 	}
 	if d != nil {
 		d.set(func() { d.boxes[id].Phase = runtime.Exited })
-	} else if err := errors.Join(b.RemoveContainer(ctx, bound), change(func(d *ledger.Draft) { d.Unbind(id) }), b.RemoveContainer(ctx, bound)); err != nil {
+	} else if err := errors.Join(b.RemoveContainer(ctx, bound), change(func(d *ledger.Draft) { d.Unbind(id) }),
+		b.RemoveContainer(ctx, bound)); err != nil {
 		return err
 	}
 	if err := b.RemovePod(ctx, b.ledger.View(), uid); err != nil {

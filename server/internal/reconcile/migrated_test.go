@@ -31,19 +31,22 @@ func TestMigrated(t *testing.T) {
 		stays   string
 		class   errdefs.Class
 	}{
-		"all":            {details: cgroup.Details{MappedBytes: map[int]uint64{1: 64 * mib}}},
-		"few bytes":      {details: cgroup.Details{MappedBytes: map[int]uint64{0: 4 * mib, 1: 64 * mib}}},
-		"a rest":         {details: cgroup.Details{MappedBytes: map[int]uint64{0: 5 * mib, 1: 64 * mib}}, stays: "5242880 of 72351744 bytes"},
+		"all":       {details: cgroup.Details{MappedBytes: map[int]uint64{1: 64 * mib}}},
+		"few bytes": {details: cgroup.Details{MappedBytes: map[int]uint64{0: 4 * mib, 1: 64 * mib}}},
+		"a rest": {details: cgroup.Details{MappedBytes: map[int]uint64{0: 5 * mib, 1: 64 * mib}},
+			stays: "5242880 of 72351744 bytes"},
 		"unmapped files": {details: cgroup.Details{MappedBytes: map[int]uint64{0: 32 * mib, 1: 64 * mib}, UnmappedBytes: 30 * mib}},
-		"and a rest":     {details: cgroup.Details{MappedBytes: map[int]uint64{0: 32 * mib, 1: 64 * mib}, UnmappedBytes: 20 * mib}, stays: "12582912 of"},
-		"not shown":      {class: errdefs.Unavailable},
+		"and a rest": {details: cgroup.Details{MappedBytes: map[int]uint64{0: 32 * mib, 1: 64 * mib}, UnmappedBytes: 20 * mib},
+			stays: "12582912 of"},
+		"not shown": {class: errdefs.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, memtree.V2(), nil)
 			b.Tree = shown{b.Tree, row.details}
 			stays, err := b.migrated(t.Context(), runningContainer{name: cgroup.Name{"kubepods", "podx", "c"}, mems: numa.Of(1)})
-			if (stays != "") != (row.stays != "") || !strings.Contains(stays, row.stays) || (err != nil) != (row.class != 0) || err != nil && errdefs.ClassOf(err) != row.class {
+			if (stays != "") != (row.stays != "") || !strings.Contains(stays, row.stays) || (err != nil) != (row.class != 0) ||
+				err != nil && errdefs.ClassOf(err) != row.class {
 				t.Errorf("%q, %v", stays, err)
 			}
 		})

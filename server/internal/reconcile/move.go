@@ -150,7 +150,8 @@ func (l *Loop) inPlace(ctx context.Context, view *ledger.View, uid string) (migr
 
 // settled compares a container with a view, and returns where it is; known is false if it has no memory nodes. The caller
 // holds mu.
-func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, b ledger.Binding) (at runningContainer, known bool, err error) {
+func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, b ledger.Binding) (at runningContainer, known bool,
+	err error) {
 	if !l.tracks(b) {
 		return at, false, nil // the agent moves it, and tracks it
 	}
@@ -160,7 +161,8 @@ func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, 
 	}
 	want := cgroup.ContainerCpuset(view, b.Owner)
 	if c.Anywhere || c.PossibleCPUs != want.CPUs {
-		return at, false, errdefs.Unavailablef("container %s may still run on CPUs %s, and not on %s only", b.Owner, c.PossibleCPUs, want.CPUs)
+		return at, false, errdefs.Unavailablef("container %s may still run on CPUs %s, and not on %s only", b.Owner, c.PossibleCPUs,
+			want.CPUs)
 	}
 	if want.Mems.IsEmpty() {
 		return at, false, nil
@@ -178,12 +180,14 @@ func (l *Loop) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, 
 		return at, false, nil // it has just ended
 	}
 	if o.Values.Mems != want.Mems {
-		return at, false, errdefs.Unavailablef("container %s may use memory of NUMA nodes %s, and not of %s only", b.Owner, o.Values.Mems, want.Mems)
+		return at, false, errdefs.Unavailablef("container %s may use memory of NUMA nodes %s, and not of %s only", b.Owner, o.Values.Mems,
+			want.Mems)
 	}
 	if got := o.Effective.Mems; !got.IsSubsetOf(want.Mems) {
 		return at, false, errdefs.Unavailablef("container %s uses memory of NUMA nodes %s, and not of %s, because a cgroup above it leaves it no others", b.Owner, got, want.Mems)
 	}
-	return runningContainer{Binding: b, name: name, huge: hasHugePages(pod, b.Owner), mems: want.Mems, held: nodesOf(pod, b.Owner).Intersect(view.Machine().MemoryNodeMask())}, true, nil
+	return runningContainer{Binding: b, name: name, huge: hasHugePages(pod, b.Owner), mems: want.Mems,
+		held: nodesOf(pod, b.Owner).Intersect(view.Machine().MemoryNodeMask())}, true, nil
 }
 
 // nodesOf returns the NUMA nodes of the memory that a container has.
@@ -196,8 +200,8 @@ func nodesOf(pod *ledger.Pod, owner ledger.Owner) (nodes numa.Mask) {
 	return nodes
 }
 
-// migrated returns which memory of a container's processes is not on its memory nodes; empty if it has arrived. The page cache may stay where
-// it is, because the kernel moves only pages that processes have mapped.
+// migrated returns which memory of a container's processes is not on its memory nodes; empty if it has arrived. The page
+// cache may stay where it is, because the kernel moves only pages that processes have mapped.
 func (l *Loop) migrated(ctx context.Context, c runningContainer) (stays string, err error) {
 	meter, ok := l.Tree.(cgroup.Meter)
 	if !ok {

@@ -117,7 +117,8 @@ func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeByte
 			break
 		}
 		if len(read)+len(pids) > maxProcesses {
-			return nil, errdefs.Unavailablef("cgroup %s has more than %d processes, of which berthd reads the huge pages of none", name, maxProcesses)
+			return nil, errdefs.Unavailablef("cgroup %s has more than %d processes, of which berthd reads the huge pages of none", name,
+				maxProcesses)
 		}
 		for _, pid := range pids {
 			read[pid] = true
@@ -208,7 +209,10 @@ func (l *Loop) checkRoom(ctx context.Context, m *ledger.Move, running []runningC
 		if err != nil || to.Memory == nil || partOfPod(m, to) {
 			continue
 		}
-		owners := slices.DeleteFunc(slices.Clone(running), func(c runningContainer) bool { return to.Owner.Container != "" && c.Owner != to.Owner })
+		owners := slices.DeleteFunc(slices.Clone(running), func(c runningContainer) bool {
+			return to.Owner.Container != "" &&
+				c.Owner != to.Owner
+		})
 		nodes, need := arrives(m.From[i].Memory, to.Memory)
 		if need == 0 || len(owners) == 0 {
 			continue
@@ -223,7 +227,8 @@ func (l *Loop) checkRoom(ctx context.Context, m *ledger.Move, running []runningC
 			need = l.lacks(ctx, owners, size, nodes, to.Memory)
 		}
 		if need > have {
-			return errdefs.Refuse(errdefs.ResizeDeferred, "%s would move to NUMA nodes %s: free pages of %s needed there: %d; the kernel has %d, because other programs use the rest",
+			return errdefs.Refuse(errdefs.ResizeDeferred,
+				"%s would move to NUMA nodes %s: free pages of %s needed there: %d; the kernel has %d, because other programs use the rest",
 				to.Owner, nodes, to.Resource, need/uint64(size), have/uint64(size))
 		}
 		take(free[size], nodes, need)

@@ -53,7 +53,8 @@ func newHugeBench(t *testing.T, facts cgroup.Facts) *hugeBench {
 	})
 	h.tree = memtree.New(facts, cpuset.Range(0, 3), numa.Of(0, 1))
 	h.read = h.tree.HugePagesOf
-	h.ledger = ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n2c", machinetest.Memory(0, 1<<30), machinetest.Memory(1, 1<<30), machinetest.HugePages(0, 2048, 32), machinetest.HugePages(1, 2048, 32))})
+	h.ledger = ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n2c", machinetest.Memory(0, 1<<30),
+		machinetest.Memory(1, 1<<30), machinetest.HugePages(0, 2048, 32), machinetest.HugePages(1, 2048, 32))})
 	h.View = h.ledger.View
 	h.pass()
 	h.put("0", nil)
@@ -191,17 +192,23 @@ func TestRoomForHugePages(t *testing.T) {
 		reason       errdefs.Reason // empty: no refusal
 		text         string
 	}{
-		"enough":                        {nodePages(8), nodePages(0, 8), "0", "1", nil, "", ""},
-		"too few":                       {nodePages(8), nodePages(0, 7), "0", "1", nil, errdefs.ResizeDeferred, "free pages of hugepages-2Mi needed there: 8; the kernel has 7"},
-		"not used yet, but promised":    {nodePages(), nodePages(0, 7), "0", "1", nil, errdefs.ResizeDeferred, "needed there: 8"},
-		"from both nodes":               {nodePages(4, 4), nodePages(0, 4), "0-1", "1", nil, "", ""},
-		"some are there already":        {nodePages(2, 6), nodePages(0, 2), "0-1", "1", nil, "", ""},
-		"some are there, and too few":   {nodePages(6, 2), nodePages(0, 5), "0-1", "1", nil, errdefs.ResizeDeferred, "free pages of hugepages-2Mi needed there: 6; the kernel has 5"},
-		"booked on the node that stays": {nodePages(0, 8), nodePages(5, 0), "0-1", "0", nil, errdefs.ResizeDeferred, "needed there: 8; the kernel has 5"},
-		"nobody may read":               {nodePages(8), nodePages(0, 8), "0", "1", errdefs.Unsupportedf("permission denied"), errdefs.Infeasible, "permission denied"},
-		"it hangs":                      {nodePages(8), nodePages(0, 8), "0", "1", errdefs.Unavailablef("it hangs"), errdefs.ResizeDeferred, "it hangs"},
-		"it has ended":                  {nodePages(8), nodePages(0, 8), "0", "1", errEnded, "", ""},
-		"it is hidden":                  {nodePages(8), nodePages(0, 8), "0", "1", errdefs.NotFoundf("no such file"), errdefs.ResizeDeferred, "/proc does not show"},
+		"enough": {nodePages(8), nodePages(0, 8), "0", "1", nil, "", ""},
+		"too few": {nodePages(8), nodePages(0, 7), "0", "1", nil, errdefs.ResizeDeferred,
+			"free pages of hugepages-2Mi needed there: 8; the kernel has 7"},
+		"not used yet, but promised": {nodePages(), nodePages(0, 7), "0", "1", nil, errdefs.ResizeDeferred, "needed there: 8"},
+		"from both nodes":            {nodePages(4, 4), nodePages(0, 4), "0-1", "1", nil, "", ""},
+		"some are there already":     {nodePages(2, 6), nodePages(0, 2), "0-1", "1", nil, "", ""},
+		"some are there, and too few": {nodePages(6, 2), nodePages(0, 5), "0-1", "1", nil, errdefs.ResizeDeferred,
+			"free pages of hugepages-2Mi needed there: 6; the kernel has 5"},
+		"booked on the node that stays": {nodePages(0, 8), nodePages(5, 0), "0-1", "0", nil, errdefs.ResizeDeferred,
+			"needed there: 8; the kernel has 5"},
+		"nobody may read": {nodePages(8), nodePages(0, 8), "0", "1", errdefs.Unsupportedf("permission denied"),
+			errdefs.Infeasible, "permission denied"},
+		"it hangs": {nodePages(8), nodePages(0, 8), "0", "1", errdefs.Unavailablef("it hangs"),
+			errdefs.ResizeDeferred, "it hangs"},
+		"it has ended": {nodePages(8), nodePages(0, 8), "0", "1", errEnded, "", ""},
+		"it is hidden": {nodePages(8), nodePages(0, 8), "0", "1", errdefs.NotFoundf("no such file"),
+			errdefs.ResizeDeferred, "/proc does not show"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,7 +222,8 @@ func TestRoomForHugePages(t *testing.T) {
 			m := &ledger.Move{From: claimsOn(row.from), To: claimsOn(row.to)}
 			err := h.CheckMove(t.Context(), h.ledger.View(), "p", m)
 			reason, _ := errdefs.ReasonOf(err)
-			if row.reason == "" && err != nil || row.reason != "" && (errdefs.ClassOf(err) != errdefs.Refused || reason != row.reason || !strings.Contains(err.Error(), row.text)) {
+			if row.reason == "" && err != nil || row.reason != "" && (errdefs.ClassOf(err) != errdefs.Refused || reason != row.reason ||
+				!strings.Contains(err.Error(), row.text)) {
 				t.Errorf("%s: %v", reason, err)
 			}
 		})

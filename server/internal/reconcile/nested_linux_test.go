@@ -96,7 +96,8 @@ func TestKernelNarrowsNestedCpusets(t *testing.T) {
 	}
 	path, err := start("a")
 	must(err)
-	nested := []cgroup.Name{append(path.Parent(), path.Base()), append(path, "docker"), append(path, "docker", "all"), append(path, "docker", "there")}
+	nested := []cgroup.Name{append(path.Parent(), path.Base()), append(path, "docker"), append(path, "docker", "all"),
+		append(path, "docker", "there")}
 	for i, set := range []cpuset.Set{{}, cpuset.Of(0, 1), cpuset.Of(0, 1), cpuset.Of(1)} {
 		if !set.IsEmpty() {
 			_, err := tree.Ensure(t.Context(), cgroup.Node{Name: nested[i], Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: set}}})

@@ -182,7 +182,8 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 	b.must(b.beginStart(t.Context(), "own1"))
 	_ = b.ensureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
 	known, err := b.Placements(t.Context(), "own")
-	if err != nil || len(known) != 1 || known[0].Phase != placement.Planned || fmt.Sprint(known[0].BlockedBy) != "[a/c]" || !known[0].BlockedSince.Equal(b.clock()) {
+	if err != nil || len(known) != 1 || known[0].Phase != placement.Planned || fmt.Sprint(known[0].BlockedBy) != "[a/c]" ||
+		!known[0].BlockedSince.Equal(b.clock()) {
 		t.Errorf("known of pod own: %+v, %v", known, err)
 	}
 	if got := b.Phases(); got[placement.Planned] != 1 || got[placement.Created] != 1 {

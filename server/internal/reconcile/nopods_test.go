@@ -77,7 +77,8 @@ func TestNoPodCgroups(t *testing.T) {
 		t.Errorf("a start: %q, %v", path, err)
 	}
 	start.PID = 7
-	if _, err := b.EnsureContainer(t.Context(), view, start); errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), "cgroupsPerQOS") {
+	if _, err := b.EnsureContainer(t.Context(), view, start); errdefs.ClassOf(err) != errdefs.Precondition ||
+		!strings.Contains(err.Error(), "cgroupsPerQOS") {
 		t.Errorf("a start with a process: %v", err)
 	}
 	b.must(b.CheckResize(t.Context(), view, "a"))
@@ -186,7 +187,8 @@ func TestNoPodCgroupsAfterThereWere(t *testing.T) {
 	b := newNoPods(t, "/", nil)
 	b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("old", "2-3")) })
 	b.update(func(d *ledger.Draft) {
-		d.Bind(ledger.Binding{ID: "o1", Owner: ledger.Owner{Pod: "old", Container: "c"}, CgroupPath: "/kubepods/podold/c", Own: true, Sequence: 1})
+		d.Bind(ledger.Binding{ID: "o1", Owner: ledger.Owner{Pod: "old", Container: "c"}, CgroupPath: "/kubepods/podold/c", Own: true,
+			Sequence: 1})
 	})
 	b.pass()
 	if names := b.names(); len(names) > 0 {

@@ -71,8 +71,12 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 		"among others": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
 		}, errdefs.Precondition, 2},
-		"that is not there": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) { b.must(b.tree.Remove(b.t.Context(), name("/elsewhere/all"))) }, -1, 0},
-		"that does not end": {"/elsewhere/a1", func(b *bench, _ *fakeRuntime) { b.refuse["/elsewhere/a1"] = errRefused }, errdefs.Internal, 1},
+		"that is not there": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) {
+			b.must(b.tree.Remove(b.t.Context(),
+				name("/elsewhere/all")))
+		}, -1, 0},
+		"that does not end": {"/elsewhere/a1", func(b *bench, _ *fakeRuntime) { b.refuse["/elsewhere/a1"] = errRefused },
+			errdefs.Internal, 1},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -105,7 +105,8 @@ func (h *simulation) those(phase runtime.Phase, more func(*simulated) bool) (out
 func (h *simulation) happen(id string) {
 	ctx := h.t.Context()
 	what := rapid.SampledFrom([]string{
-		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox", "sandbox", "count", "again", "lose", "show",
+		"pod", "pod", "create", "create", "prestart", "prestart", "start", "begin", "begin", "finish", "end", "find", "sandbox",
+		"sandbox", "count", "again", "lose", "show",
 		"follow", "pass", "away", "late", "late", "wait", "resize", "grow",
 	}).Draw(h.r, "what")
 	note := func(format string, args ...any) { h.note(what+" "+format, args...) }
@@ -452,12 +453,14 @@ func (h *simulation) check() {
 		set = set.Intersect(has)
 		for uid, path := range h.sandboxes {
 			if on := h.allowed(h.seen(path)); uid != s.pod && on.Overlaps(set) {
-				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list, errors.Join(lines(h.log)...))
+				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list,
+					errors.Join(lines(h.log)...))
 			}
 		}
 		for _, id := range h.those(runtime.Running, func(o *simulated) bool { return o.pod != s.pod && !o.found }) {
 			if on := h.seen(h.fake.boxes[id].Cgroup.String()).Values.CPUs; on.Overlaps(set) {
-				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list, errors.Join(lines(h.log)...))
+				h.r.Fatalf("%s of %s runs on %s, and %s of %s was let start on %s:\n%s", id, h.boxes[id].pod, on, own, s.pod, list,
+					errors.Join(lines(h.log)...))
 			}
 		}
 	}

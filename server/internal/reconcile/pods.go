@@ -122,7 +122,8 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 	}
 	if !slices.Contains(workload.QoSClasses[:], class) {
 		var vs errdefs.Violations
-		vs.Addf("qos_class", "%.80q: expected %s, %s or %s for a pod that is not admitted", class, workload.Guaranteed, workload.Burstable, workload.BestEffort)
+		vs.Addf("qos_class", "%.80q: expected %s, %s or %s for a pod that is not admitted", class, workload.Guaranteed,
+			workload.Burstable, workload.BestEffort)
 		return nil, "", vs.Err("request")
 	}
 	if name, err = l.Layout.Pod(class, uid); err != nil {

@@ -77,7 +77,8 @@ func (l *Loop) inside(name cgroup.Name) error {
 	case named, name.Within(l.Layout.Pods()):
 		return nil
 	case !name.Within(root):
-		return errdefs.Invalidf("cgroup %s is neither below %s (cgroups.root) nor named by the configuration (%s)", name, root, l.listedNames())
+		return errdefs.Invalidf("cgroup %s is neither below %s (cgroups.root) nor named by the configuration (%s)", name, root,
+			l.listedNames())
 	}
 	if whose := l.others(name); whose != "" {
 		return errdefs.Preconditionf("cgroup %s is %s: reach it there", name, whose)

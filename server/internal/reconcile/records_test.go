@@ -157,7 +157,8 @@ func TestObservePods(t *testing.T) {
 		}
 		set, _ := cpuset.Parse(cpus)
 		n := append(pod, container)
-		if _, err := b.tree.Ensure(ctx, cgroup.Node{Name: n, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: set, Mems: numa.Of(0)}}}); err != nil {
+		if _, err := b.tree.Ensure(ctx,
+			cgroup.Node{Name: n, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: set, Mems: numa.Of(0)}}}); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -211,7 +212,8 @@ func TestSharersOfUnknownPods(t *testing.T) {
 		}
 		set, _ := cpuset.Parse(cpus)
 		n := append(pod, "c")
-		if _, err := b.tree.Ensure(ctx, cgroup.Node{Name: n, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: set, Mems: numa.Of(0)}}}); err != nil {
+		if _, err := b.tree.Ensure(ctx,
+			cgroup.Node{Name: n, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: set, Mems: numa.Of(0)}}}); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -360,9 +362,11 @@ func TestRecordOfAChangeUnderWay(t *testing.T) {
 func TestRecordsOfANewEpoch(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]func(*bench) error{
-		"at once":              {func(b *bench) error { return b.Follow(b.t.Context()) }, func(b *bench) error { return b.WriteDue(b.t.Context()) }},
-		"in a pass":            {func(b *bench) error { return b.Pass(b.t.Context()) }},
-		"in a pass after that": {func(b *bench) error { return b.Follow(b.t.Context()) }, func(b *bench) error { return b.Pass(b.t.Context()) }},
+		"at once": {func(b *bench) error { return b.Follow(b.t.Context()) },
+			func(b *bench) error { return b.WriteDue(b.t.Context()) }},
+		"in a pass": {func(b *bench) error { return b.Pass(b.t.Context()) }},
+		"in a pass after that": {func(b *bench) error { return b.Follow(b.t.Context()) },
+			func(b *bench) error { return b.Pass(b.t.Context()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

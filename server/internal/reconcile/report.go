@@ -22,7 +22,8 @@ const MaxNodeBytes = 1 << 57
 type MemoryReport struct {
 	// Revision is one that the agent knew before it read the kernel's files.
 	Revision uint64
-	// Nodes are the NUMA nodes that the container may use memory of, and Bytes the memory by node that its processes have mapped and that is of no file on a disk.
+	// Nodes are the NUMA nodes that the container may use memory of, and Bytes the memory by node that its processes have
+	// mapped and that is of no file on a disk.
 	Nodes numa.Mask
 	Bytes map[int]uint64
 	// Immovable is why the memory cannot move, or cannot be seen; empty if it can.

@@ -66,7 +66,8 @@ func TestReportsBeforeAMove(t *testing.T) {
 			}
 		}
 		err := b.CheckMove(t.Context(), b.ledger.View(), "p", &ledger.Move{})
-		if reason, _ := errdefs.ReasonOf(err); row.refusal == "" && err != nil || row.refusal != "" && (reason != errdefs.Infeasible || !strings.Contains(err.Error(), row.refusal)) {
+		if reason, _ := errdefs.ReasonOf(err); row.refusal == "" && err != nil || row.refusal != "" &&
+			(reason != errdefs.Infeasible || !strings.Contains(err.Error(), row.refusal)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -81,12 +82,13 @@ func TestReportsDuringAMove(t *testing.T) {
 		report    *MemoryReport
 		waits     string // why; empty if the move goes on
 	}{
-		"no report":            {false, 0, nil, "has not reported"},
-		"widened":              {false, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, ""},
-		"not yet":              {false, 0, &MemoryReport{Nodes: numa.Of(0)}, "may use memory of NUMA nodes 0, and not of 0-1 only"},
-		"before the step":      {false, 1, &MemoryReport{Nodes: numa.Of(0, 1)}, "has not reported"},
-		"not narrowed":         {true, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, "may use memory of NUMA nodes 0-1, and not of 1 only"},
-		"memory stays":         {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 5 << 20, 1: 1 << 20}}, "of 6291456 bytes"},
+		"no report":       {false, 0, nil, "has not reported"},
+		"widened":         {false, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, ""},
+		"not yet":         {false, 0, &MemoryReport{Nodes: numa.Of(0)}, "may use memory of NUMA nodes 0, and not of 0-1 only"},
+		"before the step": {false, 1, &MemoryReport{Nodes: numa.Of(0, 1)}, "has not reported"},
+		"not narrowed":    {true, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, "may use memory of NUMA nodes 0-1, and not of 1 only"},
+		"memory stays": {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 5 << 20, 1: 1 << 20}},
+			"of 6291456 bytes"},
 		"a little memory":      {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 4 << 20, 1: 1 << 20}}, ""},
 		"all memory":           {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, ""},
 		"arrived in the past":  {true, 1, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, "has not reported"},
@@ -104,7 +106,8 @@ func TestReportsDuringAMove(t *testing.T) {
 			b.ReportMemory("id", *row.report)
 		}
 		err := b.Settled(t.Context(), view, "p")
-		if row.waits == "" && err != nil || row.waits != "" && (errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), row.waits)) {
+		if row.waits == "" && err != nil || row.waits != "" && (errdefs.ClassOf(err) != errdefs.Unavailable ||
+			!strings.Contains(err.Error(), row.waits)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -116,9 +119,11 @@ func TestReportsOfTrackedContainers(t *testing.T) {
 	b := reporting(t, true)
 	b.Reported = false
 	b.update(func(d *ledger.Draft) {
-		d.Bind(ledger.Binding{ID: "own", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: true, CgroupPath: "/kubepods/podp/c", Sequence: 3})
+		d.Bind(ledger.Binding{ID: "own", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: true, CgroupPath: "/kubepods/podp/c",
+			Sequence: 3})
 	})
-	if found, used, news := b.ReportMemory("own", MemoryReport{Immovable: "it is my secret"}); !found || used || news || len(b.reports.byID) > 0 {
+	if found, used, news := b.ReportMemory("own", MemoryReport{Immovable: "it is my secret"}); !found || used || news ||
+		len(b.reports.byID) > 0 {
 		t.Errorf("found %t, used %t, news %t, stored %v", found, used, news, b.reports.byID)
 	}
 	if found, used, _ := b.ReportMemory("id", MemoryReport{}); !found || !used {

@@ -47,7 +47,8 @@ func (l *Loop) within(pod cgroup.Name) cgroup.Name {
 func refuseBelowUse(held []cgroup.HeldLimit, pod cgroup.Name) error {
 	for _, h := range held {
 		if h.Name.Within(pod) {
-			return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
+			return errdefs.Refuse(errdefs.ResizeDeferred,
+				"cannot decrease memory limits: attempting to set the memory limit of %s (%d) below current usage (%d)",
 				h.Name, h.Bytes, h.UsedBytes)
 		}
 	}
@@ -61,7 +62,8 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 	for i := range wanted.Containers {
 		c := &wanted.Containers[i]
 		have := old.Container(c.Name)
-		if have == nil || have.Requests[workload.Memory] == c.Requests[workload.Memory] || c.ResizePolicy[workload.Memory] == workload.RestartContainer {
+		if have == nil || have.Requests[workload.Memory] == c.Requests[workload.Memory] ||
+			c.ResizePolicy[workload.Memory] == workload.RestartContainer {
 			continue
 		}
 		if cgroup.MaySwap(old, have, l.QoS.Cgroup) {

@@ -31,7 +31,8 @@ func resized(t *testing.T, facts cgroup.Facts, from, to *ledger.Pod) (*bench, *l
 	b.update(func(d *ledger.Draft) { d.PutPod(from) })
 	b.pass()
 	owner := ledger.Owner{Pod: "a", Container: "c"}
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "1", Owner: owner},
+		PID: b.tree.Spawn(memtree.Mortal)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +288,8 @@ func TestResizeMovesNobody(t *testing.T) {
 		b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod("x", "2-3")) })
 		b.pass()
 		owner := ledger.Owner{Pod: "x", Container: "c"}
-		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "2", Owner: owner},
+			PID: b.tree.Spawn(memtree.Mortal)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +302,8 @@ func TestResizeMovesNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			if after := b.seen(resizes).Values.CPUs; after != before || after.Overlaps(b.seen(path).Values.CPUs) {
-				t.Errorf("%s, %s: the container is moved from %s to %s; another runs on %s", name, what, before, after, b.seen(path).Values.CPUs)
+				t.Errorf("%s, %s: the container is moved from %s to %s; another runs on %s", name, what, before, after,
+					b.seen(path).Values.CPUs)
 			}
 		}
 	}
@@ -315,7 +318,8 @@ func TestGivenBackCPUs(t *testing.T) {
 		owner := ledger.Owner{Pod: uid, Container: "c"}
 		b.update(func(d *ledger.Draft) { d.PutPod(exclusivePod(uid, cpus)) })
 		b.pass()
-		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: id, Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+		path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: id, Owner: owner},
+			PID: b.tree.Spawn(memtree.Mortal)})
 		if err != nil {
 			t.Fatal(err)
 		}

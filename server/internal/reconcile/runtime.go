@@ -288,7 +288,8 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 	on := l.allowed(o)
 	l.record(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
-		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on, c.WantedCPUs)
+		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on,
+			c.WantedCPUs)
 	}
 	return nil
 }

@@ -397,11 +397,13 @@ func TestRuntimeContainersOutOfSight(t *testing.T) {
 	}
 	d.set(func() {
 		d.boxes["a1"].Cgroup = cgroup.ParseCgroupfs("/kubepods/poda/a1")
-		d.boxes["other"] = &fakeContainer{Container: runtime.Container{ID: "other", Phase: runtime.Running, Cgroup: cgroup.ParseCgroupfs("/kubepods/poda/other")}}
+		d.boxes["other"] = &fakeContainer{Container: runtime.Container{ID: "other", Phase: runtime.Running,
+			Cgroup: cgroup.ParseCgroupfs("/kubepods/poda/other")}}
 	})
 	b.pass()
 	if d.boxes["a1"].sent < 3 || d.boxes["other"].sent > 0 {
-		t.Errorf("sent %d times to a container that is not where the runtime says, %d to another container", d.boxes["a1"].sent, d.boxes["other"].sent)
+		t.Errorf("sent %d times to a container that is not where the runtime says, %d to another container", d.boxes["a1"].sent,
+			d.boxes["other"].sent)
 	}
 	for _, id := range []string{"a1", "other"} {
 		if o := b.seen("/kubepods/poda/" + id); o.State != cgroup.Absent {
@@ -427,7 +429,8 @@ func TestHandedOverBesideARuntime(t *testing.T) {
 		t.Errorf("path %q, %v", path, err)
 	}
 	owner := ledger.Owner{Pod: "a", Container: "c"}
-	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "x", Owner: owner}, PID: b.tree.Spawn(memtree.Mortal)})
+	path, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "x", Owner: owner},
+		PID: b.tree.Spawn(memtree.Mortal)})
 	if path != "/kubepods/poda/c" || err != nil {
 		t.Errorf("path %q, %v", path, err)
 	}

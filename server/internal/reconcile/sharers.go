@@ -190,7 +190,8 @@ func (l *Loop) sharingNodes(view *ledger.View, uids map[string]bool) (nodes []cg
 func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Node {
 	return slices.DeleteFunc(nodes, func(n cgroup.Node) bool {
 		uid, _ := l.Layout.PodUID(n.Name.Parent())
-		return slices.ContainsFunc(l.sharers[uid], func(s sharer) bool { return s.name.Equal(n.Name) }) && seen.Find(n.Name).State == cgroup.Absent
+		return slices.ContainsFunc(l.sharers[uid], func(s sharer) bool { return s.name.Equal(n.Name) }) &&
+			seen.Find(n.Name).State == cgroup.Absent
 	})
 }
 

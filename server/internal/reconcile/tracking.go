@@ -306,7 +306,8 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	}
 	err := l.follow(ctx, view, runtimeIDs(blocked))
 	// The list may have shown the end of a pod's last container, so that the pod opens again.
-	l.moveAway(ctx, view, slices.DeleteFunc(l.tracker.Block(key, l.Now()), func(b placement.Blocker) bool { return !strings.HasPrefix(b.ID, "/") }))
+	l.moveAway(ctx, view, slices.DeleteFunc(l.tracker.Block(key, l.Now()),
+		func(b placement.Blocker) bool { return !strings.HasPrefix(b.ID, "/") }))
 	for _, b := range l.tracker.Block(key, l.Now()) {
 		err = errors.Join(err, l.lookAt(ctx, b.ID))
 	}
@@ -349,7 +350,8 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 		if strings.HasPrefix(b.ID, "/") {
 			name := cgroup.ParseCgroupfs(b.ID)
 			l.drift.forget(name)
-			_, err = l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
+			_, err = l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: name,
+				Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
 		} else if bound, ok := view.Binding(b.ID); ok && c.Phase == placement.Running && listed != nil {
 			v := cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, bound.Owner)}
 			if name := l.cgroups[b.ID]; name != nil {

@@ -53,7 +53,8 @@ func TestUnboundContainers(t *testing.T) {
 		}
 		give("y", "2")
 		owner := ledger.Owner{Pod: "y", Container: "c"}
-		if _, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: ledger.Binding{ID: "y", Owner: owner}}); err != nil {
+		if _, err := b.EnsureContainer(t.Context(), b.ledger.View(),
+			admission.Start{Binding: ledger.Binding{ID: "y", Owner: owner}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := on(paths["a"]); got != cpuset.Range(0, 1) {

@@ -19,7 +19,8 @@ import (
 // starts on its CPUs, and it does not count as resized.
 func TestLostContainers(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/kubepods/poda/crio-a1", "/elsewhere/a1"} {
+	for _, path := range []string{"/kubepods/poda/a1", "/kubepods/poda/cri-containerd-a1.scope", "/kubepods/poda/crio-a1",
+		"/elsewhere/a1"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
 			b, d := newFakeRuntime(t, memtree.V1())
@@ -29,7 +30,8 @@ func TestLostContainers(t *testing.T) {
 			b.own()
 			d.set(func() { d.hidden = map[string]bool{"a1": true} })
 			err := b.prestart("own1", "own")
-			if !errors.Is(err, errUnlisted) || errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
+			if !errors.Is(err, errUnlisted) || errdefs.ClassOf(err) != errdefs.Unavailable ||
+				!strings.Contains(err.Error(), path+" on CPUs 0-3 and not 0-1") {
 				t.Errorf("a container of its own: %v", err)
 			}
 			b.must(b.Resize(t.Context(), b.ledger.View(), "b"))

@@ -27,7 +27,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		go func() { served <- s.Serve(l) }()
 		defer func() { s.Stop(); <-served }()
 		connect := func() *grpc.ClientConn {
-			conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(0),
+			conn, err := grpc.NewClient("passthrough:///memory", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithIdleTimeout(0),
 				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 			if err != nil {
 				t.Fatal(err)

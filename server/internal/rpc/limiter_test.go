@@ -245,7 +245,8 @@ func TestCallsCountWhileTheyRun(t *testing.T) {
 	c.until(admin, 0)
 
 	// What never gets to a handler counts no longer than the call.
-	if err := conn.Invoke(t.Context(), "/berth.inspect.v1.InspectService/Nothing", &inspectv1.CheckRequest{}, &inspectv1.CheckResponse{}); status.Code(err) != codes.Unimplemented {
+	if err := conn.Invoke(t.Context(), "/berth.inspect.v1.InspectService/Nothing", &inspectv1.CheckRequest{},
+		&inspectv1.CheckResponse{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("an unknown method: %v", err)
 	}
 	c.until(admin, 0)
@@ -424,7 +425,8 @@ func TestGroupsCountTogether(t *testing.T) {
 			calls += l.calls
 		}
 		if open != row.want || len(c.users) != 1 || calls > 5 {
-			t.Errorf("%s: %d connections, want %d; %d calls of %d users, want at most 5 of one", row.name, open, row.want, calls, len(c.users))
+			t.Errorf("%s: %d connections, want %d; %d calls of %d users, want at most 5 of one", row.name, open, row.want, calls,
+				len(c.users))
 		}
 		// A user with a role by the number has room beside the group.
 		if near, far := net.Pipe(); row.want == 3 && row.who(0).UID != reader {

@@ -53,7 +53,8 @@ func TestActsFor(t *testing.T) {
 				t.Errorf("uid %d calls %s for %q: %v", row.uid, method, row.owner, err)
 			}
 		}
-		all := a.authorize(called(row.uid), admissionv1.AdmissionService_SyncPods_FullMethodName, &admissionv1.SyncPodsRequest{AllOwners: true})
+		all := a.authorize(called(row.uid), admissionv1.AdmissionService_SyncPods_FullMethodName,
+			&admissionv1.SyncPodsRequest{AllOwners: true})
 		if may := row.uid == 0 || row.uid == 77 || row.uid == admin; (all == nil) != may {
 			t.Errorf("uid %d calls for all owners: %v", row.uid, all)
 		}
@@ -73,17 +74,21 @@ func TestActsFor(t *testing.T) {
 		{kubernetes, "nobody", true}, {other, "nobody", true}, // and the call has none
 	} {
 		for method, req := range map[string]any{
-			lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: &lifecyclev1.PreStartContainerRequest{PodUid: row.name, ContainerId: "id-" + row.name},
-			lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: &lifecyclev1.PostStopContainerRequest{ContainerId: "id-" + row.name},
-			lifecyclev1.LifecycleService_ReportMemory_FullMethodName:      &lifecyclev1.ReportMemoryRequest{ContainerId: "id-" + row.name},
+			lifecyclev1.LifecycleService_PreStartContainer_FullMethodName: &lifecyclev1.PreStartContainerRequest{PodUid: row.name,
+				ContainerId: "id-" + row.name},
+			lifecyclev1.LifecycleService_PostStopContainer_FullMethodName: &lifecyclev1.PostStopContainerRequest{ContainerId: "id-" +
+				row.name},
+			lifecyclev1.LifecycleService_ReportMemory_FullMethodName: &lifecyclev1.ReportMemoryRequest{ContainerId: "id-" + row.name},
 		} {
-			if err := a.authorize(called(row.uid), method, req); (err == nil) != row.want || err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
+			if err := a.authorize(called(row.uid), method, req); (err == nil) != row.want || err != nil &&
+				errdefs.ClassOf(err) != errdefs.PermissionDenied {
 				t.Errorf("uid %d calls %s for pod %s: %v", row.uid, method, row.name, err)
 			}
 		}
 	}
 	// The role read shows the pods of all owners.
-	if err := a.authorize(called(reader), allocationv1.AllocationService_List_FullMethodName, &allocationv1.ListRequest{Owner: "kubernetes"}); err != nil {
+	if err := a.authorize(called(reader), allocationv1.AllocationService_List_FullMethodName,
+		&allocationv1.ListRequest{Owner: "kubernetes"}); err != nil {
 		t.Error(err)
 	}
 	for _, bad := range []access.Grant{

@@ -19,7 +19,8 @@ func TestViewAt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	l, _ := ledgertest.Open(t, ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}, History: ledger.HistoryLimits{Entries: 9}, Now: func() time.Time { return now },
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
+		History: ledger.HistoryLimits{Entries: 9}, Now: func() time.Time { return now },
 	})
 	for _, uid := range []string{"a", "b", "c"} {
 		now = now.Add(time.Hour)

@@ -81,7 +81,8 @@ func TestCostlyCallsWaitForRoot(t *testing.T) {
 		defer end()
 		ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
 		defer cancel()
-		if _, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: list}, nil); err == nil || c.slots.free != 1 || len(c.slots.users) != 0 {
+		if _, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: list}, nil); err == nil || c.slots.free != 1 ||
+			len(c.slots.users) != 0 {
 			t.Errorf("given up: %v; %d slots are free, %v", err, c.slots.free, c.slots.users)
 		}
 		time.Sleep(time.Hour)

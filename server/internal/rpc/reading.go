@@ -70,7 +70,8 @@ func (r reading) read(ctx context.Context, method string, m any, decode func(any
 	}
 	if l.tooMany { // of a user whom the limiter counts
 		return r.limiter.refuse(ctx, method, start, errdefs.Exhaustedf(
-			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows", l.most))
+			"the request has more elements (containers, items of lists, entries of maps) than the %d that limits.messageElements allows",
+			l.most))
 	}
 	return nil
 }

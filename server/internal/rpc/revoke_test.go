@@ -65,11 +65,13 @@ func TestCallsEndWithTheRole(t *testing.T) {
 		}
 		go func() {
 			if c.unary {
-				_, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: admit}, func(ctx context.Context, _ any) (any, error) { return nil, wait(ctx) })
+				_, err := cfg.gateUnary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: admit},
+					func(ctx context.Context, _ any) (any, error) { return nil, wait(ctx) })
 				ended[c.name] <- err
 				return
 			}
-			ended[c.name] <- cfg.gateStream(nil, endless{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: watch}, func(_ any, ss grpc.ServerStream) error { return wait(ss.Context()) })
+			ended[c.name] <- cfg.gateStream(nil, endless{ctx: ctx}, &grpc.StreamServerInfo{FullMethod: watch},
+				func(_ any, ss grpc.ServerStream) error { return wait(ss.Context()) })
 		}()
 		<-running[c.name]
 	}

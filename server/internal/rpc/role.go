@@ -28,7 +28,8 @@ type Access struct {
 
 // NewAccess returns an Access whose grants can change.
 func NewAccess(self uint32, grants []access.Grant, ownerOf func(podUID, containerID string) (owner string, ok bool)) *Access {
-	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant]), running: &running{calls: map[*runningCall]struct{}{}}}
+	return &Access{Self: self, Grants: grants, OwnerOf: ownerOf, changed: new(atomic.Pointer[[]access.Grant]),
+		running: &running{calls: map[*runningCall]struct{}{}}}
 }
 
 // Change puts other grants into force. It ends running calls that they do not allow.
@@ -213,10 +214,12 @@ func (a Access) actsFor(p Peer, owner string) bool {
 func (a Access) need(ctx context.Context, fullMethod string, role access.Role, or string) error {
 	who, ok := PeerOf(ctx)
 	if !ok {
-		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not identify the caller", fullMethod, role, or).Coded(errdefs.RoleMissing, "role", string(role))
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, and the connection does not identify the caller", fullMethod,
+			role, or).Coded(errdefs.RoleMissing, "role", string(role))
 	}
 	if !a.Allows(who, role) && (!slices.Contains(alsoOfAdmins, fullMethod) || !a.Allows(who, access.Admin)) {
-		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or, who).Coded(errdefs.RoleMissing, "role", string(role))
+		return errdefs.PermissionDeniedf("method %s needs the role %s%s, which %s does not have", fullMethod, role, or,
+			who).Coded(errdefs.RoleMissing, "role", string(role))
 	}
 	return nil
 }

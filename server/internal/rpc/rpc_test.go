@@ -97,10 +97,12 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		retry  bool
 	}{
 		"invalid": {
-			&errdefs.Error{Class: errdefs.Invalid, Message: "bad", Fields: []errdefs.Violation{{Field: "pod.metadata.uid", Description: "required"}}},
+			&errdefs.Error{Class: errdefs.Invalid, Message: "bad", Fields: []errdefs.Violation{{Field: "pod.metadata.uid",
+				Description: "required"}}},
 			codes.InvalidArgument, "REQUEST_INVALID", 1, false,
 		},
-		"refused":     {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "POD_REJECTED", 0, false},
+		"refused": {fmt.Errorf("plan: %w", errdefs.Refuse(errdefs.SMTAlignmentError, "no")), codes.FailedPrecondition, "POD_REJECTED",
+			0, false},
 		"unavailable": {errdefs.Unavailablef("disk full"), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
 		"descriptors": {fmt.Errorf("look: %w", syscall.EMFILE), codes.Unavailable, "TEMPORARILY_UNAVAILABLE", 0, true},
 		"a bad value": {fmt.Errorf("look: %w", syscall.EINVAL), codes.Internal, "INTERNAL_ERROR", 0, false},
@@ -135,7 +137,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 					fields = len(d.FieldViolations)
 				case *errdetails.PreconditionFailure:
 					fields = len(d.GetViolations())
-					if v := d.GetViolations()[0]; v.GetType() != c.reason || v.GetSubject() != "a/main" || v.GetDescription() != "has the CPU" {
+					if v := d.GetViolations()[0]; v.GetType() != c.reason || v.GetSubject() != "a/main" ||
+						v.GetDescription() != "has the CPU" {
 						t.Errorf("violation %v", v)
 					}
 				case *errdetails.RetryInfo:
@@ -148,7 +151,8 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			if n := strings.Count(log.String(), "finished call"); n != 1 {
 				t.Errorf("%d log lines for one call, want 1:\n%s", n, log)
 			}
-			for _, part := range []string{"request_id=", "peer=", "grpc.service=berth.inspect.v1.InspectService", "grpc.method=Check", "grpc.code=" + c.code.String(), "grpc.time_ms="} {
+			for _, part := range []string{"request_id=", "peer=", "grpc.service=berth.inspect.v1.InspectService", "grpc.method=Check",
+				"grpc.code=" + c.code.String(), "grpc.time_ms="} {
 				if !strings.Contains(log.String(), part) {
 					t.Errorf("the log line lacks %q:\n%s", part, log)
 				}

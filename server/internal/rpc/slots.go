@@ -95,7 +95,8 @@ func (s *slots) enter(ctx context.Context, u user, who Peer) error {
 	}
 	if len(t.waiting) == maxQueued {
 		s.mu.Unlock()
-		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued, who).Coded(errdefs.TooManyCalls)
+		err := errdefs.Exhaustedf("%d costly calls (dry runs, hints, lists, dumps) of %s wait for the one before them already", maxQueued,
+			who).Coded(errdefs.TooManyCalls)
 		err.RetryAfter = retryAfter
 		return err
 	}

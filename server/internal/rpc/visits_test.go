@@ -54,7 +54,8 @@ func TestAgentsAreLogged(t *testing.T) {
 	a.call(get, &allocationv1.GetRequest{})
 	a.call(admit, &admissionv1.AdmitRequest{DryRun: true, Owner: "x"})
 	expect("who only reads")
-	a.call("/berth.allocation.v1.AllocationService/Allocate", &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "u"}})
+	a.call("/berth.allocation.v1.AllocationService/Allocate",
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "u"}})
 	expect("for a pod whose owner the request does not name")
 	a.call(admit, &admissionv1.AdmitRequest{Owner: "x"})
 	a.call(admit, &admissionv1.AdmitRequest{Owner: "x"})

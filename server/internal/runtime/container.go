@@ -102,7 +102,8 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 			return nil, c.failed("list the containers", err)
 		}
 		for _, m := range answer.GetContainers() {
-			owner := ledger.Owner{Pod: m.GetLabels()[types.KubernetesPodUIDLabel], Container: m.GetLabels()[types.KubernetesContainerNameLabel]}
+			owner := ledger.Owner{Pod: m.GetLabels()[types.KubernetesPodUIDLabel],
+				Container: m.GetLabels()[types.KubernetesContainerNameLabel]}
 			if owner.Pod == "" || owner.Container == "" || m.GetId() == "" {
 				continue
 			}

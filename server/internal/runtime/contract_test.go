@@ -86,7 +86,8 @@ func (b *bench) pod(ctx context.Context, uid string) (create func(name string, w
 		if name == "" {
 			c.Metadata.Name, c.Labels = "nobody", nil
 		}
-		made, err := b.cri.CreateContainer(ctx, &criv1.CreateContainerRequest{PodSandboxId: answer.GetPodSandboxId(), Config: c, SandboxConfig: config})
+		made, err := b.cri.CreateContainer(ctx, &criv1.CreateContainerRequest{PodSandboxId: answer.GetPodSandboxId(), Config: c,
+			SandboxConfig: config})
 		b.must(err)
 		return made.GetContainerId()
 	}
@@ -139,7 +140,8 @@ func contract(b *bench) {
 	create("", "wait") // without labels
 	id := create("main", "wait")
 	c := b.only(ctx, id, runtime.Created)
-	if want := (ledger.Owner{Pod: "u", Container: "main"}); c.Owner != want || c.Attempt != 0 || c.Cgroup.ToCgroupfs() != b.parent+"/podu/"+id {
+	if want := (ledger.Owner{Pod: "u", Container: "main"}); c.Owner != want || c.Attempt != 0 ||
+		c.Cgroup.ToCgroupfs() != b.parent+"/podu/"+id {
 		b.t.Errorf("created: %+v", c)
 	}
 	for _, ids := range [][]string{{id}, {"nobody", id}} {

@@ -25,7 +25,8 @@ func TestHostileRuntime(t *testing.T) {
 		"deep":   `x"}},"y":` + strings.Repeat(`{"a":`, 1<<14) + `1` + strings.Repeat("}", 1<<14) + `,"z":{"q":{"r":"`,
 		"slice":  "kubepods.slice:cri:../../x",
 	}
-	o := &odd{containers: []*criv1.Container{labelled("sound", running), labelled("../../etc/passwd", running), labelled(strings.Repeat("i", 1<<16), running)}}
+	o := &odd{containers: []*criv1.Container{labelled("sound", running), labelled("../../etc/passwd", running),
+		labelled(strings.Repeat("i", 1<<16), running)}}
 	for id := range paths {
 		o.containers = append(o.containers, labelled(id, running))
 	}

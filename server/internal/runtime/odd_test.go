@@ -82,7 +82,8 @@ func TestOddLists(t *testing.T) {
 			case "odd":
 				return &criv1.ContainerStatusResponse{Info: map[string]string{"info": `{"runtimeSpec": [1]`}}, nil
 			}
-			return &criv1.ContainerStatusResponse{Info: map[string]string{"info": `{"runtimeSpec":{"linux":{"cgroupsPath":"/` + id + `"}}}`}}, nil
+			return &criv1.ContainerStatusResponse{Info: map[string]string{"info": `{"runtimeSpec":{"linux":{"cgroupsPath":"/` + id +
+				`"}}}`}}, nil
 		},
 	}
 	client := o.client(t)

@@ -177,7 +177,8 @@ func TestReplacedSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), "another program replaced socket "+k.path) {
+		if err := k.Problem(); errdefs.ClassOf(err) != errdefs.Conflict ||
+			!strings.Contains(err.Error(), "another program replaced socket "+k.path) {
 			t.Errorf("the problem is %v", err)
 		}
 	}

@@ -106,7 +106,8 @@ func TestListenRefusesALiveSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := socket.Listen(path, socket.Options{}); errdefs.ClassOf(err) != errdefs.Conflict || !strings.Contains(err.Error(), path) {
+		if _, err := socket.Listen(path, socket.Options{}); errdefs.ClassOf(err) != errdefs.Conflict ||
+			!strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v; want class conflict with the path", kind, err)
 		}
 		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {

@@ -38,12 +38,14 @@ func BenchmarkCommit(b *testing.B) {
 func guaranteed(uid string) *ledger.Pod {
 	p := ledgertest.With(ledgertest.Pod(uid, "one", "two", "three"),
 		ledgertest.Exclusive("one", "2-3"), ledgertest.Exclusive("two", "4-5"), ledgertest.Exclusive("three", "6-7"),
-		ledgertest.Memory("one", "memory", "0", 1<<30), ledgertest.Memory("two", "memory", "0", 1<<30), ledgertest.Memory("three", "memory", "0", 1<<30),
+		ledgertest.Memory("one", "memory", "0", 1<<30), ledgertest.Memory("two", "memory", "0", 1<<30),
+		ledgertest.Memory("three", "memory", "0", 1<<30),
 		ledgertest.Devices("three", "vendor.com/gpu", "gpu-0", "gpu-1"))
 	p.Trace = &ledger.Trace{AdmissionID: p.AdmissionID, Pod: uid, Admitted: true}
 	for _, c := range p.Claims {
-		p.Trace.Add(ledger.Step{Kind: ledger.StepAnswered, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Answer: "options",
-			Hints: []ledger.Affinity{{Nodes: 1, Preferred: true}, {Nodes: 2, Preferred: true}, {Nodes: 3}}})
+		p.Trace.Add(ledger.Step{Kind: ledger.StepAnswered, Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource,
+			Answer: "options",
+			Hints:  []ledger.Affinity{{Nodes: 1, Preferred: true}, {Nodes: 2, Preferred: true}, {Nodes: 3}}})
 		p.Trace.Add(ledger.Step{Kind: ledger.StepPlanned, Container: c.Owner.Container, Claim: &c})
 	}
 	return p

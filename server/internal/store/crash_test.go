@@ -124,7 +124,8 @@ type run struct {
 func start(t *testing.T, path, point string, commits int, environment ...string) *run {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
-	cmd.Env = append(append(os.Environ(), environment...), childPath+"="+path, childFailpoint+"="+point, childCommits+"="+strconv.Itoa(commits))
+	cmd.Env = append(append(os.Environ(), environment...), childPath+"="+path, childFailpoint+"="+point,
+		childCommits+"="+strconv.Itoa(commits))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -264,7 +265,8 @@ func TestCrashInSalvage(t *testing.T) {
 				t.Fatal(err)
 			}
 			s = mustOpen(t, path, store.Options{})
-			if _, report, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage != nil || len(report.Damage)+len(report.Lost) > 0 {
+			if _, report, damage, err := s.OpenLedger(t.Context(), options(nil), noon); err != nil || damage != nil ||
+				len(report.Damage)+len(report.Lost) > 0 {
 				t.Errorf("start after a commit: %v, damage %v, report %+v", err, damage, report)
 			}
 		})
@@ -280,7 +282,8 @@ func salvaged(t *testing.T, path string, damaged []byte) {
 	if err != nil || damage == nil {
 		t.Fatalf("start: %v, damage %v", err, damage)
 	}
-	if _, here := l.View().Pod("pod-0002"); here || l.View().NumPods() != 2 || len(report.Lost) != 1 || report.Lost[0].UID != "pod-0002" || len(report.Lost[0].Claims) != 3 {
+	if _, here := l.View().Pod("pod-0002"); here || l.View().NumPods() != 2 || len(report.Lost) != 1 ||
+		report.Lost[0].UID != "pod-0002" || len(report.Lost[0].Claims) != 3 {
 		t.Errorf("%d pods, report %+v", l.View().NumPods(), report)
 	}
 	if b, ok := report.Lost[0].Bindings["cri://2"]; !ok || b.ID != "cri://2" {

@@ -121,7 +121,8 @@ func TestDamage(t *testing.T) {
 			}
 			s := mustOpen(t, path, store.Options{})
 			defer s.Close()
-			if _, _, err := ledger.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(fmt.Sprint(err), c.want) {
+			if _, _, err := ledger.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt ||
+				!strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("open a damaged ledger: %v, want %q", err, c.want)
 			}
 			l, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon)
@@ -341,7 +342,8 @@ func TestOpenStrict(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		case "a value":
-			if errdefs.ClassOf(err) != errdefs.Corrupt || report.Whole != 2 || !strings.Contains(fmt.Sprint(err), "2 pods are whole, 1 are lost (pod-0002)") {
+			if errdefs.ClassOf(err) != errdefs.Corrupt || report.Whole != 2 ||
+				!strings.Contains(fmt.Sprint(err), "2 pods are whole, 1 are lost (pod-0002)") {
 				t.Errorf("%s: %v, report %+v", name, err, report)
 			}
 		default:

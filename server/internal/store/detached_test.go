@@ -52,8 +52,9 @@ func TestDetached(t *testing.T) {
 		"directory emptied": {do: func(path string) error {
 			return must(os.RemoveAll(filepath.Dir(path)), os.Mkdir(filepath.Dir(path), 0o700))
 		}},
-		"lock removed":  {do: func(path string) error { return os.Remove(lock(path)) }, same: true},
-		"lock replaced": {do: func(path string) error { return must(os.Remove(lock(path)), os.WriteFile(lock(path), nil, 0o600)) }, same: true},
+		"lock removed": {do: func(path string) error { return os.Remove(lock(path)) }, same: true},
+		"lock replaced": {do: func(path string) error { return must(os.Remove(lock(path)), os.WriteFile(lock(path), nil, 0o600)) },
+			same: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -72,7 +73,8 @@ func TestDetached(t *testing.T) {
 			if err := c.do(path); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.Probe(); c.same != (err == nil) || err != nil && (!errors.Is(err, ledger.ErrDetached) || errdefs.ClassOf(err) != errdefs.Unavailable) {
+			if err := s.Probe(); c.same != (err == nil) || err != nil &&
+				(!errors.Is(err, ledger.ErrDetached) || errdefs.ClassOf(err) != errdefs.Unavailable) {
 				t.Errorf("probe: %v", err)
 			}
 			for range 3 {

@@ -157,7 +157,8 @@ func TestDiskFullAtStart(t *testing.T) {
 		if err := os.WriteFile(ballast, make([]byte, (64-free)<<10), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Open(path, store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), dir) {
+		if _, err := store.Open(path, store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !errors.Is(err, syscall.ENOSPC) ||
+			!strings.Contains(err.Error(), dir) {
 			t.Errorf("open with %d KiB left: %v", free, err)
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -192,7 +193,8 @@ func TestStateDirectoryIsAFile(t *testing.T) {
 	if err := os.WriteFile(dir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Open(filepath.Join(dir, "berth.db"), store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), dir) {
+	if _, err := store.Open(filepath.Join(dir, "berth.db"), store.Options{}); errdefs.ClassOf(err) != errdefs.Unavailable ||
+		!strings.Contains(err.Error(), dir) {
 		t.Errorf("open: %v", err)
 	}
 }

@@ -152,7 +152,8 @@ func TestRandomDamage(t *testing.T) {
 		hit := map[string]bool{}
 		for _, p := range at {
 			for _, h := range d.hit {
-				if p.from < h[1] && h[0] < p.to && !bytes.Equal(whole[p.from:p.to], d.data[min(p.from, len(d.data)):min(p.to, len(d.data))]) {
+				if p.from < h[1] && h[0] < p.to && !bytes.Equal(whole[p.from:p.to],
+					d.data[min(p.from, len(d.data)):min(p.to, len(d.data))]) {
 					hit[p.owner] = true
 				}
 			}

@@ -44,7 +44,8 @@ func led(t *testing.T, l *ledger.Ledger, oldest uint64) (all []*ledger.HistoryEn
 		}
 		want := history(t, generation)
 		if got.NumPods() != want.NumPods() || got.ExclusiveCPUs() != want.ExclusiveCPUs() {
-			t.Errorf("generation %d: %d pods, CPUs %s, want %d, %s", generation, got.NumPods(), got.ExclusiveCPUs(), want.NumPods(), want.ExclusiveCPUs())
+			t.Errorf("generation %d: %d pods, CPUs %s, want %d, %s", generation, got.NumPods(), got.ExclusiveCPUs(), want.NumPods(),
+				want.ExclusiveCPUs())
 		}
 		for p := range want.Pods() {
 			if have, ok := got.Pod(p.UID()); !ok || len(have.Claims) != len(p.Claims) {
@@ -152,8 +153,10 @@ func TestDamagedHistory(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := history(t, commits)
-			if l.View().NumPods() != want.NumPods() || len(report.Lost) > 0 || report.Uncertain != "" || (damage != nil) != (name == "a page") {
-				t.Errorf("%d pods, want %d; lost %v, uncertain %q, damage %v", l.View().NumPods(), want.NumPods(), report.Lost, report.Uncertain, damage)
+			if l.View().NumPods() != want.NumPods() || len(report.Lost) > 0 || report.Uncertain != "" ||
+				(damage != nil) != (name == "a page") {
+				t.Errorf("%d pods, want %d; lost %v, uncertain %q, damage %v", l.View().NumPods(), want.NumPods(), report.Lost,
+					report.Uncertain, damage)
 			}
 			entries, damaged := 0, 0
 			if err := l.History(t.Context(), 0, func(_ *ledger.HistoryEntry, err error) bool {

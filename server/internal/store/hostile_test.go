@@ -114,7 +114,8 @@ func repeated(flags uint16, e craftedElement, body []byte) []byte {
 func hostileFiles() map[string][]byte {
 	name := []byte("pods")
 	self := crafted{flags: branch, elements: []craftedElement{{word: 2, key: 4}}, body: name}.bytes()
-	loop := crafted{flags: leaf, elements: []craftedElement{{word: 1, key: 4, value: 16}}, body: append(bytes.Clone(name), bucketOf(2)...)}.bytes()
+	loop := crafted{flags: leaf, elements: []craftedElement{{word: 1, key: 4, value: 16}},
+		body: append(bytes.Clone(name), bucketOf(2)...)}.bytes()
 	deep := [][]byte{}
 	for id := range uint64(2000) {
 		deep = append(deep, crafted{flags: branch, elements: []craftedElement{{word: id + 3, key: 4}}, body: name}.bytes())
@@ -122,29 +123,41 @@ func hostileFiles() map[string][]byte {
 	// A bucket inside a value, of thousands of elements with long keys, thousands of times.
 	key := bytes.Repeat([]byte("k"), 2000)
 	inner := repeated(leaf, craftedElement{key: 2000, value: 1}, append(bytes.Clone(key), 'v'))
-	bomb := repeated(leaf, craftedElement{word: 1, key: 4, value: uint32(16 + len(inner))}, append(append(bytes.Clone(name), bucketOf(0)...), inner...))
+	bomb := repeated(leaf, craftedElement{word: 1, key: 4, value: uint32(16 + len(inner))},
+		append(append(bytes.Clone(name), bucketOf(0)...), inner...))
 	sealed := `{"crc":"00000000","value":"` + strings.Repeat("v", 2<<20) + `"}`
 	large := repeated(leaf, craftedElement{key: 4, value: uint32(len(sealed))}, append(bytes.Clone(name), sealed...))
 	nested := strings.Repeat(`{"crc":"00000000","value":`, 60_000)
 	flat := strings.Repeat(`{"crc":"00000000","value":1}`, 10_000)
 	return map[string][]byte{
 		"a branch that leads to itself": file(2, none, 3, self),
-		"two branches in a circle":      file(2, none, 4, crafted{flags: branch, elements: []craftedElement{{word: 3, key: 4}}, body: name}.bytes(), self),
+		"two branches in a circle": file(2, none, 4, crafted{flags: branch, elements: []craftedElement{{word: 3, key: 4}},
+			body: name}.bytes(), self),
 		"a bucket that is its own page": file(2, none, 3, loop),
 		"a branch of one page, often":   file(2, none, 4, repeated(branch, craftedElement{word: 3, key: 4}, name), loop),
 		"a long way down":               file(2, none, 2002, deep...),
-		"a child behind the file":       file(2, none, 3, crafted{flags: branch, elements: []craftedElement{{word: 1 << 62, key: 4}}, body: name}.bytes()),
-		"a child among the meta pages":  file(2, none, 3, crafted{flags: branch, elements: []craftedElement{{word: 1, key: 4}}, body: name}.bytes()),
-		"a root behind the file":        file(1<<63, none, 3, loop),
-		"a root of the last number":     file(none, none, none, loop),
-		"a bucket behind the file":      file(2, none, 3, crafted{flags: leaf, elements: []craftedElement{{word: 1, key: 4, value: 16}}, body: append(bytes.Clone(name), bucketOf(none)...)}.bytes()),
-		"more elements than there are":  file(2, none, 3, crafted{flags: leaf, count: 0xffff, elements: []craftedElement{{key: 4, value: 4}}, body: []byte("podspods")}.bytes()),
-		"more pages than there are":     file(2, none, 3, crafted{flags: leaf, overflow: 0xffffffff, elements: []craftedElement{{key: 4, value: 4}}, body: []byte("podspods")}.bytes()),
-		"a key of four gigabytes":       file(2, none, 3, crafted{flags: leaf, elements: []craftedElement{{key: 0xffffffff, value: 0xffffffff}}}.bytes()),
-		"an element far away":           file(2, none, 3, crafted{flags: leaf, elements: []craftedElement{{pos: 0xfffffff0, key: 4}}}.bytes()),
-		"free pages without end":        file(2, 3, 4, loop, append(crafted{flags: freelist, count: 0xffff}.bytes(), bytes.Repeat([]byte{0xff}, 8)...)),
-		"free pages that are in use":    file(2, 3, 4, loop, append(crafted{flags: freelist, count: 1}.bytes(), 2, 0, 0, 0, 0, 0, 0, 0)),
-		"a page of two pages, twice":    file(2, none, 5, crafted{flags: branch, elements: []craftedElement{{word: 3, key: 4}, {word: 4, key: 4}}, body: []byte("podspodt")}.bytes(), crafted{flags: leaf, overflow: 1}.bytes(), crafted{flags: leaf}.bytes()),
+		"a child behind the file": file(2, none, 3, crafted{flags: branch, elements: []craftedElement{{word: 1 << 62, key: 4}},
+			body: name}.bytes()),
+		"a child among the meta pages": file(2, none, 3, crafted{flags: branch, elements: []craftedElement{{word: 1, key: 4}},
+			body: name}.bytes()),
+		"a root behind the file":    file(1<<63, none, 3, loop),
+		"a root of the last number": file(none, none, none, loop),
+		"a bucket behind the file": file(2, none, 3, crafted{flags: leaf, elements: []craftedElement{{word: 1, key: 4, value: 16}},
+			body: append(bytes.Clone(name), bucketOf(none)...)}.bytes()),
+		"more elements than there are": file(2, none, 3, crafted{flags: leaf, count: 0xffff,
+			elements: []craftedElement{{key: 4, value: 4}}, body: []byte("podspods")}.bytes()),
+		"more pages than there are": file(2, none, 3, crafted{flags: leaf, overflow: 0xffffffff,
+			elements: []craftedElement{{key: 4, value: 4}}, body: []byte("podspods")}.bytes()),
+		"a key of four gigabytes": file(2, none, 3, crafted{flags: leaf,
+			elements: []craftedElement{{key: 0xffffffff, value: 0xffffffff}}}.bytes()),
+		"an element far away": file(2, none, 3, crafted{flags: leaf,
+			elements: []craftedElement{{pos: 0xfffffff0, key: 4}}}.bytes()),
+		"free pages without end": file(2, 3, 4, loop, append(crafted{flags: freelist, count: 0xffff}.bytes(),
+			bytes.Repeat([]byte{0xff}, 8)...)),
+		"free pages that are in use": file(2, 3, 4, loop, append(crafted{flags: freelist, count: 1}.bytes(), 2, 0, 0, 0, 0, 0, 0, 0)),
+		"a page of two pages, twice": file(2, none, 5, crafted{flags: branch,
+			elements: []craftedElement{{word: 3, key: 4}, {word: 4, key: 4}}, body: []byte("podspodt")}.bytes(),
+			crafted{flags: leaf, overflow: 1}.bytes(), crafted{flags: leaf}.bytes()),
 		"buckets inside buckets, often": file(2, none, 200, bomb),
 		"one large value, often":        file(2, none, 800, large),
 		"values inside values":          file(2, none, 800, append(crafted{flags: leaf, overflow: 500}.bytes(), nested...)),

@@ -65,7 +65,8 @@ func TestNoRegularFile(t *testing.T) {
 					if err == nil {
 						s.Close()
 					}
-					if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(err.Error(), path+" is "+what+", not a regular file") {
+					if errdefs.ClassOf(err) != errdefs.Precondition ||
+						!strings.Contains(err.Error(), path+" is "+what+", not a regular file") {
 						t.Errorf("%s: %v", name, err)
 					}
 				}

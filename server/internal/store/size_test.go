@@ -98,7 +98,8 @@ func sizes(t rapid.TB, s *store.Store) map[[2]string]int {
 func full(t *testing.T, s *store.Store, gen uint64) (keys int) {
 	t.Helper()
 	for {
-		err := s.Commit(t.Context(), gen+uint64(keys), []ledger.Entry{{Bucket: ledger.BucketClaims, Key: fmt.Sprint(keys), Value: make([]byte, 1<<20)}})
+		err := s.Commit(t.Context(), gen+uint64(keys), []ledger.Entry{{Bucket: ledger.BucketClaims, Key: fmt.Sprint(keys),
+			Value: make([]byte, 1<<20)}})
 		if errdefs.ClassOf(err) == errdefs.Exhausted {
 			return keys
 		} else if err != nil {
@@ -119,7 +120,8 @@ func TestFreedPagesAreCompacted(t *testing.T) {
 	for i := 1; i < keys; i++ {
 		drop = append(drop, ledger.Entry{Bucket: ledger.BucketClaims, Key: fmt.Sprint(i)})
 	}
-	if err := s.Commit(t.Context(), 1000, append(drop, ledger.Entry{Bucket: ledger.BucketHistory, Key: "1", Value: []byte("kept")})); err != nil {
+	if err := s.Commit(t.Context(), 1000, append(drop, ledger.Entry{Bucket: ledger.BucketHistory, Key: "1",
+		Value: []byte("kept")})); err != nil {
 		t.Fatalf("remove what fills the file: %v", err)
 	}
 	size := func() int64 {
@@ -192,7 +194,8 @@ func TestCrashInCompaction(t *testing.T) {
 	fill(t, path, 4)
 	s := mustOpen(t, path, store.Options{})
 	for gen, value := range [][]byte{make([]byte, 40<<20), nil} {
-		if err := s.Commit(t.Context(), uint64(gen)+1, []ledger.Entry{{Bucket: ledger.BucketTraces, Key: "large", Value: value}}); err != nil {
+		if err := s.Commit(t.Context(), uint64(gen)+1, []ledger.Entry{{Bucket: ledger.BucketTraces, Key: "large",
+			Value: value}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -357,7 +357,8 @@ func (s *Store) failed(id int, cause error) error {
 	})
 	switch {
 	case err == nil && errors.Is(cause, bbolterrors.ErrMaxSizeReached):
-		return errdefs.Exhaustedf("commit to %s: its file would be larger than %d bytes, which a start of berthd would refuse", s.path, s.db.MaxSize)
+		return errdefs.Exhaustedf("commit to %s: its file would be larger than %d bytes, which a start of berthd would refuse", s.path,
+			s.db.MaxSize)
 	case err == nil:
 		return unavailable("commit", s.path, cause)
 	}

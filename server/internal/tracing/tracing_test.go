@@ -138,13 +138,14 @@ func TestSpans(t *testing.T) {
 			_, outside := steps(t.Context(), hint.StepCommit, "") // no call, no span
 			outside(nil)
 			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-"+callersTrace+"-b7ad6b7169203331-01"))
-			_, err = tracer.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/berth.admission.v1.AdmissionService/Admit"}, func(ctx context.Context, _ any) (any, error) {
-				inner, end := steps(ctx, hint.StepHints, "cpu")
-				_, deeper := steps(inner, hint.StepMerge, "")
-				deeper(errors.New("no room"))
-				end(nil)
-				return nil, nil
-			})
+			_, err = tracer.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/berth.admission.v1.AdmissionService/Admit"},
+				func(ctx context.Context, _ any) (any, error) {
+					inner, end := steps(ctx, hint.StepHints, "cpu")
+					_, deeper := steps(inner, hint.StepMerge, "")
+					deeper(errors.New("no room"))
+					end(nil)
+					return nil, nil
+				})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +164,9 @@ func TestSpans(t *testing.T) {
 			if len(names) != 3 || call == nil || hints == nil || merge == nil || counted != 3 {
 				t.Fatalf("%d spans, %d steps counted: %v", len(names), counted, names)
 			}
-			if hex.EncodeToString(call.GetParentSpanId()) != "b7ad6b7169203331" || string(hints.GetParentSpanId()) != string(call.GetSpanId()) || string(merge.GetParentSpanId()) != string(hints.GetSpanId()) {
+			if hex.EncodeToString(call.GetParentSpanId()) != "b7ad6b7169203331" ||
+				string(hints.GetParentSpanId()) != string(call.GetSpanId()) ||
+				string(merge.GetParentSpanId()) != string(hints.GetSpanId()) {
 				t.Errorf("parents: %v", names)
 			}
 			if merge.GetStatus().GetCode() != tracev1.Status_STATUS_CODE_ERROR || merge.GetStatus().GetMessage() != "no room" {

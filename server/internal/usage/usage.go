@@ -125,7 +125,8 @@ func (r *Reader) readAll(ctx context.Context) (*Reading, error) {
 // Each reads the containers of all admitted pods within the bounds. Of a container that was
 // started again, it reads the newest cgroup that exists. It returns how many containers it has
 // left out.
-func Each[U any](ctx context.Context, view *ledger.View, read func(context.Context, ledger.Binding) (U, bool), use func(ledger.Binding, U)) (omitted int) {
+func Each[U any](ctx context.Context, view *ledger.View, read func(context.Context, ledger.Binding) (U, bool),
+	use func(ledger.Binding, U)) (omitted int) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
 	bound := map[ledger.Owner][]ledger.Binding{}

@@ -46,8 +46,9 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 	many := &typesv1.PodSpec{}
 	for i := range 300 {
 		many.Containers = append(many.Containers, &typesv1.Container{
-			Name:      fmt.Sprint(i),
-			Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "1", "memory": "1Gi"}, Limits: map[string]string{"cpu": "1"}},
+			Name: fmt.Sprint(i),
+			Resources: &typesv1.ResourceRequirements{Requests: map[string]string{"cpu": "1", "memory": "1Gi"},
+				Limits: map[string]string{"cpu": "1"}},
 		})
 	}
 	nodes := make([]uint32, 500)

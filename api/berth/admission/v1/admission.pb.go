@@ -761,7 +761,7 @@ func (x *RunningDevices) GetIds() []string {
 type AdmitResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Verdict Verdict                `protobuf:"varint,1,opt,name=verdict,proto3,enum=berth.admission.v1.Verdict" json:"verdict,omitempty"`
-	// A reason as the kubelet spells it ("TopologyAffinityError"); empty for an
+	// A reason with the kubelet's word ("TopologyAffinityError"); empty for an
 	// admitted pod.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// A sentence for people; empty for an admitted pod.

@@ -770,7 +770,7 @@ type PodFate struct {
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Fate      Fate                   `protobuf:"varint,4,opt,name=fate,proto3,enum=berth.topology.v1.Fate" json:"fate,omitempty"`
-	// Why it would be refused, as the kubelet spells it.
+	// Why it would be refused, with the kubelet's word.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Why it would be refused, or what it would get instead.
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`

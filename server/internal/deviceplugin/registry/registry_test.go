@@ -307,12 +307,16 @@ func TestRefusals(t *testing.T) {
 		info func(*registrationapi.PluginInfo)
 		want string
 	}{
-		"type":              {func(i *registrationapi.PluginInfo) { i.Type = "TeaPlugin" }, `no handler registered for plugin type: "TeaPlugin"`},
-		"no type":           {func(i *registrationapi.PluginInfo) { i.Type = "" }, `no handler registered for plugin type: ""`},
-		"version":           {func(i *registrationapi.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} }, "manager version, v1beta1, is not among plugin supported versions"},
-		"no version":        {func(i *registrationapi.PluginInfo) { i.SupportedVersions = nil }, "manager version, v1beta1, is not among plugin supported versions"},
-		"name":              {func(i *registrationapi.PluginInfo) { i.Name = "gpu" }, `the ResourceName "gpu" is invalid`},
-		"relative endpoint": {func(i *registrationapi.PluginInfo) { i.Endpoint = "../x.sock" }, `the endpoint "../x.sock" is not an absolute path`},
+		"type": {func(i *registrationapi.PluginInfo) { i.Type = "TeaPlugin" },
+			`no handler registered for plugin type: "TeaPlugin"`},
+		"no type": {func(i *registrationapi.PluginInfo) { i.Type = "" }, `no handler registered for plugin type: ""`},
+		"version": {func(i *registrationapi.PluginInfo) { i.SupportedVersions = []string{"v1", "v2"} },
+			"manager version, v1beta1, is not among plugin supported versions"},
+		"no version": {func(i *registrationapi.PluginInfo) { i.SupportedVersions = nil },
+			"manager version, v1beta1, is not among plugin supported versions"},
+		"name": {func(i *registrationapi.PluginInfo) { i.Name = "gpu" }, `the ResourceName "gpu" is invalid`},
+		"relative endpoint": {func(i *registrationapi.PluginInfo) { i.Endpoint = "../x.sock" },
+			`the endpoint "../x.sock" is not an absolute path`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

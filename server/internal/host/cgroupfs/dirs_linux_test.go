@@ -118,7 +118,8 @@ func (c *changing) change() {
 		}
 	default:
 		if err = c.d.removeDirectories(name); err == nil {
-			_, err = c.d.Ensure(c.t.Context(), cgroup.Node{Name: name, Values: cgroup.Values{CPUShares: ptr(uint64(2 + c.r.IntN(100)))}.For(c.d.facts)})
+			_, err = c.d.Ensure(c.t.Context(), cgroup.Node{Name: name,
+				Values: cgroup.Values{CPUShares: ptr(uint64(2 + c.r.IntN(100)))}.For(c.d.facts)})
 		}
 	}
 	if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -140,7 +140,8 @@ func (d *Driver) require(controllers []string) error {
 	}
 	missing := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
 	if len(missing) > 0 {
-		return errdefs.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing, d.facts.Controllers)
+		return errdefs.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing,
+			d.facts.Controllers)
 	}
 	return nil
 }

@@ -95,7 +95,8 @@ func (d *Driver) readRecord(ctx context.Context, name cgroup.Name) (record []byt
 	case err == nil && record != nil && stat.Uid != 0:
 		return nil, errdefs.PermissionDeniedf("the cgroup is owned by uid %d, and only root's are trusted", stat.Uid)
 	case err == nil && record != nil && stat.Mode&writableByOthers != 0:
-		return nil, errdefs.PermissionDeniedf("the cgroup has mode %#o, and only cgroups that root alone can write to are trusted", stat.Mode&0o777)
+		return nil, errdefs.PermissionDeniedf("the cgroup has mode %#o, and only cgroups that root alone can write to are trusted",
+			stat.Mode&0o777)
 	}
 	return record, errno.Classify(err)
 }

@@ -55,7 +55,8 @@ func TestRecordsOfOthers(t *testing.T) {
 			if errdefs.ClassOf(err) != errdefs.PermissionDenied || got != nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%q, %v", got, err)
 			}
-			if err := errors.Join(os.Chown(path, 0, -1), os.Chmod(path, 0o755), d.WriteRecord(t.Context(), name, []byte("mine"))); err != nil {
+			if err := errors.Join(os.Chown(path, 0, -1), os.Chmod(path, 0o755),
+				d.WriteRecord(t.Context(), name, []byte("mine"))); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := d.ReadRecord(t.Context(), name); string(got) != "mine" || err != nil {

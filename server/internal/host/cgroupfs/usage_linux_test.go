@@ -59,13 +59,15 @@ func TestDetailTexts(t *testing.T) {
 	if got := numaBytes(v2, 1, "anon", "file"); !maps.Equal(got, map[int]uint64{0: 4097, 1: 8192}) {
 		t.Errorf("v2: %v", got)
 	}
-	if got := numaBytes("total=9 N0=9\nhierarchical_total=3 N0=2 N1=1\n", 4096, "hierarchical_total"); !maps.Equal(got, map[int]uint64{0: 8192, 1: 4096}) {
+	if got := numaBytes("total=9 N0=9\nhierarchical_total=3 N0=2 N1=1\n", 4096, "hierarchical_total"); !maps.Equal(got,
+		map[int]uint64{0: 8192, 1: 4096}) {
 		t.Errorf("v1: %v", got)
 	}
 	if got := statBytes("shmem 1\ntotal_shmem 4096\ntotal_shmem_x 5\n", "total_shmem"); got != 4096 {
 		t.Errorf("memory.stat: %d", got)
 	}
-	if got := stalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 total=9\n"); got == nil || *got != 1500*time.Microsecond {
+	if got := stalled("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 total=9\n"); got == nil ||
+		*got != 1500*time.Microsecond {
 		t.Errorf("pressure: %v", got)
 	}
 	if got := stalled("full total=9\nsome total=\n"); got != nil {

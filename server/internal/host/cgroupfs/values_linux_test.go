@@ -221,16 +221,18 @@ func TestRequiredControllers(t *testing.T) {
 		required []string
 		want     string // missing; empty where nothing is
 	}{
-		"v1, all":                    {open: v1("cpu,cpuacct", "cpuset", "memory")},
-		"v1, and those of no need":   {open: v1("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb")},
-		"v1 without cpuset":          {open: v1("cpu,cpuacct", "memory", "pids"), want: `cgroup v1 without the controllers ["cpuset"]`},
-		"v1 without cpuacct":         {open: v1("cpu", "cpuset", "memory"), want: `cgroup v1 without the controllers ["cpuacct"]`},
-		"v1 with next to nothing":    {open: v1("pids"), want: `cgroup v1 without the controllers ["cpu" "cpuset" "memory" "cpuacct"], only ["pids"]`},
+		"v1, all":                  {open: v1("cpu,cpuacct", "cpuset", "memory")},
+		"v1, and those of no need": {open: v1("cpu", "cpuacct", "cpuset", "memory", "pids", "hugetlb")},
+		"v1 without cpuset":        {open: v1("cpu,cpuacct", "memory", "pids"), want: `cgroup v1 without the controllers ["cpuset"]`},
+		"v1 without cpuacct":       {open: v1("cpu", "cpuset", "memory"), want: `cgroup v1 without the controllers ["cpuacct"]`},
+		"v1 with next to nothing": {open: v1("pids"),
+			want: `cgroup v1 without the controllers ["cpu" "cpuset" "memory" "cpuacct"], only ["pids"]`},
 		"v2, all":                    {open: v2("cpu", "cpuset", "memory")},
 		"v2 without memory":          {open: v2("cpu", "cpuset", "io", "pids"), want: `cgroup v2 without the controllers ["memory"]`},
 		"v2 beside v1, with nothing": {open: v2(), want: `cgroup v2 without the controllers ["cpu" "cpuset" "memory"], only []`},
 		"nothing is asked for":       {open: v2(), required: []string{}},
-		"something else is":          {open: v2("cpu"), required: []string{"cpu", "gravity"}, want: `cgroup v2 without the controllers ["gravity"]`},
+		"something else is": {open: v2("cpu"), required: []string{"cpu", "gravity"},
+			want: `cgroup v2 without the controllers ["gravity"]`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -101,9 +101,11 @@ func openDir(path string) (*os.Root, error) {
 	case !info.IsDir():
 		return nil, errdefs.Preconditionf("open the directory of claim records: %s is no directory: remove it", path)
 	case known && owner != os.Geteuid():
-		return nil, errdefs.Preconditionf("open the directory of claim records: %s is owned by uid %d, not by berthd's %d: remove it", path, owner, os.Geteuid())
+		return nil, errdefs.Preconditionf("open the directory of claim records: %s is owned by uid %d, not by berthd's %d: remove it",
+			path, owner, os.Geteuid())
 	case info.Mode().Perm()&0o077 != 0:
-		return nil, errdefs.Preconditionf("open the directory of claim records: %s has mode %#o, others must not reach it: chmod 0700", path, info.Mode().Perm())
+		return nil, errdefs.Preconditionf("open the directory of claim records: %s has mode %#o, others must not reach it: chmod 0700",
+			path, info.Mode().Perm())
 	}
 	dir, err := os.OpenRoot(path)
 	if err != nil {

@@ -127,7 +127,8 @@ func TestPlantedBoot(t *testing.T) {
 			if names, err := f.Names(); len(names) > 0 || err != nil {
 				t.Errorf("records %v, %v", names, err)
 			}
-			if info, err := os.Lstat(filepath.Join(path, bootFile)); err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != fileMode {
+			if info, err := os.Lstat(filepath.Join(path, bootFile)); err != nil || !info.Mode().IsRegular() ||
+				info.Mode().Perm() != fileMode {
 				t.Errorf("%v, %v", info, err)
 			}
 		})

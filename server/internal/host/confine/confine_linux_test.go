@@ -422,7 +422,8 @@ func TestFilter(t *testing.T) {
 		}
 	}
 	for _, call := range []string{
-		"execute", "start a process", "fork", "ptrace", "mount", "unshare", "setuid", "bpf", "io_uring", "kexec", "netlink", "packet", "x32",
+		"execute", "start a process", "fork", "ptrace", "mount", "unshare", "setuid", "bpf", "io_uring", "kexec", "netlink", "packet",
+		"x32",
 	} {
 		o.expect(t, call, syscall.EPERM)
 	}

@@ -124,7 +124,8 @@ func (f File) allow(rules uintptr, handled uint64) error {
 	}
 	// The kernel's struct has no padding, and it takes no more bytes than that.
 	rule := unix.LandlockPathBeneathAttr{Allowed_access: access, Parent_fd: int32(at)}
-	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, rules, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0,
+		0)
 	if errno != 0 {
 		return errno
 	}

@@ -13,7 +13,8 @@ import (
 func TestOnlyTheKernelCounts(t *testing.T) {
 	t.Parallel()
 	for _, from := range []unix.Sockaddr{
-		&unix.SockaddrNetlink{Pid: 7, Groups: kernelGroup}, &unix.SockaddrNetlink{Pid: 0}, &unix.SockaddrNetlink{Pid: 0, Groups: 2}, &unix.SockaddrUnix{}, nil,
+		&unix.SockaddrNetlink{Pid: 7, Groups: kernelGroup}, &unix.SockaddrNetlink{Pid: 0}, &unix.SockaddrNetlink{Pid: 0, Groups: 2},
+		&unix.SockaddrUnix{}, nil,
 	} {
 		if ofKernel(from) {
 			t.Errorf("%+v is taken for the kernel", from)

@@ -35,7 +35,8 @@ type Pool struct {
 }
 
 func (p Pool) file() string {
-	return path.Join("devices/system/node", "node"+strconv.Itoa(p.Node), "hugepages", fmt.Sprintf("hugepages-%dkB", p.SizeKiB), "nr_hugepages")
+	return path.Join("devices/system/node", "node"+strconv.Itoa(p.Node), "hugepages", fmt.Sprintf("hugepages-%dkB", p.SizeKiB),
+		"nr_hugepages")
 }
 
 // Read returns the number of pages of a pool. sys is /sys. An error is of class NotFound for a pool that the kernel
@@ -127,7 +128,8 @@ func Apply(ctx context.Context, sys *os.Root, changes []Change, settle func() er
 		if c.Now, err = Set(context.WithoutCancel(ctx), sys, c.Pool, c.Before); err != nil {
 			errs = append(errs, err)
 		} else if c.Now != c.Before {
-			left = append(left, fmt.Sprintf("NUMA node %d has %d of the %d pages of %d KiB that it had", c.Node, c.Now, c.Before, c.SizeKiB))
+			left = append(left, fmt.Sprintf("NUMA node %d has %d of the %d pages of %d KiB that it had", c.Node, c.Now, c.Before,
+				c.SizeKiB))
 		}
 	}
 	if len(left)+len(errs) > 0 {

@@ -94,9 +94,10 @@ func TestApply(t *testing.T) {
 		now     string
 		text    string
 	}{
-		"both":                          {[2]uint64{9, 1}, false, nil, true, "9", ""},
-		"none changes":                  {[2]uint64{4, 4}, false, errors.New("not called"), false, "4", ""},
-		"refused":                       {[2]uint64{9, 1}, false, errors.New("a pod has some"), true, "4", "the numbers before were set again: a pod has some"},
+		"both":         {[2]uint64{9, 1}, false, nil, true, "9", ""},
+		"none changes": {[2]uint64{4, 4}, false, errors.New("not called"), false, "4", ""},
+		"refused": {[2]uint64{9, 1}, false, errors.New("a pod has some"), true, "4",
+			"the numbers before were set again: a pod has some"},
 		"no such pool":                  {[2]uint64{9, 1}, true, nil, false, "4", "no huge pages of 2048 KiB on NUMA node 1"},
 		"it ends early":                 {[2]uint64{900, 1}, false, nil, true, "132", context.Canceled.Error()},
 		"ends early, and it is refused": {[2]uint64{900, 1}, false, errors.New("a pod has some"), true, "4", "a pod has some"},
@@ -125,7 +126,8 @@ func TestApply(t *testing.T) {
 			settled := false
 			changes := []Change{{Pool: Pool{0, 2048}, Want: row.want[0]}, {Pool: Pool{1, 2048}, Want: row.want[1]}}
 			err := Apply(ctx, sys, changes, func() error { settled = true; return row.settles })
-			if row.text == "" && err != nil || row.text != "" && (err == nil || !strings.Contains(err.Error(), row.text)) || settled != row.settled {
+			if row.text == "" && err != nil || row.text != "" && (err == nil || !strings.Contains(err.Error(), row.text)) ||
+				settled != row.settled {
 				t.Errorf("settled %t: %v", settled, err)
 			}
 			if text, _ := os.ReadFile(file); strings.TrimSpace(string(text)) != row.now {

@@ -192,7 +192,10 @@ func name(key string) string {
 
 // quoted quotes a value that would not end where it seems to.
 func quoted(value string) string {
-	if value == "" || strings.ContainsFunc(value, func(c rune) bool { return c <= ' ' || c == '"' || c == '=' || c == 0x7f || !strconv.IsPrint(c) }) {
+	if value == "" || strings.ContainsFunc(value, func(c rune) bool {
+		return c <= ' ' || c == '"' || c == '=' || c == 0x7f ||
+			!strconv.IsPrint(c)
+	}) {
 		return strconv.Quote(value)
 	}
 	return value

@@ -92,11 +92,13 @@ func TestFields(t *testing.T) {
 		},
 		{
 			"keys", func() {
-				log.Warn("pod rejected", "event", "verdict", "message", "no room: \"gpu\"", "grpc.time_ms", 1.5, "after", 2*time.Second, "error", errors.New("x"), "empty", "")
+				log.Warn("pod rejected", "event", "verdict", "message", "no room: \"gpu\"", "grpc.time_ms", 1.5, "after", 2*time.Second,
+					"error", errors.New("x"), "empty", "")
 			},
 			map[string]string{
 				"MESSAGE":  `pod rejected event=verdict message="no room: \"gpu\"" grpc.time_ms=1.5 after=2s error=x empty=""`,
-				"PRIORITY": "4", "BERTH_EVENT": "verdict", "BERTH_MESSAGE": `no room: "gpu"`, "BERTH_GRPC_TIME_MS": "1.5", "BERTH_AFTER": "2s",
+				"PRIORITY": "4", "BERTH_EVENT": "verdict", "BERTH_MESSAGE": `no room: "gpu"`, "BERTH_GRPC_TIME_MS": "1.5",
+				"BERTH_AFTER": "2s",
 				"BERTH_ERROR": "x", "BERTH_EMPTY": "",
 			},
 		},

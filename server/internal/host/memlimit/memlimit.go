@@ -57,7 +57,8 @@ func least(mount fs.FS, dir, root, file string) (bytes int64, ok bool, err error
 		default:
 			n, err := strconv.ParseInt(value, 10, 64)
 			if err != nil {
-				return 0, false, errdefs.Unavailablef("read the memory limit of berthd's cgroup: %w", fmt.Errorf("%s/%s: %w", dir, file, err))
+				return 0, false, errdefs.Unavailablef("read the memory limit of berthd's cgroup: %w",
+					fmt.Errorf("%s/%s: %w", dir, file, err))
 			}
 			if n < unlimited && (!ok || n < bytes) {
 				bytes, ok = n, true

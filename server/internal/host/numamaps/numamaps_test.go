@@ -41,11 +41,13 @@ func TestParse(t *testing.T) {
 		"no such node": {"7f default huge N1024=1 kernelpagesize_kB=2048\n", nil, true},
 		"too many":     {"7f default huge N0=9223372036854775807 kernelpagesize_kB=2048\n", nil, true},
 		// A container chooses the paths of its files. The kernel escapes blanks, tabs, line ends and "=" only.
-		"other blanks in a path": {"7f default file=/a\vhuge\fhuge\u00a0huge\u2003huge\rhuge mapped=1 N0=1 kernelpagesize_kB=4\n", cgroup.HugeBytes{}, false},
-		"a long path":            {"7f default file=/" + strings.Repeat("x", 1<<20) + " huge N1=1 kernelpagesize_kB=2048\n", cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
-		"a node in a path":       {"7f default file=N0 huge N1=1 kernelpagesize_kB=2048\n", cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
-		"a long number":          {"7f default huge N0=" + strings.Repeat("1", 1<<10) + " kernelpagesize_kB=2048\n", nil, true},
-		"no end of line":         {"7f default huge N0=1 kernelpagesize_kB=2048", cgroup.HugeBytes{2 * mi: {0: 2 * mi}}, false},
+		"other blanks in a path": {"7f default file=/a\vhuge\fhuge\u00a0huge\u2003huge\rhuge mapped=1 N0=1 kernelpagesize_kB=4\n",
+			cgroup.HugeBytes{}, false},
+		"a long path": {"7f default file=/" + strings.Repeat("x", 1<<20) + " huge N1=1 kernelpagesize_kB=2048\n",
+			cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
+		"a node in a path": {"7f default file=N0 huge N1=1 kernelpagesize_kB=2048\n", cgroup.HugeBytes{2 * mi: {1: 2 * mi}}, false},
+		"a long number":    {"7f default huge N0=" + strings.Repeat("1", 1<<10) + " kernelpagesize_kB=2048\n", nil, true},
+		"no end of line":   {"7f default huge N0=1 kernelpagesize_kB=2048", cgroup.HugeBytes{2 * mi: {0: 2 * mi}}, false},
 	} {
 		got, _, err := parse(strings.NewReader(row.text), maxText)
 		if (err != nil) != row.fails || err == nil && !maps.EqualFunc(got, row.want, maps.Equal) {
@@ -264,7 +266,8 @@ func TestReaderEnds(t *testing.T) {
 			_, _ = theirs.Read(buffer)
 			_ = theirs.Close()
 		}()
-		if _, err := c.Read(t.Context(), 1); errdefs.ClassOf(err) != errdefs.Unavailable || !strings.Contains(err.Error(), "restart berthd") {
+		if _, err := c.Read(t.Context(), 1); errdefs.ClassOf(err) != errdefs.Unavailable ||
+			!strings.Contains(err.Error(), "restart berthd") {
 			t.Error(err)
 		}
 	})

@@ -55,7 +55,8 @@ func TestSwap(t *testing.T) {
 		bytes    int64
 	}{
 		{"none", map[string]string{"swaps": heading, "meminfo": "MemTotal: 8 kB\nSwapTotal:             0 kB\n"}, false, 0},
-		{"some", map[string]string{"swaps": heading + "/dev/dm-1 partition 8388604 0 -2\n", "meminfo": "SwapTotal:       8388604 kB\n"}, true, 8388604 << 10},
+		{"some", map[string]string{"swaps": heading + "/dev/dm-1 partition 8388604 0 -2\n", "meminfo": "SwapTotal:       8388604 kB\n"},
+			true, 8388604 << 10},
 		{"a kernel without", map[string]string{"meminfo": "MemTotal: 8 kB\n"}, false, 0},
 	}
 	for _, tt := range tests {

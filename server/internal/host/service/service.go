@@ -74,7 +74,8 @@ func (m *Manager) take(fd int) error {
 	}
 	unix, ok := l.(*net.UnixListener)
 	if !ok || l.Addr().Network() != "unix" {
-		return errors.Join(errdefs.Invalidf("systemd passes a socket at %s: berthd takes only unix sockets with a path", l.Addr()), l.Close())
+		return errors.Join(errdefs.Invalidf("systemd passes a socket at %s: berthd takes only unix sockets with a path", l.Addr()),
+			l.Close())
 	}
 	path := unix.Addr().String()
 	if m.sockets[path] != nil {

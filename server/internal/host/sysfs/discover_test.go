@@ -25,8 +25,9 @@ func TestEdgeCases(t *testing.T) {
 		also   func(t *testing.T, m *machine.Topology)
 	}{
 		{
-			name:   "ids with gaps",
-			tree:   files{}.cpu(100, 8, 70, 6).cpu(7, 8, 70, 6).cpu(40, 0, 3, 6).memory(8, 4).set(nodePath(0), "distance", "10 20").set(nodePath(8), "distance", "30 10"),
+			name: "ids with gaps",
+			tree: files{}.cpu(100, 8, 70, 6).cpu(7, 8, 70, 6).cpu(40, 0, 3, 6).memory(8, 4).set(nodePath(0), "distance",
+				"10 20").set(nodePath(8), "distance", "30 10"),
 			cpus:   "7:7/6/8/6 40:40/6/0/6 100:7/6/8/6",
 			counts: "3 2 1 2 1",
 			also: func(t *testing.T, m *machine.Topology) {
@@ -39,8 +40,9 @@ func TestEdgeCases(t *testing.T) {
 			},
 		},
 		{
-			name:   "SMT off by offlining the siblings",
-			tree:   files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).set(nodePath(0), "cpu2", "", "cpu3", "").set(cpuPath(2), "online", "0").online("0-1", "0-3"),
+			name: "SMT off by offlining the siblings",
+			tree: files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).set(nodePath(0), "cpu2", "", "cpu3",
+				"").set(cpuPath(2), "online", "0").online("0-1", "0-3"),
 			cpus:   "0:0/0/0/0 1:1/0/0/0",
 			counts: "2 2 1 1 1",
 			also: func(t *testing.T, m *machine.Topology) {
@@ -168,7 +170,8 @@ func TestEdgeCases(t *testing.T) {
 			cpus:   "0:0/0/0/0",
 			counts: "1 1 1 1 1",
 			also: func(t *testing.T, m *machine.Topology) {
-				if notes := strings.Join(m.Snapshot().Notes, "\n"); !strings.Contains(notes, "CPU 1 is left out") || !strings.Contains(notes, "CPUs 1 are online") {
+				if notes := strings.Join(m.Snapshot().Notes, "\n"); !strings.Contains(notes, "CPU 1 is left out") ||
+					!strings.Contains(notes, "CPUs 1 are online") {
 					t.Errorf("notes do not mention CPU 1:\n%s", notes)
 				}
 			},
@@ -327,7 +330,8 @@ func TestBadFiles(t *testing.T) {
 			f[row.file] = row.content
 			sys, proc := f.trees()
 			_, err := Discover(sys, proc)
-			if err == nil || errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(err.Error(), "/"+row.file) || !strings.Contains(err.Error(), row.says) {
+			if err == nil || errdefs.ClassOf(err) != errdefs.Corrupt || !strings.Contains(err.Error(), "/"+row.file) ||
+				!strings.Contains(err.Error(), row.says) {
 				t.Errorf("error is %v, want one of class corrupt with the file and %q", err, row.says)
 			}
 		})
@@ -343,7 +347,8 @@ func TestProbe(t *testing.T) {
 			set("proc", "meminfo", "MemTotal: 64 kB")
 	}
 	packages := func() files {
-		return files{}.cpu(0, -1, 0, 0).online("0", "0").set("sys/kernel/mm/"+pages, "nr_hugepages", "3").set("proc", "meminfo", "MemTotal: 64 kB")
+		return files{}.cpu(0, -1, 0, 0).online("0", "0").set("sys/kernel/mm/"+pages, "nr_hugepages", "3").set("proc", "meminfo",
+			"MemTotal: 64 kB")
 	}
 	text := func(f files) string {
 		sys, proc := f.trees()
@@ -369,9 +374,11 @@ func TestProbe(t *testing.T) {
 		"without NUMA: pages":           {packages(), packages().set("sys/kernel/mm/"+pages, "nr_hugepages", "2"), false},
 		"without NUMA: no known memory": {packages(), files{}.cpu(0, -1, 0, 0).online("0", "0"), false},
 		"a CPU gets its files":          {nodes().online("0-2", "0-2"), nodes().cpu(2, -1, 0, 0).online("0-2", "0-2"), false},
-		"a CPU gets its core":           {nodes().cpu(2, 0, -1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"), false},
-		"a CPU gets its node":           {nodes().cpu(2, -1, 1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"), false},
-		"a CPU still lacks its files":   {nodes().online("0-2", "0-2"), nodes().online("0-2", "0-2"), true},
+		"a CPU gets its core": {nodes().cpu(2, 0, -1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"),
+			false},
+		"a CPU gets its node": {nodes().cpu(2, -1, 1, 0).online("0-2", "0-2"), nodes().cpu(2, 0, 1, 0).online("0-2", "0-2"),
+			false},
+		"a CPU still lacks its files": {nodes().online("0-2", "0-2"), nodes().online("0-2", "0-2"), true},
 	} {
 		if got := text(row.before) == text(row.after); got != row.same {
 			t.Errorf("%s: the text is the same: %t", name, got)

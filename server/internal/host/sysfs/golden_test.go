@@ -121,7 +121,8 @@ func compareDigest(t *testing.T, m *machine.Topology, want digest) {
 		node, _ := m.Node(id)
 		expect := want.Nodes[id]
 		total += expect.MemoryKiB * 1024
-		if got := m.CPUsInNode(id).String(); got != expect.CPUs || node.MemoryBytes != expect.MemoryKiB*1024 || len(node.HugePages) != len(expect.HugePages) {
+		if got := m.CPUsInNode(id).String(); got != expect.CPUs || node.MemoryBytes != expect.MemoryKiB*1024 ||
+			len(node.HugePages) != len(expect.HugePages) {
 			t.Errorf("node %d has CPUs %s and %+v, want %+v", id, got, node, expect)
 		}
 		for _, pages := range node.HugePages {
@@ -193,7 +194,8 @@ func compareStarts(t *testing.T, m *machine.Topology, starts []kubeletTopology) 
 			t.Errorf("CPUs, cores, uncores, sockets, nodes are %v, want %v", got, want)
 		}
 		for id, want := range start.CPUDetails {
-			if got, _ := m.CPU(id); got.Node != want.NUMANodeID || got.Socket != want.SocketID || got.Core != want.CoreID || got.Uncore != want.UncoreCacheID {
+			if got, _ := m.CPU(id); got.Node != want.NUMANodeID || got.Socket != want.SocketID || got.Core != want.CoreID ||
+				got.Uncore != want.UncoreCacheID {
 				t.Errorf("CPU %d is %+v, want %+v", id, got, want)
 			}
 		}

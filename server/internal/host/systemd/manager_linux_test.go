@@ -258,7 +258,8 @@ func TestSilentSystemd(t *testing.T) {
 			t.Errorf("Ensure took %s", took)
 		}
 		begun = time.Now()
-		if seen, err := d.Observe(t.Context(), top, -1); err != nil || seen.Find(top).State != cgroup.Valid || time.Since(begun) > probeTimeout {
+		if seen, err := d.Observe(t.Context(), top, -1); err != nil || seen.Find(top).State != cgroup.Valid ||
+			time.Since(begun) > probeTimeout {
 			t.Errorf("Observe: %v, %s", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -324,7 +325,8 @@ func TestProperties(t *testing.T) {
 	shares, quota, period, memory, pids, none := uint64(512), int64(175500), uint64(100000), int64(64<<20), int64(77), cgroup.Unlimited
 	set := cgroup.Cpuset{CPUs: cpuset.Of(0, 9), Mems: numa.Of(1)}
 	all := cgroup.Values{CPUShares: &shares, CPUQuotaUS: &quota, CPUPeriodUS: &period, MemoryBytes: &memory, PIDs: &pids, Cpuset: set}
-	limitless := cgroup.Values{CPUQuotaUS: &none, MemoryBytes: &none, PIDs: &none, Unified: map[string]string{"memory.swap.max": "max", "memory.low": "4096", "memory.oom.group": "1"}}
+	limitless := cgroup.Values{CPUQuotaUS: &none, MemoryBytes: &none, PIDs: &none,
+		Unified: map[string]string{"memory.swap.max": "max", "memory.low": "4096", "memory.oom.group": "1"}}
 	for _, tt := range []struct {
 		name    string
 		values  cgroup.Values
@@ -335,7 +337,8 @@ func TestProperties(t *testing.T) {
 		{"v1", all, v1, 252, "MemoryLimit=@t 67108864 CPUShares=@t 512 CPUQuotaPeriodUSec=@t 100000 CPUQuotaPerSecUSec=@t 1760000 TasksMax=@t 77 AllowedCPUs=@ay [0x1, 0x2] AllowedMemoryNodes=@ay [0x2]"},
 		{"v2", all, v2, 252, "MemoryMax=@t 67108864 CPUWeight=@t 20 CPUQuotaPeriodUSec=@t 100000 CPUQuotaPerSecUSec=@t 1760000 TasksMax=@t 77 AllowedCPUs=@ay [0x1, 0x2] AllowedMemoryNodes=@ay [0x2]"},
 		{"an old systemd", all, v1, 239, "MemoryLimit=@t 67108864 CPUShares=@t 512 CPUQuotaPerSecUSec=@t 1760000 TasksMax=@t 77"},
-		{"no limits", limitless, v2, 252, "MemoryMax=@t 18446744073709551615 CPUQuotaPerSecUSec=@t 18446744073709551615 TasksMax=@t 18446744073709551615 MemoryLow=@t 4096 MemorySwapMax=@t 18446744073709551615"},
+		{"no limits", limitless, v2, 252,
+			"MemoryMax=@t 18446744073709551615 CPUQuotaPerSecUSec=@t 18446744073709551615 TasksMax=@t 18446744073709551615 MemoryLow=@t 4096 MemorySwapMax=@t 18446744073709551615"},
 		{"nothing", cgroup.Values{}, v2, 252, ""},
 	} {
 		var got []string

@@ -32,7 +32,8 @@ type Engine interface {
 // Defragmenter makes room for pods.
 type Defragmenter interface {
 	// Defragment calls tell for each event.
-	Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool, tell func(admission.DefragmentEvent) error) error
+	Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+		tell func(admission.DefragmentEvent) error) error
 }
 
 // Ledger gives the current view.

@@ -60,7 +60,8 @@ func (e *engine) Resize(_ context.Context, req admission.ResizeRequest) (admissi
 }
 
 // Defragment sends an event of each kind.
-func (e *engine) Defragment(_ context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool, tell func(admission.DefragmentEvent) error) error {
+func (e *engine) Defragment(_ context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+	tell func(admission.DefragmentEvent) error) error {
 	e.room, e.rate, e.dry = req, bytesPerSecond, dryRun
 	waited, more := time.Second, 3*time.Second
 	for _, event := range []admission.DefragmentEvent{
@@ -141,14 +142,16 @@ func TestSchedulerAmounts(t *testing.T) {
 	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: amounts, Owner: "full"}); !strings.Contains(got, "no room") {
 		t.Errorf("too many owners: %q", got)
 	}
-	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: map[string]string{"cpu": "much"}}); !strings.Contains(got, `scheduler_allocatable["cpu"]`) {
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: map[string]string{"cpu": "much"}}); !strings.Contains(got,
+		`scheduler_allocatable["cpu"]`) {
 		t.Errorf("no quantity: %q", got)
 	}
 	many := map[string]string{}
 	for i := range 257 {
 		many[fmt.Sprintf("example.com/r%d", i)] = "1"
 	}
-	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: many}); !strings.Contains(got, "has 257 resources, expected at most 256") {
+	if got := sync(&admissionv1.SyncPodsRequest{SchedulerAllocatable: many}); !strings.Contains(got,
+		"has 257 resources, expected at most 256") {
 		t.Errorf("many resources: %q", got)
 	}
 }
@@ -156,7 +159,8 @@ func TestSchedulerAmounts(t *testing.T) {
 func serve(t *testing.T, e *engine) admissionv1.AdmissionServiceClient {
 	t.Helper()
 	return admissionv1.NewAdmissionServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), convert.Reader{}, schedulers{}, e))
+		admissionv1.RegisterAdmissionServiceServer(s, handler.New(e, ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}),
+			convert.Reader{}, schedulers{}, e))
 	}))
 }
 
@@ -227,10 +231,12 @@ func TestAdmitAnswersWithTheVerdict(t *testing.T) {
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
 			CgroupParent: "/kubepods/poda", AdmissionId: "admission-a", Revision: 1,
 			Allocations: []*typesv1.ContainerAllocation{{
-				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
+				ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"},
+				ExclusiveCpus: true,
 				Claims: []*typesv1.Claim{{
 					Provider: "cpu", Resource: "cpu",
-					Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
+					Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"},
+						Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 				}},
 				CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
 			}},
@@ -271,7 +277,8 @@ func TestAdmitPassesTheRequestOn(t *testing.T) {
 	t.Parallel()
 	e := &engine{}
 	client := serve(t, e)
-	if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, AdmissionId: "mine", DryRun: true}); err != nil {
+	if _, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")},
+		AdmissionId: "mine", DryRun: true}); err != nil {
 		t.Fatal(err)
 	}
 	if e.asked.AdmissionID != "mine" || !e.asked.DryRun || e.asked.Pod.Namespace != "default" || e.asked.Pod.Containers[0].Name != "main" {
@@ -311,7 +318,8 @@ func TestFailures(t *testing.T) {
 				`"lots": expected a Kubernetes quantity such as 2, 500m or 1Gi (and 2 more)`,
 		}},
 		"long admission id": {
-			call: admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, AdmissionId: strings.Repeat("x", 129)}),
+			call: admit(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")},
+				AdmissionId: strings.Repeat("x", 129)}),
 			want: rpctest.Failure{
 				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 				Message: "request is invalid: admission_id: 129 characters: expected at most 128",
@@ -390,7 +398,8 @@ func TestFailures(t *testing.T) {
 		},
 		"sync with a table in place of uids": {
 			call: func(ctx context.Context, c admissionv1.AdmissionServiceClient) error {
-				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: append(slices.Repeat([]string{"default web 1/1"}, 20), "a"), KnownRevision: 1})
+				_, err := c.SyncPods(ctx, &admissionv1.SyncPodsRequest{ActivePodUids: append(slices.Repeat([]string{"default web 1/1"},
+					20), "a"), KnownRevision: 1})
 				return err
 			},
 			want: rpctest.Failure{
@@ -454,7 +463,8 @@ func TestRemoveAndSync(t *testing.T) {
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a"), "b": admitted(t, "b")}}
 	client := serve(t, e)
 	_, err := client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7, DryRun: true})
-	if want := (admission.SyncRequest{Living: []string{"a"}, Known: 7, DryRun: true}); err != nil || !reflect.DeepEqual(e.synced[len(e.synced)-1], want) {
+	if want := (admission.SyncRequest{Living: []string{"a"}, Known: 7, DryRun: true}); err != nil ||
+		!reflect.DeepEqual(e.synced[len(e.synced)-1], want) {
 		t.Errorf("asked %+v, %v", e.synced, err)
 	}
 	synced, err := client.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a"}, KnownRevision: 7})
@@ -497,7 +507,8 @@ func TestOwner(t *testing.T) {
 	t.Parallel()
 	e := &engine{verdicts: map[string]admission.Verdict{"a": admitted(t, "a")}}
 	c := serve(t, e)
-	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")}, Owner: "me"}); err != nil || e.asked.Owner != "me" {
+	if _, err := c.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod("a")},
+		Owner: "me"}); err != nil || e.asked.Owner != "me" {
 		t.Errorf("%v, admitted for %q", err, e.asked.Owner)
 	}
 	if _, err := c.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a", Owner: "you"}); err != nil || e.resize.Owner != "you" {
@@ -508,7 +519,8 @@ func TestOwner(t *testing.T) {
 		if got := e.removed[len(e.removed)-1]; err != nil || got != want {
 			t.Errorf("%v, removed for %+v, want %+v", err, got, want)
 		}
-		_, err = c.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{KnownRevision: 1, AllowEmpty: true, Owner: want.Owner, AllOwners: want.All})
+		_, err = c.SyncPods(t.Context(), &admissionv1.SyncPodsRequest{KnownRevision: 1, AllowEmpty: true, Owner: want.Owner,
+			AllOwners: want.All})
 		if got := e.synced[len(e.synced)-1].Scope; err != nil || got != want {
 			t.Errorf("%v, synced for %+v, want %+v", err, got, want)
 		}
@@ -533,7 +545,8 @@ func TestTraceLevel(t *testing.T) {
 	} {
 		admits, resizes := "", ""
 		for _, uid := range []string{"a", "b", "c"} {
-			got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod(uid)}, TraceLevel: level})
+			got, err := client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod(uid)},
+				TraceLevel: level})
 			if err != nil || got.GetAdmissionId() != "admission-"+uid {
 				t.Errorf("%s: pod %s: %v, %v", level, uid, got, err)
 			}
@@ -587,7 +600,8 @@ func TestResize(t *testing.T) {
 	}
 	_, err := client.Resize(t.Context(), &admissionv1.ResizeRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"}, Message: "request is invalid: pod_uid: is required",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid"},
+		Message: "request is invalid: pod_uid: is required",
 	}.Check(t, err)
 	e.err = errdefs.NotFoundf("pod a is not admitted")
 	_, err = client.Resize(t.Context(), &admissionv1.ResizeRequest{PodUid: "a"})
@@ -636,7 +650,8 @@ func TestDefragment(t *testing.T) {
 			Spec:     pod("p").GetSpec(),
 		}},
 	} {
-		if _, err := receive(req); status.Code(err) != codes.InvalidArgument || !strings.Contains(fmt.Sprint(status.Convert(err).Details()...), field) {
+		if _, err := receive(req); status.Code(err) != codes.InvalidArgument ||
+			!strings.Contains(fmt.Sprint(status.Convert(err).Details()...), field) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -129,10 +129,12 @@ func (c commit) event(change ledger.Change) event {
 	out := &allocationv1.ContainerBinding{ContainerId: change.Binding.ID, PodUid: owner.Pod, ContainerName: owner.Container}
 	if change.Kind == ledger.Bound {
 		pod, _ := c.new.Pod(owner.Pod)
-		return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Bound{Bound: out}}, kind: allocationv1.EventType_EVENT_TYPE_BOUND, pod: pod}
+		return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Bound{Bound: out}},
+			kind: allocationv1.EventType_EVENT_TYPE_BOUND, pod: pod}
 	}
 	pod, _ := c.old.Pod(owner.Pod)
-	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: out}}, kind: allocationv1.EventType_EVENT_TYPE_UNBOUND, pod: pod}
+	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Unbound{Unbound: out}},
+		kind: allocationv1.EventType_EVENT_TYPE_UNBOUND, pod: pod}
 }
 
 // allocated returns the allocation of a pod, with the health of its devices.
@@ -168,5 +170,6 @@ func machine(view *ledger.View) event {
 	out := &allocationv1.MachineState{
 		Cpus: convert.CPUSet(view.Machine().CPUs().Union(view.Machine().Offline())), OfflineCpus: convert.CPUSet(view.Machine().Offline()),
 	}
-	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: out}}, kind: allocationv1.EventType_EVENT_TYPE_MACHINE}
+	return event{Event: &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: out}},
+		kind: allocationv1.EventType_EVENT_TYPE_MACHINE}
 }

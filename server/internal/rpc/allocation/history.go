@@ -72,7 +72,8 @@ const pile = 32
 
 // NewHistory returns a history of the newest events, at most limit. limit must be above 0.
 func NewHistory(limit int, inventory Inventory) *History {
-	return &History{limit: limit, longest: longestMessage, inventory: inventory, changes: commit.changes, moved: make(chan struct{}), due: make(chan struct{}, 1)}
+	return &History{limit: limit, longest: longestMessage, inventory: inventory, changes: commit.changes, moved: make(chan struct{}),
+		due: make(chan struct{}, 1)}
 }
 
 // Streams returns the number of open Watch streams.

@@ -138,7 +138,8 @@ func TestLostPages(t *testing.T) {
 		t.Errorf("%d views are kept", len(s.views.kept))
 	}
 	one, err := s.list(t.Context(), &allocationv1.ListRequest{PodUid: "b"})
-	if err != nil || len(one.GetPods()) != 1 || one.GetPods()[0].GetUid() != "b" || !proto.Equal(one.GetSharedCpus(), convert.CPUSet(l.View().SharedCPUs())) {
+	if err != nil || len(one.GetPods()) != 1 || one.GetPods()[0].GetUid() != "b" ||
+		!proto.Equal(one.GetSharedCpus(), convert.CPUSet(l.View().SharedCPUs())) {
 		t.Errorf("%v, %v", one, err)
 	}
 }
@@ -150,7 +151,8 @@ func TestPagesOfAMoment(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	j, r := ledgertest.NewJournal(), ledger.Rules{Machine: machinetest.Build("4c")}
 	open := func(j *ledgertest.Journal) *ledger.Ledger {
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: ledger.HistoryLimits{Entries: 9}, Now: func() time.Time { return now }})
+		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: ledger.HistoryLimits{Entries: 9},
+			Now: func() time.Time { return now }})
 		return l
 	}
 	put := func(l *ledger.Ledger, uid string) {
@@ -170,7 +172,8 @@ func TestPagesOfAMoment(t *testing.T) {
 	put(l, "c")
 	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
 	at := func(back time.Duration) *allocationv1.ListRequest {
-		return &allocationv1.ListRequest{PageSize: 1, At: &typesv1.Moment{Moment: &typesv1.Moment_Time{Time: timestamppb.New(now.Add(-back))}}}
+		return &allocationv1.ListRequest{PageSize: 1,
+			At: &typesv1.Moment{Moment: &typesv1.Moment_Time{Time: timestamppb.New(now.Add(-back))}}}
 	}
 	requests := []*allocationv1.ListRequest{at(2 * time.Hour), at(time.Hour), {PageSize: 1}}
 	var shared []string

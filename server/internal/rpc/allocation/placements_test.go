@@ -20,11 +20,14 @@ func TestPlacements(t *testing.T) {
 		{ID: "/kubepods/poda/side", Name: "a/side", Phase: placement.Running},
 	})
 	p := got[0]
-	if p.GetContainerName() != "main" || p.GetId() != "id" || p.GetPhase() != allocationv1.ContainerPhase_CONTAINER_PHASE_PLANNED || p.GetAssignedCpus().GetList() != "1" ||
-		p.GetPossibleCpus().GetList() != "1-2" || !p.GetAnywhere() || len(p.GetBlockedBy()) != 1 || !p.GetBlockTime().AsTime().Equal(time.Unix(7, 0)) {
+	if p.GetContainerName() != "main" || p.GetId() != "id" || p.GetPhase() != allocationv1.ContainerPhase_CONTAINER_PHASE_PLANNED ||
+		p.GetAssignedCpus().GetList() != "1" ||
+		p.GetPossibleCpus().GetList() != "1-2" || !p.GetAnywhere() || len(p.GetBlockedBy()) != 1 ||
+		!p.GetBlockTime().AsTime().Equal(time.Unix(7, 0)) {
 		t.Errorf("got %v", p)
 	}
-	if p := got[1]; p.GetContainerName() != "side" || p.GetBlockTime() != nil || p.GetPhase() != allocationv1.ContainerPhase_CONTAINER_PHASE_RUNNING {
+	if p := got[1]; p.GetContainerName() != "side" || p.GetBlockTime() != nil ||
+		p.GetPhase() != allocationv1.ContainerPhase_CONTAINER_PHASE_RUNNING {
 		t.Errorf("got %v", p)
 	}
 }

@@ -329,7 +329,8 @@ func TestWatchFilters(t *testing.T) {
 			{Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_SHARED_CPUS, allocationv1.EventType_EVENT_TYPE_REMOVED}},
 			{Namespace: "one"},
 			{Resource: gpu},
-			{Resource: "example.com/nic", Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_CHANGED, allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE}},
+			{Resource: "example.com/nic", Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_CHANGED,
+				allocationv1.EventType_EVENT_TYPE_DEVICE_RESOURCE}},
 			{Namespace: "two", Resource: gpu},
 			{Owner: "kubernetes", Types: []allocationv1.EventType{
 				allocationv1.EventType_EVENT_TYPE_ADDED, allocationv1.EventType_EVENT_TYPE_BOUND, allocationv1.EventType_EVENT_TYPE_CHANGED,
@@ -339,16 +340,19 @@ func TestWatchFilters(t *testing.T) {
 	wants := [][2][]string{
 		{{"2 shared_cpus 0-7"}, {"4 shared_cpus 0-1,3-7", "6 removed b"}},
 		{
-			{"2 added a", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ", "2 resource example.com/gpu connected 1/1 []"},
+			{"2 added a", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ",
+				"2 resource example.com/gpu connected 1/1 []"},
 			{"3 bound c1 a/main", "4 changed a", "4 shared_cpus 0-1,3-7"},
 		},
 		{
-			{"2 added b", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ", "2 resource example.com/gpu connected 1/1 []"},
+			{"2 added b", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ",
+				"2 resource example.com/gpu connected 1/1 []"},
 			{"4 shared_cpus 0-1,3-7", "5 changed b"}, // it held one before
 		},
 		{nil, nil},
 		{
-			{"2 added b", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ", "2 resource example.com/gpu connected 1/1 []"},
+			{"2 added b", "2 shared_cpus 0-7", "2 policy reserved ", "2 machine 0-7 without ",
+				"2 resource example.com/gpu connected 1/1 []"},
 			{"4 shared_cpus 0-1,3-7", "5 changed b"},
 		},
 		{{"2 added a"}, {"3 bound c1 a/main", "4 changed a"}},
@@ -386,7 +390,8 @@ func TestWatchFilters(t *testing.T) {
 		}
 	}
 	_, err := b.watchFor(&allocationv1.WatchRequest{Types: []allocationv1.EventType{0, 99}}).Recv()
-	rpctest.Failure{Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"types[0]", "types[1]"}, Message: "request is invalid: types[0]: 0 is no type of event (and 1 more)"}.Check(t, err)
+	rpctest.Failure{Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"types[0]", "types[1]"},
+		Message: "request is invalid: types[0]: 0 is no type of event (and 1 more)"}.Check(t, err)
 }
 
 func matches(line, format string, to ...any) bool {

@@ -131,7 +131,8 @@ func (s *service) Allocate(ctx context.Context, req *allocationv1.AllocateReques
 		if err != nil {
 			return nil, err
 		}
-		if view, err = s.admit(ctx, admission.Request{Pod: pod, Owner: req.GetOwner(), Unserved: convert.Unserved(req.GetPod())}, req.GetContainerName()); err != nil {
+		if view, err = s.admit(ctx, admission.Request{Pod: pod, Owner: req.GetOwner(), Unserved: convert.Unserved(req.GetPod())},
+			req.GetContainerName()); err != nil {
 			return nil, err
 		}
 		uid = pod.UID
@@ -211,7 +212,8 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 	}
 	out := allocations.Pod(view, pod)
 	allocations.PodHealth(out, s.Inventory.Inventory(), allocations.HealthHistory)
-	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod), SharedCpus: convert.CPUSet(view.CommonCPUs())}
+	answer := &allocationv1.GetResponse{Pod: out, Revision: view.Revision(), Spec: convert.Pod(&pod.Pod),
+		SharedCpus: convert.CPUSet(view.CommonCPUs())}
 	if s.Placements != nil {
 		// The claims are sent even if the placements are unavailable.
 		known, _ := s.Placements(ctx, pod.UID())

@@ -130,17 +130,21 @@ func serve(t *testing.T, version cgroup.Version, verdicts map[string]admission.V
 }
 
 // serveParts is serve with other parts.
-func serveParts(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict, change func(*allocation.Parts)) allocationv1.AllocationServiceClient {
+func serveParts(t *testing.T, version cgroup.Version, verdicts map[string]admission.Verdict,
+	change func(*allocation.Parts)) allocationv1.AllocationServiceClient {
 	t.Helper()
 	l := facts(t)
-	config := cgroup.DefaultConfig(cgroup.Facts{Version: version, PageBytes: 4096, HugePageSizes: []int64{2 << 20, 1 << 30}, SwapLimits: true})
+	config := cgroup.DefaultConfig(cgroup.Facts{Version: version, PageBytes: 4096, HugePageSizes: []int64{2 << 20, 1 << 30},
+		SwapLimits: true})
 	config.MemoryBytes = 16 << 30
 	parts := allocation.Parts{
-		Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{}, Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
+		Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{},
+		Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
 	}
 	change(&parts)
 	return allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }}, parts))
+		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{Cgroup: func() cgroup.Config { return config }},
+			parts))
 	}))
 }
 
@@ -149,15 +153,18 @@ func onA() *typesv1.ContainerAllocation {
 	claim := func(provider, resource string) *typesv1.Claim {
 		return &typesv1.Claim{Provider: provider, Resource: resource}
 	}
-	cpu, gpu, nic, memory := claim("cpu", "cpu"), claim("device", "example.com/gpu"), claim("device", "example.com/nic"), claim("memory", "memory")
-	cpu.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}}
+	cpu, gpu, nic, memory := claim("cpu", "cpu"), claim("device", "example.com/gpu"), claim("device", "example.com/nic"),
+		claim("memory", "memory")
+	cpu.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "2-3"},
+		Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}}
 	gpu.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0"}}}}
 	nic.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "n0"}}}}
 	memory.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 1 << 30}}}}
 	return &typesv1.ContainerAllocation{
 		ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
-		CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}}, NodeMemory: []*typesv1.NodeMemory{{Resource: "memory", Bytes: 1 << 30}},
+		CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
+		NodeMemory:   []*typesv1.NodeMemory{{Resource: "memory", Bytes: 1 << 30}},
 		Resources: &typesv1.ResourceRequirements{
 			Requests: map[string]string{"cpu": "2", "memory": "1073741824", "hugepages-2Mi": "4194304"},
 			Limits:   map[string]string{"cpu": "2", "memory": "1073741824", "hugepages-2Mi": "4194304"},
@@ -167,7 +174,8 @@ func onA() *typesv1.ContainerAllocation {
 
 func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 	t.Parallel()
-	huge := []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)}, {PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}}
+	huge := []*typesv1.HugepageLimit{{PageSizeBytes: 2 << 20, LimitBytes: proto.Int64(4 << 20)},
+		{PageSizeBytes: 1 << 30, LimitBytes: proto.Int64(0)}}
 	for name, row := range map[string]struct {
 		version cgroup.Version
 		linux   *typesv1.LinuxResources
@@ -175,18 +183,21 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 		"v1": {cgroup.V1, &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
 			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(100000),
-			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
+			MemoryLimitBytes: proto.Int64(1 << 30), MemorySwapLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge,
+			OomScoreAdj: proto.Int32(-997),
 		}},
 		"v2": {cgroup.V2, &typesv1.LinuxResources{
 			CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, CpuShares: proto.Uint64(2048),
 			CpuQuotaMicroseconds: proto.Int64(-1), CpuPeriodMicroseconds: proto.Uint64(100000),
 			MemoryLimitBytes: proto.Int64(1 << 30), HugepageLimits: huge, OomScoreAdj: proto.Int32(-997),
-			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0", "memory.min": "0", "memory.low": "0", "memory.high": "max"},
+			Unified: map[string]string{"memory.oom.group": "1", "memory.swap.max": "0", "memory.min": "0", "memory.low": "0",
+				"memory.high": "max"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := serve(t, row.version, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
+			got, err := serve(t, row.version, nil).Allocate(t.Context(),
+				&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -201,8 +212,9 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 				},
 				CgroupParent: "/kubepods/poda", CgroupPath: "/kubepods/poda/main",
 				Allocation: onA(),
-				Notes:      []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`, "a/main goes without"},
-				Revision:   1,
+				Notes: []string{`environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`,
+					"a/main goes without"},
+				Revision: 1,
 			}
 			if !proto.Equal(got, want) {
 				t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
@@ -213,12 +225,14 @@ func TestAllocateAnswersAllThatARuntimeNeeds(t *testing.T) {
 
 func TestAllocateOfASharedContainer(t *testing.T) {
 	t.Parallel()
-	got, err := serve(t, cgroup.V2, nil).Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "b"}, ContainerName: "main"})
+	got, err := serve(t, cgroup.V2, nil).Allocate(t.Context(),
+		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "b"}, ContainerName: "main"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.GetResources().GetCpusetCpus().GetList() != "0-1,4-15" || got.GetResources().GetCpusetMems() != nil {
-		t.Errorf("runs on %q with memory of %q, want the shared pool and no nodes", got.GetResources().GetCpusetCpus(), got.GetResources().GetCpusetMems())
+		t.Errorf("runs on %q with memory of %q, want the shared pool and no nodes", got.GetResources().GetCpusetCpus(),
+			got.GetResources().GetCpusetMems())
 	}
 	if got.GetAllocation().GetExclusiveCpus() || proto.Size(got.GetEdits()) != 0 {
 		t.Errorf("a container without claims got %v", got)
@@ -237,7 +251,8 @@ func TestAllocateAdmitsFirst(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, nil)
 	for range 2 {
-		got, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")}, ContainerName: "main"})
+		got, err := client.Allocate(t.Context(),
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")}, ContainerName: "main"})
 		if err != nil || got.GetResources().GetCpusetCpus().GetList() != "6-7" {
 			t.Fatalf("%v, %v; want CPUs 6-7", got, err)
 		}
@@ -252,8 +267,10 @@ func TestFailures(t *testing.T) {
 	t.Parallel()
 	client := serve(t, cgroup.V1, map[string]admission.Verdict{
 		"rejected": {
-			Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError, Message: "Resources cannot be allocated with Topology locality",
-			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAnswered, Provider: "device"}, {Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
+			Outcome: admission.Rejected, Reason: errdefs.TopologyAffinityError,
+			Message: "Resources cannot be allocated with Topology locality",
+			Trace: &ledger.Trace{Steps: []ledger.Step{{Kind: ledger.StepAnswered, Provider: "device"},
+				{Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
 		},
 		"unexplained": {Outcome: admission.Rejected, Reason: errdefs.UnexpectedAdmissionError, Message: "no"},
 		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
@@ -274,35 +291,48 @@ func TestFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_name", "pod_uid"},
 			Message: "request is invalid: container_name: is required (and 1 more)",
 		}},
-		"invalid pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("")}, ContainerName: "main"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod.metadata.uid"},
-			Message: "pod default/web () is invalid: pod.metadata.uid: is required",
-		}},
-		"unknown pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "who"}, ContainerName: "main"}, rpctest.Failure{
+		"invalid pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("")}, ContainerName: "main"},
+			rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod.metadata.uid"},
+				Message: "pod default/web () is invalid: pod.metadata.uid: is required",
+			}},
+		"unknown pod": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "who"},
+			ContainerName: "main"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod who is not admitted",
 		}},
-		"unknown container": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "who"}, rpctest.Failure{
+		"unknown container": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"},
+			ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
-		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")}, ContainerName: "who"}, rpctest.Failure{
+		"unknown container of a pod to admit": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("new")},
+			ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod new has no container "who"`,
 		}},
-		"rejected": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("rejected")}, ContainerName: "main"}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "TopologyAffinityError", Provider: "cpu", Resource: "cpu",
-			Message: "pod rejected is rejected: Resources cannot be allocated with Topology locality",
+		"rejected": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("rejected")},
+			ContainerName: "main"}, rpctest.Failure{
+			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "TopologyAffinityError", Provider: "cpu",
+			Resource: "cpu",
+			Message:  "pod rejected is rejected: Resources cannot be allocated with Topology locality",
 		}},
-		"unexplained": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unexplained")}, ContainerName: "main"}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "UnexpectedAdmissionError", Message: "pod unexplained is rejected: no",
+		"unexplained": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unexplained")},
+			ContainerName: "main"}, rpctest.Failure{
+			Code: codes.FailedPrecondition, Reason: "POD_REJECTED", VerdictReason: "UnexpectedAdmissionError",
+			Message: "pod unexplained is rejected: no",
 		}},
-		"waiting": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("waiting")}, ContainerName: "main"}, rpctest.Failure{
-			Code: codes.Unavailable, Reason: "PLUGIN_AWAY", VerdictReason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second, Provider: "device", Resource: "example.com/gpu",
-			Message: "pod waiting is deferred: no plugin",
+		"waiting": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("waiting")}, ContainerName: "main"},
+			rpctest.Failure{
+				Code: codes.Unavailable, Reason: "PLUGIN_AWAY", VerdictReason: "PluginAway", Retry: true, RetryAfter: 7 * time.Second,
+				Provider: "device", Resource: "example.com/gpu",
+				Message: "pod waiting is deferred: no plugin",
+			}},
+		"waiting for a device": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unhealthy")},
+			ContainerName: "main"}, rpctest.Failure{
+			Code: codes.Unavailable, Reason: "POD_DEFERRED", VerdictReason: "NoHealthyDevice", Retry: true, Provider: "device",
+			Resource: "example.com/gpu",
+			Message:  "pod unhealthy is deferred: no healthy device",
 		}},
-		"waiting for a device": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("unhealthy")}, ContainerName: "main"}, rpctest.Failure{
-			Code: codes.Unavailable, Reason: "POD_DEFERRED", VerdictReason: "NoHealthyDevice", Retry: true, Provider: "device", Resource: "example.com/gpu",
-			Message: "pod unhealthy is deferred: no healthy device",
-		}},
-		"deferred": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("deferred")}, ContainerName: "main"}, rpctest.Failure{
+		"deferred": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("deferred")},
+			ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
 			Message: "pod deferred is deferred: the agent has not sent Sync",
 		}},
@@ -315,7 +345,8 @@ func TestFailures(t *testing.T) {
 	}
 	t.Run("owner without a pod", func(t *testing.T) {
 		t.Parallel()
-		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"}, ContainerName: "main", Owner: "me"})
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "a"},
+			ContainerName: "main", Owner: "me"})
 		rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"owner"},
 			Message: "request is invalid: owner: expected only with a pod: the pod of pod_uid has its owner",
@@ -323,7 +354,8 @@ func TestFailures(t *testing.T) {
 	})
 	t.Run("answer that cannot be read", func(t *testing.T) {
 		t.Parallel()
-		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "x"}, ContainerName: "main"})
+		_, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: "x"},
+			ContainerName: "main"})
 		if got := status.Code(err); got != codes.DataLoss {
 			t.Errorf("%v, want DATA_LOSS", err)
 		}
@@ -401,11 +433,13 @@ func TestContradictionsAreReported(t *testing.T) {
 		p.Contradictions = func(owner ledger.Owner, text string) { told = append(told, owner.String()+": "+text) }
 	})
 	for _, pod := range []string{"a", "b"} {
-		if _, err := client.Allocate(t.Context(), &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod}, ContainerName: "main"}); err != nil {
+		if _, err := client.Allocate(t.Context(),
+			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: pod}, ContainerName: "main"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if want := `a/main: environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`; len(told) != 1 || told[0] != want {
+	if want := `a/main: environment variable A: "1" of example.com/gpu is used, not "2" of example.com/nic`; len(told) != 1 ||
+		told[0] != want {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }

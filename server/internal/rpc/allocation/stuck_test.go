@@ -66,7 +66,8 @@ func TestWatchOfOneWhoDoesNotRead(t *testing.T) {
 			t.Errorf("from %d: ended with %v", from, err)
 		}
 		if s.sent != most || held != 0 || taken != slots || b.history.Kept() != 0 {
-			t.Errorf("from %d: %d messages, want %d; %d slots taken, want %d, %d held; %d kept", from, s.sent, most, taken, slots, held, b.history.Kept())
+			t.Errorf("from %d: %d messages, want %d; %d slots taken, want %d, %d held; %d kept", from, s.sent, most, taken, slots, held,
+				b.history.Kept())
 		}
 	}
 }

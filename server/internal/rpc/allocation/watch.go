@@ -44,7 +44,8 @@ func (s *service) Watch(req *allocationv1.WatchRequest, stream grpc.ServerStream
 	}
 	view, from := s.Ledger.View(), req.GetFromRevision()
 	if from > view.Revision() {
-		return errdefs.Gonef("revision %d is of another ledger, this one is at %d: list, and watch from the list's revision", from, view.Revision())
+		return errdefs.Gonef("revision %d is of another ledger, this one is at %d: list, and watch from the list's revision", from,
+			view.Revision())
 	}
 	w := &watch{service: s, stream: stream, filter: wanted, revision: from}
 	if from == 0 {

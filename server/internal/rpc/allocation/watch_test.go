@@ -168,14 +168,16 @@ func text(e *allocationv1.Event) string {
 		return "shared_cpus " + e.SharedCpus.GetList()
 	case *allocationv1.Event_DeviceResource:
 		r := e.DeviceResource
-		return fmt.Sprintf("resource %s %s %d/%d %v", r.GetName(), convert.Word(r.GetPluginState()), r.GetCapacity(), r.GetAllocatable(), r.GetUnhealthyDevices())
+		return fmt.Sprintf("resource %s %s %d/%d %v", r.GetName(), convert.Word(r.GetPluginState()), r.GetCapacity(), r.GetAllocatable(),
+			r.GetUnhealthyDevices())
 	case *allocationv1.Event_DeviceHealth:
 		d := e.DeviceHealth
 		var holders []string
 		for _, h := range d.GetHolders() {
 			holders = append(holders, convert.OwnerOf(h).String())
 		}
-		return fmt.Sprintf("device_health %s %s %q %v", d.GetResource(), d.GetDevice().GetId(), convert.Word(d.GetDevice().GetHealth()), holders)
+		return fmt.Sprintf("device_health %s %s %q %v", d.GetResource(), d.GetDevice().GetId(), convert.Word(d.GetDevice().GetHealth()),
+			holders)
 	case *allocationv1.Event_Policy:
 		text := "policy reserved " + e.Policy.GetReservedCpus().GetList()
 		if e.Policy.GetOverridden() {
@@ -376,7 +378,8 @@ func TestCommitsThatWaitTooLong(t *testing.T) {
 	for _, from := range []uint64{1, first - 1, first, first + 4} {
 		_, err := b.watch(from).Recv()
 		rpctest.Failure{Code: codes.OutOfRange, Reason: "REVISION_COMPACTED", Message: fmt.Sprintf(
-			"events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", from, first+5)}.Check(t, err)
+			"events after revision %d are not kept any more, only those after %d: list, and watch from the list's revision", from,
+			first+5)}.Check(t, err)
 	}
 	if got := b.bookmark(b.watch(first+5), last); !slices.Equal(got, want[5:]) {
 		t.Errorf("%q\nwant %q", got, want[5:])
@@ -442,7 +445,8 @@ func TestWatchReportsAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	devices := e.GetEvents()[0].GetAdded().GetContainers()[0].GetClaims()[0].GetDevice().GetDevices()
-	if len(devices) != 2 || devices[0].GetHealth() != typesv1.Health_HEALTH_HEALTHY || len(devices[0].GetHealthHistory()) != 0 || devices[1].GetHealth() != typesv1.Health_HEALTH_UNSPECIFIED {
+	if len(devices) != 2 || devices[0].GetHealth() != typesv1.Health_HEALTH_HEALTHY || len(devices[0].GetHealthHistory()) != 0 ||
+		devices[1].GetHealth() != typesv1.Health_HEALTH_UNSPECIFIED {
 		t.Errorf("devices %v", devices)
 	}
 	got, err := b.client.Get(b.ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: "a"}})
@@ -483,7 +487,8 @@ func TestWatchAfterARestart(t *testing.T) {
 	j := ledgertest.NewJournal()
 	before, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: wholeMachine}})
 	for _, uid := range []string{"a", "b"} {
-		if _, err := before.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "main")); return nil }); err != nil {
+		if _, err := before.Update(t.Context(),
+			func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "main")); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -493,7 +498,8 @@ func TestWatchAfterARestart(t *testing.T) {
 	}
 	start := []string{"2 shared_cpus 0-6", "2 policy reserved 0", "2 machine 0-7 without 7"}
 	b.expect(b.watch(2), append(start, "2 bookmark")...)
-	b.expect(b.watchFor(&allocationv1.WatchRequest{FromRevision: 2, Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE}}), start[2], "2 bookmark")
+	b.expect(b.watchFor(&allocationv1.WatchRequest{FromRevision: 2,
+		Types: []allocationv1.EventType{allocationv1.EventType_EVENT_TYPE_MACHINE}}), start[2], "2 bookmark")
 	b.takeOffline(cpuset.Set{})
 	// The events of the start come before those of later commits.
 	b.expect(b.watch(2), append(start, "3 shared_cpus 0-7", "3 machine 0-7 without ", "3 bookmark")...)

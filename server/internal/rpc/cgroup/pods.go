@@ -82,7 +82,8 @@ func (p *pods) GetName(_ context.Context, req *cgroupv1.GetNameRequest) (*cgroup
 }
 
 // Destroy implements PodCgroupService.
-func (p *pods) Destroy(ctx context.Context, req *cgroupv1.PodCgroupServiceDestroyRequest) (*cgroupv1.PodCgroupServiceDestroyResponse, error) {
+func (p *pods) Destroy(ctx context.Context, req *cgroupv1.PodCgroupServiceDestroyRequest) (*cgroupv1.PodCgroupServiceDestroyResponse,
+	error) {
 	id, err := uid(req)
 	if err != nil {
 		return nil, err
@@ -96,7 +97,8 @@ func (p *pods) Destroy(ctx context.Context, req *cgroupv1.PodCgroupServiceDestro
 }
 
 // ReduceCPULimits implements PodCgroupService.
-func (p *pods) ReduceCPULimits(ctx context.Context, req *cgroupv1.PodCgroupServiceReduceCPULimitsRequest) (*cgroupv1.PodCgroupServiceReduceCPULimitsResponse, error) {
+func (p *pods) ReduceCPULimits(ctx context.Context,
+	req *cgroupv1.PodCgroupServiceReduceCPULimitsRequest) (*cgroupv1.PodCgroupServiceReduceCPULimitsResponse, error) {
 	id, err := uid(req)
 	if err != nil {
 		return nil, err

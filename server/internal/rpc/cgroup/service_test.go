@@ -80,12 +80,14 @@ func TestOneCgroup(t *testing.T) {
 	s := serve(t)
 	const name = "/kubepods/extra"
 	created, err := s.Create(t.Context(), &cgroupv1.CreateRequest{Name: name, Resources: &typesv1.LinuxResources{
-		CpuShares: ptr(uint64(1024)), CpuQuotaMicroseconds: ptr(int64(50000)), CpuPeriodMicroseconds: ptr(uint64(100000)), MemoryLimitBytes: ptr(int64(1 << 20)),
+		CpuShares: ptr(uint64(1024)), CpuQuotaMicroseconds: ptr(int64(50000)), CpuPeriodMicroseconds: ptr(uint64(100000)),
+		MemoryLimitBytes: ptr(int64(1 << 20)),
 	}})
 	if err != nil || len(created.GetWrites()) == 0 || !created.GetWrites()[0].GetCreate() {
 		t.Fatalf("create: %v, %v", created, err)
 	}
-	updated, err := s.Update(t.Context(), &cgroupv1.UpdateRequest{Name: name, Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
+	updated, err := s.Update(t.Context(), &cgroupv1.UpdateRequest{Name: name,
+		Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
 	want := &cgroupv1.Write{Cgroup: name, File: "memory.max", OldValue: "1048576", NewValue: "2097152"}
 	if err != nil || len(updated.GetWrites()) != 1 || !proto.Equal(updated.GetWrites()[0], want) {
 		t.Errorf("update: %v, %v", updated, err)
@@ -94,7 +96,8 @@ func TestOneCgroup(t *testing.T) {
 	if err != nil || len(planned.GetWrites()) != 1 || planned.GetWrites()[0].GetNewValue() != "7" {
 		t.Errorf("plan: %v, %v", planned, err)
 	}
-	set, err := s.SetConfig(t.Context(), &cgroupv1.SetConfigRequest{Name: name, Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
+	set, err := s.SetConfig(t.Context(), &cgroupv1.SetConfigRequest{Name: name,
+		Resources: &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(2 << 20))}})
 	if err != nil || len(set.GetWrites()) != 0 {
 		t.Errorf("the same again: %v, %v", set, err)
 	}
@@ -136,7 +139,8 @@ func TestOneCgroup(t *testing.T) {
 	if _, err := s.GetMemoryUsage(t.Context(), &cgroupv1.GetMemoryUsageRequest{Name: name}); status.Code(err) != codes.NotFound {
 		t.Errorf("usage of an absent cgroup: %v", err)
 	}
-	if _, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: "/kubepods", Resource: "pids"}); status.Code(err) != codes.Unimplemented {
+	if _, err := s.GetConfig(t.Context(), &cgroupv1.GetConfigRequest{Name: "/kubepods",
+		Resource: "pids"}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("config of another resource: %v", err)
 	}
 	if _, err := s.Validate(t.Context(), &cgroupv1.ValidateRequest{Name: "/kubepods"}); err != nil {
@@ -282,7 +286,8 @@ func TestNotApplied(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
 	ctx := t.Context()
-	values := &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(1 << 20)), MemorySwapLimitBytes: ptr(int64(2 << 20)), HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 4096, LimitBytes: ptr(int64(0))}}}
+	values := &typesv1.LinuxResources{MemoryLimitBytes: ptr(int64(1 << 20)), MemorySwapLimitBytes: ptr(int64(2 << 20)),
+		HugepageLimits: []*typesv1.HugepageLimit{{PageSizeBytes: 4096, LimitBytes: ptr(int64(0))}}}
 	want := []string{"resources.memory_swap_limit_bytes", "resources.hugepage_limits"}
 	for _, call := range []struct {
 		method string
@@ -309,7 +314,8 @@ func TestNotApplied(t *testing.T) {
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want[0]) {
 			t.Errorf("%s, strict: %v", call.method, err)
 		}
-		if o, err := s.Exists(ctx, &cgroupv1.ExistsRequest{Name: "/kubepods/extra"}); err != nil || call.method == "Create" && o.GetState() != cgroupv1.State_STATE_ABSENT {
+		if o, err := s.Exists(ctx, &cgroupv1.ExistsRequest{Name: "/kubepods/extra"}); err != nil || call.method == "Create" &&
+			o.GetState() != cgroupv1.State_STATE_ABSENT {
 			t.Errorf("%s, strict: the cgroup is %v, %v", call.method, o, err)
 		}
 		dropped, err := call.do(false)

@@ -76,7 +76,8 @@ func serve(t *testing.T, memoryPolicy string, inFlight ...*ledger.Pod) fitv1.Fit
 	if memoryPolicy == memory.PolicyStatic {
 		claims = append(claims, ledgertest.Memory("main", "memory", "0", 16*mi))
 	}
-	put(ledgertest.With(ledgertest.Pod("a", "main"), claims...), "trainer", "kubernetes", workload.Guaranteed, workload.Quantities{"cpu": 2000, "memory": 16 * mi})
+	put(ledgertest.With(ledgertest.Pod("a", "main"), claims...), "trainer", "kubernetes", workload.Guaranteed,
+		workload.Quantities{"cpu": 2000, "memory": 16 * mi})
 	put(ledgertest.Pod("b", "main"), "nic", "batch", workload.Burstable, workload.Quantities{"cpu": 1000, "example.com/nic": 1})
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
@@ -175,7 +176,8 @@ func TestInvalid(t *testing.T) {
 	}{
 		{&fitv1.GetFreeResourcesRequest{At: &typesv1.Moment{}}, []string{"at"}},
 		{&fitv1.GetFreeResourcesRequest{Owner: "Not a label"}, []string{"owner"}},
-		{&fitv1.GetFreeResourcesRequest{NumaResources: []string{"a/b", "", strings.Repeat("x", 1000)}}, []string{"numa_resources[1]", "numa_resources[2]"}},
+		{&fitv1.GetFreeResourcesRequest{NumaResources: []string{"a/b", "", strings.Repeat("x", 1000)}},
+			[]string{"numa_resources[1]", "numa_resources[2]"}},
 		{&fitv1.GetFreeResourcesRequest{NumaResources: make([]string, 257)}, []string{"numa_resources"}},
 	} {
 		_, err := client.GetFreeResources(t.Context(), c.req)
@@ -188,7 +190,8 @@ func want(uid, cpus, devices string) *typesv1.Pod {
 	r := map[string]string{"cpu": cpus, "memory": "16Mi", "example.com/gpu": devices}
 	return &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
-		Spec:     &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main", Resources: &typesv1.ResourceRequirements{Requests: r, Limits: r}}}},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main",
+			Resources: &typesv1.ResourceRequirements{Requests: r, Limits: r}}}},
 	}
 }
 
@@ -201,7 +204,8 @@ func TestFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := &fitv1.FitRequest{Pods: []*typesv1.Pod{
-		want("fits", "2", "1"), want("second", "2", "1"), want("small", "2", "0"), want("large", "5", "0"), want("greedy", "1", "9"), want("unknown", "1", "0"),
+		want("fits", "2", "1"), want("second", "2", "1"), want("small", "2", "0"), want("large", "5", "0"), want("greedy", "1", "9"),
+		want("unknown", "1", "0"),
 	}}
 	delete(req.Pods[5].Spec.Containers[0].Resources.Limits, "example.com/gpu") // the same map as the requests
 	req.Pods[5].Spec.Containers[0].Resources.Limits["example.com/tpu"] = "1"
@@ -217,11 +221,13 @@ func TestFit(t *testing.T) {
 		}
 		if want := []string{
 			"fits FIT_TIME_NOW ", "second FIT_TIME_LATER TopologyAffinityError", "small FIT_TIME_NOW ",
-			"large FIT_TIME_NEVER TopologyAffinityError", "greedy FIT_TIME_NEVER TopologyAffinityError", "unknown FIT_TIME_NEVER OutOfexample.com/tpu",
+			"large FIT_TIME_NEVER TopologyAffinityError", "greedy FIT_TIME_NEVER TopologyAffinityError",
+			"unknown FIT_TIME_NEVER OutOfexample.com/tpu",
 		}; !slices.Equal(fits, want) {
 			t.Errorf("got %q, want %q", fits, want)
 		}
-		if got.GetNow() != 2 || got.GetLater() != 1 || got.GetNever() != 3 || got.GetFree().GetRevision() != 3 || !proto.Equal(got.GetFree().GetNodes()[1], free.GetFree().GetNodes()[1]) {
+		if got.GetNow() != 2 || got.GetLater() != 1 || got.GetNever() != 3 || got.GetFree().GetRevision() != 3 ||
+			!proto.Equal(got.GetFree().GetNodes()[1], free.GetFree().GetNodes()[1]) {
 			t.Errorf("now %d, later %d, never %d, free %v", got.GetNow(), got.GetLater(), got.GetNever(), got.GetFree())
 		}
 	}
@@ -253,7 +259,8 @@ func TestFitInvalid(t *testing.T) {
 		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0")}, MaxMoves: 17}, []string{"max_moves"}},
 		{&fitv1.FitRequest{Pods: make([]*typesv1.Pod, 257)}, []string{"pods"}},
 		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("a", "1", "0")}}, []string{"pods[1].metadata.uid"}},
-		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("b", "many", "0")}}, []string{`pod.spec.containers[0].resources.requests["cpu"]`, `pod.spec.containers[0].resources.limits["cpu"]`}},
+		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0"), want("b", "many", "0")}},
+			[]string{`pod.spec.containers[0].resources.requests["cpu"]`, `pod.spec.containers[0].resources.limits["cpu"]`}},
 		{&fitv1.FitRequest{Pods: []*typesv1.Pod{want("a", "1", "0")}, At: &typesv1.Moment{}}, []string{"at"}},
 	} {
 		_, err := client.Fit(t.Context(), c.req)

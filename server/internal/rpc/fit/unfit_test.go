@@ -24,10 +24,12 @@ import (
 func TestUnfitMachine(t *testing.T) {
 	t.Parallel()
 	l, _ := ledgertest.Open(t, ledger.Options{
-		History: ledger.HistoryLimits{Entries: 10}, Now: time.Now, Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
+		History: ledger.HistoryLimits{Entries: 10}, Now: time.Now, Journal: ledgertest.NewJournal(),
+		Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
 	})
 	client := fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now, Ledger: l, Present: func() (*ledger.View, *managerset.Set) { return l.View(), nil },
+		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now, Ledger: l,
+			Present: func() (*ledger.View, *managerset.Set) { return l.View(), nil },
 			Managers: func(*ledger.View) (*managerset.Set, error) {
 				return nil, errdefs.Preconditionf("it does not fit the machine of that time")
 			},

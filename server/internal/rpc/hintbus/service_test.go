@@ -71,8 +71,9 @@ func TestRegister(t *testing.T) {
 		err  error
 		want rpctest.Failure
 	}{
-		"good":     {good, nil, rpctest.Failure{}},
-		"advisory": {change(func(m *hintv1.RegisterRequest) { m.Mode, m.Deadline = hintv1.Mode_MODE_ADVISORY, nil }), nil, rpctest.Failure{}},
+		"good": {good, nil, rpctest.Failure{}},
+		"advisory": {change(func(m *hintv1.RegisterRequest) { m.Mode, m.Deadline = hintv1.Mode_MODE_ADVISORY, nil }), nil,
+			rpctest.Failure{}},
 		"empty": {&hintv1.RegisterRequest{}, nil, invalid("request is invalid: provider: is required (and 2 more)",
 			"provider", "endpoint", "mode")},
 		"no time": {change(func(m *hintv1.RegisterRequest) { m.Deadline = durationpb.New(0) }), nil,
@@ -80,7 +81,8 @@ func TestRegister(t *testing.T) {
 		"no capability": {change(func(m *hintv1.RegisterRequest) { m.Capabilities[1] = 99 }), nil,
 			invalid("request is invalid: capabilities[1]: expected VALIDATE or EXPLAIN", "capabilities[1]")},
 		"unreachable": {good, errdefs.Unavailablef("register provider nic: nobody answers"),
-			rpctest.Failure{Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Message: "register provider nic: nobody answers", Retry: true}},
+			rpctest.Failure{Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Message: "register provider nic: nobody answers",
+				Retry: true}},
 	} {
 		r := &registry{err: row.err}
 		_, err := serve(t, r).Register(t.Context(), row.req)
@@ -107,7 +109,8 @@ func TestUnregister(t *testing.T) {
 	client := serve(t, r)
 	_, err := client.Unregister(t.Context(), &hintv1.UnregisterRequest{})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: "request is invalid: provider: is required", Fields: []string{"provider"},
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: "request is invalid: provider: is required",
+		Fields: []string{"provider"},
 	}.Check(t, err)
 	_, err = client.Unregister(t.Context(), &hintv1.UnregisterRequest{Provider: "nic"})
 	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "no such provider"}.Check(t, err)

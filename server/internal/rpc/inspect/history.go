@@ -108,5 +108,6 @@ func recorded(e *ledger.HistoryEntry, req *inspectv1.ListHistoryRequest) bool {
 		return false
 	}
 	c := e.Caller
-	return (req.CallerUid == nil || c != nil && c.UID == req.GetCallerUid()) && (req.GetCallerName() == "" || c != nil && c.Name == req.GetCallerName())
+	return (req.CallerUid == nil || c != nil && c.UID == req.GetCallerUid()) &&
+		(req.GetCallerName() == "" || c != nil && c.Name == req.GetCallerName())
 }

@@ -30,7 +30,8 @@ func TestListHistory(t *testing.T) {
 	now := begin
 	j := ledgertest.NewJournal()
 	l, _ := ledgertest.Open(t, ledger.Options{
-		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}, History: ledger.HistoryLimits{Entries: 100}, Now: func() time.Time { return now },
+		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}, History: ledger.HistoryLimits{Entries: 100},
+		Now: func() time.Time { return now },
 	})
 	for n := range 8 { // entries 2 to 9; the first is the start
 		now = now.Add(time.Minute)
@@ -60,16 +61,17 @@ func TestListHistory(t *testing.T) {
 		req  *inspectv1.ListHistoryRequest
 		want string
 	}{
-		"all":        {&inspectv1.ListHistoryRequest{}, "11 10 9 8! 7 6 5 4 3 2 1"},
-		"pages":      {&inspectv1.ListHistoryRequest{PageSize: 4}, "11 10 9 8! | 7 6 5 4 | 3 2 1"},
-		"rejected":   {&inspectv1.ListHistoryRequest{Verdict: admissionv1.Verdict_VERDICT_REJECTED}, "10 5"},
-		"reason":     {&inspectv1.ListHistoryRequest{Reason: "OutOfcpu", PageSize: 1}, "10 | 5"},
-		"uid":        {&inspectv1.ListHistoryRequest{PodUid: "u1"}, "3"},
-		"name":       {&inspectv1.ListHistoryRequest{Namespace: "default", Name: "pod-u4"}, "7"},
-		"user":       {&inspectv1.ListHistoryRequest{CallerUid: proto.Uint32(0)}, "9 5 2"},
-		"process":    {&inspectv1.ListHistoryRequest{CallerName: "agent1"}, "10 5 3"},
-		"call":       {&inspectv1.ListHistoryRequest{Call: "Start"}, "1"},
-		"time":       {&inspectv1.ListHistoryRequest{FromTime: timestamppb.New(begin.Add(2 * time.Minute)), UntilTime: timestamppb.New(begin.Add(5 * time.Minute))}, "8! 6 5 4 3"},
+		"all":      {&inspectv1.ListHistoryRequest{}, "11 10 9 8! 7 6 5 4 3 2 1"},
+		"pages":    {&inspectv1.ListHistoryRequest{PageSize: 4}, "11 10 9 8! | 7 6 5 4 | 3 2 1"},
+		"rejected": {&inspectv1.ListHistoryRequest{Verdict: admissionv1.Verdict_VERDICT_REJECTED}, "10 5"},
+		"reason":   {&inspectv1.ListHistoryRequest{Reason: "OutOfcpu", PageSize: 1}, "10 | 5"},
+		"uid":      {&inspectv1.ListHistoryRequest{PodUid: "u1"}, "3"},
+		"name":     {&inspectv1.ListHistoryRequest{Namespace: "default", Name: "pod-u4"}, "7"},
+		"user":     {&inspectv1.ListHistoryRequest{CallerUid: proto.Uint32(0)}, "9 5 2"},
+		"process":  {&inspectv1.ListHistoryRequest{CallerName: "agent1"}, "10 5 3"},
+		"call":     {&inspectv1.ListHistoryRequest{Call: "Start"}, "1"},
+		"time": {&inspectv1.ListHistoryRequest{FromTime: timestamppb.New(begin.Add(2 * time.Minute)),
+			UntilTime: timestamppb.New(begin.Add(5 * time.Minute))}, "8! 6 5 4 3"},
 		"nothing":    {&inspectv1.ListHistoryRequest{Namespace: "away"}, ""},
 		"everything": {&inspectv1.ListHistoryRequest{PageSize: 1000}, "11 10 9 8! 7 6 5 4 3 2 1"},
 	} {
@@ -101,8 +103,10 @@ func TestListHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := got.GetEntries()[0]
-	if e.GetDuration().AsDuration() != time.Second || len(e.GetSteps()) != 1 || e.GetSteps()[0].GetDuration().AsDuration() != 2*time.Millisecond ||
-		e.GetCaller().GetName() != "agent1" || e.GetAdmissionId() != "id" || e.GetMessage() != "m" || !strings.Contains(e.GetRequest(), `"uid":"u3"`) {
+	if e.GetDuration().AsDuration() != time.Second || len(e.GetSteps()) != 1 ||
+		e.GetSteps()[0].GetDuration().AsDuration() != 2*time.Millisecond ||
+		e.GetCaller().GetName() != "agent1" || e.GetAdmissionId() != "id" || e.GetMessage() != "m" ||
+		!strings.Contains(e.GetRequest(), `"uid":"u3"`) {
 		t.Errorf("entry %v", e)
 	}
 	for name, req := range map[string]*inspectv1.ListHistoryRequest{

@@ -110,7 +110,8 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 			}
 			m, reserved := machineOf(t, before)
 			client := moveWith(t, ledger.Rules{Machine: m}, kubelet.Settings{Policy: before.Policy, ReservedMemory: reserved})
-			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, State: []byte(state), Pods: pods})
+			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY,
+				State: []byte(state), Pods: pods})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
@@ -122,7 +123,8 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 					t.Errorf("%s: %s: %s", c.Capture, state, note)
 				}
 			}
-			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY, Format: in.GetFormat()})
+			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_MEMORY,
+				Format: in.GetFormat()})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
@@ -150,7 +152,8 @@ func TestMemoryCapturesComeBack(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d files came back byte for byte, %d in another order, %d that counted twice were mended; by format %v", whole, other, mended, formats)
+	t.Logf("%d files came back byte for byte, %d in another order, %d that counted twice were mended; by format %v", whole, other, mended,
+		formats)
 	if whole < 100 || other == 0 || mended == 0 || formats[1] == 0 || formats[2] == 0 {
 		t.Errorf("%d whole, %d in another order, %d mended, formats %v: the recordings have more", whole, other, mended, formats)
 	}

@@ -45,7 +45,8 @@ func (s *service) Import(ctx context.Context, req *inspectv1.ImportRequest) (*in
 		Skipped: done.Facts.Skipped, Notes: done.Facts.Notes, SharedCpus: convert.CPUSet(done.View.SharedCPUs()),
 	}
 	for _, p := range done.Pods {
-		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: allocations.Pod(done.View, p.Pod), Outcome: convert.EnumOf[inspectv1.ImportOutcome](p.Outcome)})
+		out.Pods = append(out.Pods, &inspectv1.ImportedPod{Pod: allocations.Pod(done.View, p.Pod),
+			Outcome: convert.EnumOf[inspectv1.ImportOutcome](p.Outcome)})
 	}
 	for _, f := range done.Findings {
 		out.Findings = append(out.Findings, finding(f))

@@ -125,7 +125,8 @@ func TestCapturesComeBack(t *testing.T) {
 		for _, state := range c.States {
 			rules := ledger.Rules{Machine: m, ReservedCPUs: c.StrictlyReserved, StrictReservation: !c.StrictlyReserved.IsEmpty()}
 			client := move(t, rules)
-			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(state), Pods: pods})
+			in, err := client.Import(t.Context(), &inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU,
+				State: []byte(state), Pods: pods})
 			if strings.HasSuffix(state, `"checksum":1}`) { // broken on purpose, to see the kubelet refuse it
 				rpctest.Failure{
 					Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
@@ -136,7 +137,8 @@ func TestCapturesComeBack(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
-			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: in.GetFormat()})
+			out, err := client.Export(t.Context(), &inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU,
+				Format: in.GetFormat()})
 			if err != nil {
 				t.Fatalf("%s: %s: %v", c.Capture, state, err)
 			}
@@ -220,7 +222,8 @@ func TestImportAnswers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.GetPods()) != 1 || got.GetPods()[0].GetOutcome() != inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW || got.GetPods()[0].GetPod().GetUid() != "a" ||
+		if len(got.GetPods()) != 1 || got.GetPods()[0].GetOutcome() != inspectv1.ImportOutcome_IMPORT_OUTCOME_NEW ||
+			got.GetPods()[0].GetPod().GetUid() != "a" ||
 			got.GetPods()[0].GetPod().GetContainers()[0].GetCpus().GetList() != "1" || got.GetFormat() != 2 {
 			t.Errorf("dry run %t: got %v", dry, got)
 		}
@@ -248,23 +251,27 @@ func TestImportFailures(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"},
 			Message: `request is invalid: kind: 9: expected CPU, MEMORY or DEVICE`,
 		}},
-		"pod": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods), Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
+		"pod": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods),
+			Pods: []*typesv1.Pod{podOf("a", "1"), podOf("b", "-1")}}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
 			Fields:  []string{`pods[1].spec.containers[0].resources.limits["cpu"]`, `pods[1].spec.containers[0].resources.requests["cpu"]`},
 			Message: `pods[1]: pod default/b (b) is invalid: pod.spec.containers[0].resources.limits["cpu"]: -1 must not be negative (and 1 more)`,
 		}},
 		"container id": {&inspectv1.ImportRequest{
-			Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods), ContainerIds: map[string]*typesv1.ContainerRef{"id": {PodUid: "a"}},
+			Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods),
+			ContainerIds: map[string]*typesv1.ContainerRef{"id": {PodUid: "a"}},
 		}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{`container_ids["id"].container_name`},
 			Message: `request is invalid: container_ids["id"].container_name: is required`,
 		}},
-		"unknown pods": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods)}, rpctest.Failure{
-			Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
-			Message: "import cpu_manager_state: the owner of CPUs 1 of a/main, CPUs 2 of b/main is unknown; add these pods, or skip unknown entries",
-		}},
+		"unknown pods": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte(twoPods)},
+			rpctest.Failure{
+				Code: codes.FailedPrecondition, Reason: "PRECONDITION_FAILED",
+				Message: "import cpu_manager_state: the owner of CPUs 1 of a/main, CPUs 2 of b/main is unknown; add these pods, or skip unknown entries",
+			}},
 		"no file": {&inspectv1.ImportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{")}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Message: "import cpu_manager_state: no JSON: unexpected end of JSON input at byte 1",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID",
+			Message: "import cpu_manager_state: no JSON: unexpected end of JSON input at byte 1",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +290,8 @@ func TestExportFailures(t *testing.T) {
 		fail rpctest.Failure
 	}{
 		"nothing": {&inspectv1.ExportRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"}, Message: "request is invalid: kind: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"kind"},
+			Message: "request is invalid: kind: is required",
 		}},
 		"format": {&inspectv1.ExportRequest{Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, Format: 1 << 31}, rpctest.Failure{
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"format"},

@@ -138,7 +138,8 @@ func TestCheckReportsFindingsAndTheStart(t *testing.T) {
 	text := got.GetFindings()[0].GetText()
 	want := &inspectv1.CheckResponse{
 		Revision: 2, StartReport: []string{"the configuration has changed"},
-		Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY, Holder: &typesv1.ContainerRef{PodUid: "a", ContainerName: "main"}, Text: text}},
+		Findings: []*inspectv1.Finding{{Kind: inspectv1.FindingKind_FINDING_KIND_POLICY,
+			Holder: &typesv1.ContainerRef{PodUid: "a", ContainerName: "main"}, Text: text}},
 	}
 	if !proto.Equal(got, want) || !strings.Contains(text, "reserved") {
 		t.Errorf("got %v, want %v about a reserved CPU", got, want)
@@ -153,13 +154,16 @@ func TestGetTrace(t *testing.T) {
 		want string
 		fail rpctest.Failure
 	}{
-		"admission":  {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "first"}}, want: "first"},
-		"uid":        {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "a"}}, want: "second"},
-		"name":       {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "default/pod-a"}}, want: "second"},
+		"admission": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "first"}},
+			want: "first"},
+		"uid": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "a"}}, want: "second"},
+		"name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "default/pod-a"}},
+			want: "second"},
 		"short name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "pod-a"}}, want: "second"},
-		"other space": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "away/pod-a"}}, fail: rpctest.Failure{
-			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_name away/pod-a",
-		}},
+		"other space": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: "away/pod-a"}},
+			fail: rpctest.Failure{
+				Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_name away/pod-a",
+			}},
 		"unknown": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodUid{PodUid: "b"}}, fail: rpctest.Failure{
 			Code: codes.NotFound, Reason: "TRACE_NOT_FOUND", Message: "no admission is remembered with pod_uid b",
 		}},
@@ -167,10 +171,11 @@ func TestGetTrace(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"admission_id"},
 			Message: "request is invalid: admission_id: expected exactly one of admission_id, pod_uid and pod_name",
 		}},
-		"no name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: strings.Repeat("a", 513)}}, fail: rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_name"},
-			Message: "request is invalid: pod_name: 513 characters: expected at most 512",
-		}},
+		"no name": {req: &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: strings.Repeat("a", 513)}},
+			fail: rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_name"},
+				Message: "request is invalid: pod_name: 513 characters: expected at most 512",
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -190,7 +195,8 @@ func TestStartReport(t *testing.T) {
 		Start: func() []string { return []string{"the ledger is an older copy"} },
 		Recovered: func() inspect.Recovered {
 			return inspect.Recovered{OlderCopy: true, Decisions: []recovery.Decision{
-				{UID: "a", Namespace: "default", Name: "pod-a", Case: recovery.Unrecorded, Living: true, Waits: true, Source: ledger.FromKernel, DevicesUnknown: true, Text: "more"},
+				{UID: "a", Namespace: "default", Name: "pod-a", Case: recovery.Unrecorded, Living: true, Waits: true,
+					Source: ledger.FromKernel, DevicesUnknown: true, Text: "more"},
 				{UID: "b", Case: recovery.NeverAdmitted},
 			}}
 		},

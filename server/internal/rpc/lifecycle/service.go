@@ -60,7 +60,8 @@ func checkID(id string, vs *errdefs.Violations) {
 }
 
 // PreStartContainer implements LifecycleService.
-func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
+func (s *service) PreStartContainer(ctx context.Context,
+	req *lifecyclev1.PreStartContainerRequest) (*lifecyclev1.PreStartContainerResponse, error) {
 	vs := convert.Names("pod_uid", req.GetPodUid(), "container_name", req.GetContainerName())
 	checkID(req.GetContainerId(), &vs)
 	if req.GetPid() < 0 {
@@ -82,7 +83,8 @@ func (s *service) PreStartContainer(ctx context.Context, req *lifecyclev1.PreSta
 }
 
 // PostStopContainer implements LifecycleService.
-func (s *service) PostStopContainer(ctx context.Context, req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
+func (s *service) PostStopContainer(ctx context.Context,
+	req *lifecyclev1.PostStopContainerRequest) (*lifecyclev1.PostStopContainerResponse, error) {
 	var vs errdefs.Violations
 	checkID(req.GetContainerId(), &vs)
 	if err := vs.Err("request"); err != nil {
@@ -141,5 +143,6 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 			return r, vs.Err("request") // a request may have many wrong ones
 		}
 	}
-	return reconcile.MemoryReport{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()}, vs.Err("request")
+	return reconcile.MemoryReport{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()},
+		vs.Err("request")
 }

@@ -87,7 +87,8 @@ func TestLifeOfAContainer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "2-3"}, CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{1}}, CgroupPath: "/kubepods/poda/main", Revision: 2}
+	want := &lifecyclev1.PreStartContainerResponse{CpusetCpus: &typesv1.CPUSet{List: "2-3"},
+		CpusetMems: &typesv1.NUMANodeSet{Ids: []uint32{1}}, CgroupPath: "/kubepods/poda/main", Revision: 2}
 	if !proto.Equal(got, want) || e.pid != 4711 {
 		t.Errorf("got %v with pid %d, want %v with 4711", got, e.pid, want)
 	}
@@ -102,7 +103,8 @@ func TestLifeOfAContainer(t *testing.T) {
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	client, _ := serve(t)
-	if _, err := client.PreStartContainer(t.Context(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "taken"}); err != nil {
+	if _, err := client.PreStartContainer(t.Context(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main",
+		ContainerId: "taken"}); err != nil {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct {
@@ -114,14 +116,17 @@ func TestFailures(t *testing.T) {
 			Fields:  []string{"pod_uid", "container_name", "container_id", "pid"},
 			Message: "request is invalid: pod_uid: is required (and 3 more)",
 		}},
-		"id with a scheme": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "containerd://c1"}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
-			Message: `request is invalid: container_id: "containerd://c1": expected 1 to 128 letters, digits, '-', '_' and '.'`,
-		}},
-		"long id": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: strings.Repeat("a", 129)}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
-			Message: `request is invalid: container_id: "` + strings.Repeat("a", 129) + `": expected 1 to 128 letters, digits, '-', '_' and '.'`,
-		}},
+		"id with a scheme": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "containerd://c1"},
+			rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
+				Message: `request is invalid: container_id: "containerd://c1": expected 1 to 128 letters, digits, '-', '_' and '.'`,
+			}},
+		"long id": {&lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: strings.Repeat("a", 129)},
+			rpctest.Failure{
+				Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"container_id"},
+				Message: `request is invalid: container_id: "` + strings.Repeat("a", 129) +
+					`": expected 1 to 128 letters, digits, '-', '_' and '.'`,
+			}},
 		"unknown pod": {&lifecyclev1.PreStartContainerRequest{PodUid: "b", ContainerName: "main", ContainerId: "c1"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
@@ -152,7 +157,8 @@ func TestFailures(t *testing.T) {
 func TestReportMemory(t *testing.T) {
 	t.Parallel()
 	client, e := serve(t)
-	if _, err := client.PreStartContainer(t.Context(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main", ContainerId: "c1"}); err != nil {
+	if _, err := client.PreStartContainer(t.Context(), &lifecyclev1.PreStartContainerRequest{PodUid: "a", ContainerName: "main",
+		ContainerId: "c1"}); err != nil {
 		t.Fatal(err)
 	}
 	now := e.ledger.View().Revision()
@@ -166,25 +172,35 @@ func TestReportMemory(t *testing.T) {
 		code  codes.Code
 		field string
 	}{
-		"stored":        {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(0, 0), node(1, 7)}}, true, codes.OK, ""},
-		"not bound":     {&lifecyclev1.ReportMemoryRequest{ContainerId: "c2", Revision: now, MemoryNodes: on1}, false, codes.OK, ""},
-		"immovable":     {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "with cgroup v1"}, true, codes.OK, ""},
-		"no id":         {&lifecyclev1.ReportMemoryRequest{Revision: now, MemoryNodes: on1}, false, codes.InvalidArgument, "container_id"},
-		"no nodes":      {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now}, false, codes.InvalidArgument, "memory_nodes"},
-		"a high node":   {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(64, 1)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
-		"a node twice":  {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 1), node(1, 2)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
-		"much":          {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 1<<57+1)}}, false, codes.InvalidArgument, "node_memory.bytes"},
-		"huge pages":    {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{{Resource: "hugepages-2Mi"}}}, false, codes.InvalidArgument, "node_memory.resource"},
-		"a long reason": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: strings.Repeat("x", 257)}, false, codes.InvalidArgument, "immovable_reason"},
-		"control codes": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "\x1b[2J"}, false, codes.InvalidArgument, "immovable_reason"},
-		"no revision":   {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", MemoryNodes: on1, Revision: now + 1}, false, codes.FailedPrecondition, "not a revision of this ledger"},
+		"stored": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+			NodeMemory: []*typesv1.NodeMemory{node(0, 0), node(1, 7)}}, true, codes.OK, ""},
+		"not bound": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c2", Revision: now, MemoryNodes: on1}, false, codes.OK, ""},
+		"immovable": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "with cgroup v1"}, true,
+			codes.OK, ""},
+		"no id":    {&lifecyclev1.ReportMemoryRequest{Revision: now, MemoryNodes: on1}, false, codes.InvalidArgument, "container_id"},
+		"no nodes": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now}, false, codes.InvalidArgument, "memory_nodes"},
+		"a high node": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+			NodeMemory: []*typesv1.NodeMemory{node(64, 1)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
+		"a node twice": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+			NodeMemory: []*typesv1.NodeMemory{node(1, 1), node(1, 2)}}, false, codes.InvalidArgument, "node_memory.numa_node"},
+		"much": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+			NodeMemory: []*typesv1.NodeMemory{node(1, 1<<57+1)}}, false, codes.InvalidArgument, "node_memory.bytes"},
+		"huge pages": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+			NodeMemory: []*typesv1.NodeMemory{{Resource: "hugepages-2Mi"}}}, false, codes.InvalidArgument, "node_memory.resource"},
+		"a long reason": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: strings.Repeat("x", 257)},
+			false, codes.InvalidArgument, "immovable_reason"},
+		"control codes": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, ImmovableReason: "\x1b[2J"}, false,
+			codes.InvalidArgument, "immovable_reason"},
+		"no revision": {&lifecyclev1.ReportMemoryRequest{ContainerId: "c1", MemoryNodes: on1, Revision: now + 1}, false,
+			codes.FailedPrecondition, "not a revision of this ledger"},
 	} {
 		got, err := client.ReportMemory(t.Context(), row.req)
 		if status.Code(err) != row.code || got.GetFound() != row.found || err != nil && !strings.Contains(err.Error(), row.field) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
-	if _, err := client.ReportMemory(t.Context(), &lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1, NodeMemory: []*typesv1.NodeMemory{node(1, 7)}}); err != nil {
+	if _, err := client.ReportMemory(t.Context(), &lifecyclev1.ReportMemoryRequest{ContainerId: "c1", Revision: now, MemoryNodes: on1,
+		NodeMemory: []*typesv1.NodeMemory{node(1, 7)}}); err != nil {
 		t.Fatal(err)
 	}
 	if r := e.reports["c1"]; r.Revision != now || r.Nodes != numa.Of(1) || r.Bytes[1] != 7 || r.Immovable != "" {

@@ -102,7 +102,8 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 	}
 	out := &nodev1.ReloadResponse{Notes: r.Notes, Revision: s.View().Revision()}
 	for _, c := range r.Changes {
-		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied, Reason: c.Reason})
+		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied,
+			Reason: c.Reason})
 	}
 	return out, nil
 }
@@ -211,7 +212,8 @@ func describe(m *machine.Topology, offline []machine.CPU) (*nodev1.GetMachineRes
 }
 
 func describeCPU(c machine.CPU) *nodev1.CPU {
-	return &nodev1.CPU{Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket), NumaNode: uint32(c.Node), UncoreCache: uint32(c.Uncore)}
+	return &nodev1.CPU{Cpu: uint32(c.ID), Core: uint32(c.Core), Socket: uint32(c.Socket), NumaNode: uint32(c.Node),
+		UncoreCache: uint32(c.Uncore)}
 }
 
 func describeNode(m *machine.Topology, n machine.Node) *nodev1.NUMANode {

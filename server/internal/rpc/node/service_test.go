@@ -39,7 +39,8 @@ func serve(t *testing.T, p node.Parts) nodev1.NodeServiceClient {
 
 func get(t *testing.T, m *machine.Topology) *nodev1.GetMachineResponse {
 	t.Helper()
-	got, err := serve(t, node.Parts{Machine: func() *machine.Topology { return m }, Places: noPlaces}).GetMachine(t.Context(), &nodev1.GetMachineRequest{})
+	got, err := serve(t, node.Parts{Machine: func() *machine.Topology { return m }, Places: noPlaces}).GetMachine(t.Context(),
+		&nodev1.GetMachineRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +58,14 @@ func TestGetMachine(t *testing.T) {
 			{Cpu: 2, Core: 2, Socket: 1, NumaNode: 1, UncoreCache: 1},
 		},
 		Nodes: []*nodev1.NUMANode{
-			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-1"}, MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 10, 1: 20, 2: 20}},
-			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2"}, MemoryBytes: 1 << 30, HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 20, 1: 10, 2: 20}},
+			{NumaNode: 0, Cpus: &typesv1.CPUSet{List: "0-1"}, MemoryBytes: 1 << 30,
+				HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 10, 1: 20, 2: 20}},
+			{NumaNode: 1, Cpus: &typesv1.CPUSet{List: "2"}, MemoryBytes: 1 << 30,
+				HugePages: []*nodev1.HugePages{{PageSizeBytes: 2 << 20, Count: 8}}, Distances: map[uint32]uint32{0: 20, 1: 10, 2: 20}},
 			{NumaNode: 2, Cpus: &typesv1.CPUSet{}, MemoryBytes: 1 << 30, Distances: map[uint32]uint32{0: 20, 1: 20, 2: 10}},
 		},
-		OfflineCpus: &typesv1.CPUSet{List: "3"}, IsolatedCpus: &typesv1.CPUSet{}, NohzFullCpus: &typesv1.CPUSet{}, Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
+		OfflineCpus: &typesv1.CPUSet{List: "3"}, IsolatedCpus: &typesv1.CPUSet{}, NohzFullCpus: &typesv1.CPUSet{},
+		Fingerprint: m.Fingerprint(), SnapshotJson: got.GetSnapshotJson(),
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
@@ -81,7 +85,8 @@ func TestMachineChanges(t *testing.T) {
 	for _, m := range []*machine.Topology{whole, whole, less, whole} {
 		used = m
 		got, err := client.GetMachine(t.Context(), &nodev1.GetMachineRequest{})
-		if err != nil || got.GetFingerprint() != m.Fingerprint() || got.GetOfflineCpus().GetList() != m.Offline().String() || len(got.GetCpus()) != m.CPUs().Len() {
+		if err != nil || got.GetFingerprint() != m.Fingerprint() || got.GetOfflineCpus().GetList() != m.Offline().String() ||
+			len(got.GetCpus()) != m.CPUs().Len() {
 			t.Errorf("%s offline: %v, %v", m.Offline(), got, err)
 		}
 	}
@@ -98,8 +103,10 @@ func TestSnapshotLoads(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again.Fingerprint() != got.GetFingerprint() || len(got.GetCpus()) != m.CPUs().Len() || len(got.GetNodes()) != m.NodeMask().Len() {
-				t.Errorf("fingerprint %s of %d CPUs and %d nodes; the snapshot's is %s", got.GetFingerprint(), len(got.GetCpus()), len(got.GetNodes()), again.Fingerprint())
+			if again.Fingerprint() != got.GetFingerprint() || len(got.GetCpus()) != m.CPUs().Len() ||
+				len(got.GetNodes()) != m.NodeMask().Len() {
+				t.Errorf("fingerprint %s of %d CPUs and %d nodes; the snapshot's is %s", got.GetFingerprint(), len(got.GetCpus()),
+					len(got.GetNodes()), again.Fingerprint())
 			}
 		})
 	}
@@ -128,7 +135,8 @@ func TestAmounts(t *testing.T) {
 	client := serve(t, node.Parts{
 		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
 		Claims: func() ([]managerset.ClaimNode, bool) {
-			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}}, true
+			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}},
+				true
 		},
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) { return lacks, nil },
 	})
@@ -139,7 +147,8 @@ func TestAmounts(t *testing.T) {
 		}
 	}
 	capacity, err := client.GetCapacity(t.Context(), &nodev1.GetCapacityRequest{})
-	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4", "memory": "1073741824", "pid": "100", "pods": "7"}})
+	expect(capacity, err, &nodev1.GetCapacityResponse{Capacity: map[string]string{"cpu": "4", "memory": "1073741824", "pid": "100",
+		"pods": "7"}})
 	allocatable, err := client.GetAllocatable(t.Context(), &nodev1.GetAllocatableRequest{})
 	expect(allocatable, err, &nodev1.GetAllocatableResponse{
 		Allocatable:                   map[string]string{"cpu": "3250m", "memory": "1072693248", "pods": "7"},
@@ -180,12 +189,14 @@ func TestGetUsage(t *testing.T) {
 		Time: at, CPUs: map[int]time.Duration{3: 3, 1: 1}, Omitted: 4,
 		Containers: []usage.Container{
 			{Owner: ledger.Owner{Pod: "a", Container: "c"}, ID: "id", Details: cgroup.Details{
-				Usage: cgroup.Usage{CPU: 9, MemoryBytes: 8, WorkingSetBytes: 7}, Quota: &cgroup.Throttling{Periods: 6, Throttled: 5, Time: 4},
+				Usage:     cgroup.Usage{CPU: 9, MemoryBytes: 8, WorkingSetBytes: 7},
+				Quota:     &cgroup.Throttling{Periods: 6, Throttled: 5, Time: 4},
 				NUMABytes: map[int]uint64{1: 2, 0: 1}, HugePageBytes: map[int64]uint64{2 << 20: 3}, CPUPressure: &waited,
 			}},
 			{Owner: ledger.Owner{Pod: "b", Container: "c"}, ID: "bare"},
 		},
-		Drifts: []reconcile.Drift{{Name: cgroup.ParseCgroupfs("/kubepods/poda"), Owner: ledger.Owner{Pod: "a"}, File: "cpu.max", Want: "w", Found: "f", Since: at}},
+		Drifts: []reconcile.Drift{{Name: cgroup.ParseCgroupfs("/kubepods/poda"), Owner: ledger.Owner{Pod: "a"}, File: "cpu.max",
+			Want: "w", Found: "f", Since: at}},
 	}
 	got, err := serve(t, node.Parts{Usage: fixedUsage(read)}).GetUsage(t.Context(), &nodev1.GetUsageRequest{})
 	if err != nil {
@@ -193,16 +204,19 @@ func TestGetUsage(t *testing.T) {
 	}
 	u := func(v uint64) *uint64 { return &v }
 	want := &nodev1.GetUsageResponse{
-		ReadTime: timestamppb.New(at), CpuTimes: []*nodev1.CPUTime{{Cpu: 1, BusyNanoseconds: 1}, {Cpu: 3, BusyNanoseconds: 3}}, OmittedContainers: 4,
+		ReadTime: timestamppb.New(at), CpuTimes: []*nodev1.CPUTime{{Cpu: 1, BusyNanoseconds: 1}, {Cpu: 3, BusyNanoseconds: 3}},
+		OmittedContainers: 4,
 		Containers: []*nodev1.ContainerUsage{
 			{
 				PodUid: "a", ContainerName: "c", ContainerId: "id", CpuNanoseconds: 9, MemoryBytes: 8, WorkingSetBytes: 7,
 				Periods: u(6), ThrottledPeriods: u(5), ThrottledNanoseconds: u(4), CpuPressureMicroseconds: u(3000),
-				NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1}, {NumaNode: 1, Bytes: 2}}, HugePages: []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 3}},
+				NumaMemory: []*nodev1.NUMAMemory{{NumaNode: 0, Bytes: 1}, {NumaNode: 1, Bytes: 2}},
+				HugePages:  []*nodev1.HugePageUsage{{PageSizeBytes: 2 << 20, Bytes: 3}},
 			},
 			{PodUid: "b", ContainerName: "c", ContainerId: "bare"},
 		},
-		Drifts: []*cgroupv1.Drift{{PodUid: "a", Cgroup: "/kubepods/poda", File: "cpu.max", Want: "w", Found: "f", FindTime: timestamppb.New(at)}},
+		Drifts: []*cgroupv1.Drift{{PodUid: "a", Cgroup: "/kubepods/poda", File: "cpu.max", Want: "w", Found: "f",
+			FindTime: timestamppb.New(at)}},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

@@ -38,7 +38,8 @@ func (s *service) GetUsage(ctx context.Context, _ *nodev1.GetUsageRequest) (*nod
 func containerUsage(c usage.Container) *nodev1.ContainerUsage {
 	out := &nodev1.ContainerUsage{
 		PodUid: c.Owner.Pod, ContainerName: c.Owner.Container, ContainerId: c.ID,
-		CpuNanoseconds: uint64(max(0, c.CPU)), MemoryBytes: uint64(max(0, c.MemoryBytes)), WorkingSetBytes: uint64(max(0, c.WorkingSetBytes)),
+		CpuNanoseconds: uint64(max(0, c.CPU)), MemoryBytes: uint64(max(0, c.MemoryBytes)),
+		WorkingSetBytes:         uint64(max(0, c.WorkingSetBytes)),
 		CpuPressureMicroseconds: microseconds(c.CPUPressure), MemoryPressureMicroseconds: microseconds(c.MemoryPressure),
 		IoPressureMicroseconds: microseconds(c.IOPressure),
 	}

@@ -44,7 +44,8 @@ func dynamic(namespace string, c *workload.Container) (out []*v1.DynamicResource
 		}
 	}
 	order := func(a, b *workload.ExternalClaim) int {
-		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Share, b.Share))
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Driver, b.Driver), cmp.Compare(a.Pool, b.Pool),
+			cmp.Compare(a.Device, b.Device), cmp.Compare(a.Share, b.Share))
 	}
 	slices.SortStableFunc(claims, order)
 	// A device of berth-dra with several CDI names is several external devices.

@@ -32,7 +32,8 @@ func byClaim(resource, id, claim, driver, name, share string, cdi ...string) wor
 
 // beside is a pod beside a kubelet: its container main has a CPU of berthd, devices of the kubelet's plugins, and claims.
 func beside() *ledger.Pod {
-	p := ledgertest.With(ledgertest.Pod("u1", "init:prepare", "main"), ledgertest.Exclusive("main", "7"), devices("main", "example.com/gpu", ledger.Device{ID: "own"}))
+	p := ledgertest.With(ledgertest.Pod("u1", "init:prepare", "main"), ledgertest.Exclusive("main", "7"),
+		devices("main", "example.com/gpu", ledger.Device{ID: "own"}))
 	const own = "dra.berthd.github.io"
 	p.Pod.Containers[0].ExternalDevices = []workload.ExternalDevice{
 		{Resource: own + "/claim", ID: "c1:left", Unlisted: true}, {Resource: "example.com/nic", ID: "of-init"},
@@ -73,11 +74,13 @@ func TestExternalDevices(t *testing.T) {
 			one("example.com/nic", "a", nil), one("example.com/nic", "b", on(0)), one("example.com/nic", "b", on(1)),
 		},
 		DynamicResources: []*v1.DynamicResource{
-			{ClaimName: "gpus", ClaimNamespace: "default", ClaimResources: []*v1.ClaimResource{claimed("gpu.example.com", "gpu-0", "", "gpu.example.com/a", "gpu.example.com/b")}},
+			{ClaimName: "gpus", ClaimNamespace: "default", ClaimResources: []*v1.ClaimResource{claimed("gpu.example.com", "gpu-0", "",
+				"gpu.example.com/a", "gpu.example.com/b")}},
 			{ClaimName: "train", ClaimNamespace: "default", ClaimResources: []*v1.ClaimResource{
 				claimed(own, "numa-0", "s0", own+"/claim=c1:left"), claimed(own, "numa-1", "s1", own+"/claim=c1:right"),
 			}},
-			{ClaimName: "twice", ClaimNamespace: "default", ClaimResources: []*v1.ClaimResource{claimed(own, "numa-0", "s2", own+"/claim=c2:x", own+"/claim=c2:y")}},
+			{ClaimName: "twice", ClaimNamespace: "default", ClaimResources: []*v1.ClaimResource{claimed(own, "numa-0", "s2",
+				own+"/claim=c2:x", own+"/claim=c2:y")}},
 		},
 	}}}
 	c := serve(t, put(t, beside()), empty(), workload.Features{})
@@ -103,20 +106,24 @@ func TestExternalDevices(t *testing.T) {
 func TestUnlistedDevices(t *testing.T) {
 	t.Parallel()
 	p := beside()
-	p.Pod.Containers[1].ExternalDevices = []workload.ExternalDevice{{Resource: "example.com/memory", ID: "m and 299 more", Unlisted: true}, {Resource: "example.com/nic", ID: "a"}}
+	p.Pod.Containers[1].ExternalDevices = []workload.ExternalDevice{{Resource: "example.com/memory", ID: "m and 299 more",
+		Unlisted: true}, {Resource: "example.com/nic", ID: "a"}}
 	c := serve(t, put(t, p), empty(), workload.Features{})
 	want, header := []string{"example.com/memory"}, metadata.MD{}
 	list, err := c.v1.List(t.Context(), &v1.ListPodResourcesRequest{}, grpc.Header(&header))
-	if err != nil || !slices.Equal(header.Get(podresources.MissingHeader), want) || len(list.GetPodResources()[0].GetContainers()[0].GetDevices()) != 2 {
+	if err != nil || !slices.Equal(header.Get(podresources.MissingHeader), want) ||
+		len(list.GetPodResources()[0].GetContainers()[0].GetDevices()) != 2 {
 		t.Errorf("List: %v, missing %q, %v", list, header.Get(podresources.MissingHeader), err)
 	}
 	header = metadata.MD{}
-	if _, err := c.v1.Get(t.Context(), &v1.GetPodResourcesRequest{PodName: "pod-u1", PodNamespace: "default"}, grpc.Header(&header)); err != nil || !slices.Equal(header.Get(podresources.MissingHeader), want) {
+	if _, err := c.v1.Get(t.Context(), &v1.GetPodResourcesRequest{PodName: "pod-u1", PodNamespace: "default"},
+		grpc.Header(&header)); err != nil || !slices.Equal(header.Get(podresources.MissingHeader), want) {
 		t.Errorf("Get: missing %q, %v", header.Get(podresources.MissingHeader), err)
 	}
 	header = metadata.MD{}
 	if _, err := c.v1.GetAllocatableResources(t.Context(), &v1.AllocatableResourcesRequest{}, grpc.Header(&header)); err != nil ||
-		!slices.Equal(header.Get(podresources.MissingHeader), []string{"dra.berthd.github.io/claim", "example.com/memory", "example.com/nic"}) {
+		!slices.Equal(header.Get(podresources.MissingHeader), []string{"dra.berthd.github.io/claim", "example.com/memory",
+			"example.com/nic"}) {
 		t.Errorf("GetAllocatableResources: missing %q, %v", header.Get(podresources.MissingHeader), err)
 	}
 }
@@ -126,9 +133,11 @@ func TestUnlistedDevices(t *testing.T) {
 func TestReadersGetNoMoreThanFits(t *testing.T) {
 	t.Parallel()
 	p := beside()
-	many := []workload.ExternalDevice{{Resource: "example.com/nic", ID: "a", Nodes: numa.Of(1, 2, 40, 63)}, {Resource: "example.com/nic", ID: "b", Nodes: numa.Of(63)}}
+	many := []workload.ExternalDevice{{Resource: "example.com/nic", ID: "a", Nodes: numa.Of(1, 2, 40, 63)},
+		{Resource: "example.com/nic", ID: "b", Nodes: numa.Of(63)}}
 	for i := range 200 {
-		many = append(many, workload.ExternalDevice{Resource: fmt.Sprintf("%s.example.com/r%03d", strings.Repeat("a", 60), i), ID: "x", Unlisted: true})
+		many = append(many, workload.ExternalDevice{Resource: fmt.Sprintf("%s.example.com/r%03d", strings.Repeat("a", 60), i), ID: "x",
+			Unlisted: true})
 	}
 	p.Pod.Containers[1].ExternalDevices = many
 	c := serve(t, put(t, p), empty(), workload.Features{})
@@ -138,7 +147,8 @@ func TestReadersGetNoMoreThanFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []*v1.ContainerDevices{one("example.com/gpu", "own", nil), one("example.com/nic", "b", nil), one("example.com/nic", "a", on(1))}
-	if got := list.GetPodResources()[0].GetContainers()[0].GetDevices(); !slices.EqualFunc(got, want, func(a, b *v1.ContainerDevices) bool { return proto.Equal(a, b) }) {
+	if got := list.GetPodResources()[0].GetContainers()[0].GetDevices(); !slices.EqualFunc(got, want,
+		func(a, b *v1.ContainerDevices) bool { return proto.Equal(a, b) }) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	bytes, missing := 0, header.Get(podresources.MissingHeader)
@@ -164,7 +174,8 @@ func TestContainersApart(t *testing.T) {
 	c := serve(t, put(t, apart("a", "web", "main", "3", 1), apart("a", "web", "helper", "4", 2), apart("b", "web", "main", "5", 3),
 		whole, apart("w", "whole", "debugger", "6", 4)), empty(), workload.Features{})
 	want := &v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{
-		{Name: "web", Namespace: "default", Containers: []*v1.ContainerResources{{Name: "helper", CpuIds: []int64{4}}, {Name: "main", CpuIds: []int64{3}}}},
+		{Name: "web", Namespace: "default", Containers: []*v1.ContainerResources{{Name: "helper", CpuIds: []int64{4}},
+			{Name: "main", CpuIds: []int64{3}}}},
 		{Name: "web", Namespace: "default", Containers: []*v1.ContainerResources{{Name: "main", CpuIds: []int64{5}}}},
 		{Name: "whole", Namespace: "default", Containers: []*v1.ContainerResources{{Name: "main"}}},
 	}}
@@ -182,10 +193,12 @@ func TestContainersApart(t *testing.T) {
 func TestClaimsAreNotAllocatable(t *testing.T) {
 	t.Parallel()
 	for _, onePool := range []bool{false, true} {
-		claim := ledgertest.With(ledgertest.Pod("c1", "place"), ledgertest.Exclusive("place", "3"), ledgertest.Memory("place", "memory", "1", 2<<30))
+		claim := ledgertest.With(ledgertest.Pod("c1", "place"), ledgertest.Exclusive("place", "3"),
+			ledgertest.Memory("place", "memory", "1", 2<<30))
 		claim.Pod.ResourceClaim = &workload.ResourceClaim{Devices: []workload.ClaimDevice{{Node: 1}}}
 		rules := ledger.Rules{Machine: machinetest.Build("2n32c2t,mem=8Gi"), OnePool: onePool, Memory: []ledger.NodeMemory{
-			{Node: 0, Resource: "memory", Total: 8 << 30, Allocatable: 7 << 30}, {Node: 1, Resource: "memory", Total: 8 << 30, Allocatable: 6 << 30},
+			{Node: 0, Resource: "memory", Total: 8 << 30, Allocatable: 7 << 30},
+			{Node: 1, Resource: "memory", Total: 8 << 30, Allocatable: 6 << 30},
 		}, ClaimMemory: []ledger.NodeMemory{{Node: 1, Resource: "memory", Total: 8 << 30, Allocatable: 2 << 30}}}
 		if rules.ClaimCPUs = cpuset.Range(1, 3); !onePool {
 			rules.ReservedCPUs, rules.ClaimCPUs = cpuset.Of(3), cpuset.Of(3)

@@ -87,7 +87,8 @@ func serveWith(t testing.TB, l *ledger.Ledger, inv *device.Inventory, features w
 func put(t testing.TB, pods ...*ledger.Pod) *ledger.Ledger {
 	t.Helper()
 	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2n32c2t,mem=8Gi,huge=2Mi:16"), Memory: []ledger.NodeMemory{
-		{Node: 0, Resource: "hugepages-2Mi", Total: 32 << 20, Allocatable: 32 << 20}, {Node: 0, Resource: "memory", Total: 8 << 30, Allocatable: 7 << 30},
+		{Node: 0, Resource: "hugepages-2Mi", Total: 32 << 20, Allocatable: 32 << 20},
+		{Node: 0, Resource: "memory", Total: 8 << 30, Allocatable: 7 << 30},
 		{Node: 1, Resource: "hugepages-1Gi"}, {Node: 1, Resource: "memory", Total: 8 << 30, Allocatable: 6 << 30},
 	}})
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -201,7 +202,8 @@ func TestListOfNothing(t *testing.T) {
 
 func TestGet(t *testing.T) {
 	t.Parallel()
-	old, again := ledgertest.With(ledgertest.Pod("u3", "c"), ledgertest.Exclusive("c", "30")), ledgertest.With(ledgertest.Pod("u1", "c"), ledgertest.Exclusive("c", "31"))
+	old, again := ledgertest.With(ledgertest.Pod("u3", "c"), ledgertest.Exclusive("c", "30")),
+		ledgertest.With(ledgertest.Pod("u1", "c"), ledgertest.Exclusive("c", "31"))
 	old.Pod.Name, old.AdmittedAt = "again", time.Unix(1, 0)
 	again.Pod.Name, again.AdmittedAt = "again", time.Unix(2, 0)
 	c := serve(t, put(t, web(), old, again), empty(), workload.Features{})
@@ -229,7 +231,8 @@ func TestGetAllocatableResources(t *testing.T) {
 		{ID: "both", Healthy: true, Nodes: numa.Of(0, 1), Topology: true},
 		{ID: "nowhere", Healthy: true, Topology: true},
 	}, at)
-	inv.Listed(inv.Registered("example.com/fpga", device.Options{}, at), []device.Device{{ID: "f0", Healthy: true, Nodes: numa.Of(1), Topology: true}}, at)
+	inv.Listed(inv.Registered("example.com/fpga", device.Options{}, at),
+		[]device.Device{{ID: "f0", Healthy: true, Nodes: numa.Of(1), Topology: true}}, at)
 	gone := inv.Registered("example.com/nic", device.Options{}, at)
 	inv.Listed(gone, []device.Device{{ID: "n0", Healthy: true}}, at)
 	inv.Gone(gone, at)
@@ -375,8 +378,9 @@ func TestAllocatableWaitsForPlugins(t *testing.T) {
 			inv.Registered("example.com/gpu", device.Options{}, at)
 			close(timeout)
 		}},
-		"caller with a short deadline": {missing: []string{"example.com/gpu"}, timeout: true, happen: func(*device.Inventory, chan struct{}) {}},
-		"given up":                     {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
+		"caller with a short deadline": {missing: []string{"example.com/gpu"}, timeout: true,
+			happen: func(*device.Inventory, chan struct{}) {}},
+		"given up": {happen: func(inv *device.Inventory, _ chan struct{}) { inv.Expire(at.Add(2 * device.Grace)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

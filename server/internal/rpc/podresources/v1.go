@@ -75,7 +75,8 @@ func (s *service) Get(ctx context.Context, req *v1.GetPodResourcesRequest) (*v1.
 
 // GetAllocatableResources implements PodResourcesLister. It returns all resources that pods may have by their requests, used or not.
 // What resource claims may have, or hold if there is one pool, is not part of it. Soon after a start it waits for the plugins.
-func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse, error) {
+func (s *service) GetAllocatableResources(ctx context.Context, _ *v1.AllocatableResourcesRequest) (*v1.AllocatableResourcesResponse,
+	error) {
 	s.count(AllocatableRequests)
 	snap, missing := s.complete(ctx)
 	view := s.Ledger.View()

@@ -82,7 +82,8 @@ func TestCPUState(t *testing.T) {
 		Shared: &typesv1.CPUSet{List: "0,2-8,10-15"}, Exclusive: &typesv1.CPUSet{List: "1,9"},
 		Assignments: []*typesv1.Claim{{
 			PodUid: "a", ContainerName: "main", Provider: "cpu", Resource: "cpu",
-			Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "1,9"}, Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
+			Payload: &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "1,9"},
+				Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}},
 		}},
 		Revision: 1,
 	}
@@ -117,7 +118,8 @@ func TestCPUHints(t *testing.T) {
 	}
 	// What is too long to be listed comes as a rule.
 	big, err := client.GetTopologyHints(t.Context(), &cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "big"})
-	if err != nil || len(big.GetTopologyHints()) != 1 || len(big.GetTopologyHints()[0].GetCapacityConstraint().GetUniverse().GetIds()) != 64 {
+	if err != nil || len(big.GetTopologyHints()) != 1 ||
+		len(big.GetTopologyHints()[0].GetCapacityConstraint().GetUniverse().GetIds()) != 64 {
 		t.Errorf("2^64 sets: %v, %v", big, err)
 	}
 	for name, row := range map[string]struct {
@@ -125,7 +127,8 @@ func TestCPUHints(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"no pod": {&cpuv1.GetTopologyHintsRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"},
+			Message: "request is invalid: pod: is required",
 		}},
 		"unknown container": {&cpuv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,

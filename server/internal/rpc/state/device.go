@@ -99,7 +99,8 @@ func (s *deviceService) ForgetResource(ctx context.Context, req *devicev1.Forget
 }
 
 // UpdatePluginResources implements DeviceService.
-func (s *deviceService) UpdatePluginResources(_ context.Context, req *devicev1.UpdatePluginResourcesRequest) (*devicev1.UpdatePluginResourcesResponse, error) {
+func (s *deviceService) UpdatePluginResources(_ context.Context,
+	req *devicev1.UpdatePluginResourcesRequest) (*devicev1.UpdatePluginResourcesResponse, error) {
 	published, excess, vs := convert.Amounts("allocatable", req.GetAllocatable())
 	if err := append(convert.Names("pod_uid", req.GetPodUid()), vs...).Err("request"); err != nil {
 		return nil, err
@@ -118,7 +119,8 @@ func (s *deviceService) UpdatePluginResources(_ context.Context, req *devicev1.U
 }
 
 // GetTopologyHints implements DeviceService.
-func (s *deviceService) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse, error) {
+func (s *deviceService) GetTopologyHints(ctx context.Context, req *devicev1.GetTopologyHintsRequest) (*devicev1.GetTopologyHintsResponse,
+	error) {
 	answers, err := s.hints(ctx, req, device.Name)
 	return &devicev1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }

@@ -56,7 +56,8 @@ type deviceHinter struct{ err error }
 
 func (h deviceHinter) Hints(context.Context, workload.Pod, string) ([]hint.Reply, error) {
 	return []hint.Reply{
-		{Provider: "device", Answers: []hint.ResourceAnswer{{Resource: "example.com/gpu", Answer: hint.Answer{Kind: hint.Impossible, Reason: "all in use"}}}},
+		{Provider: "device", Answers: []hint.ResourceAnswer{{Resource: "example.com/gpu",
+			Answer: hint.Answer{Kind: hint.Impossible, Reason: "all in use"}}}},
 		{Provider: "cpu"},
 	}, h.err
 }
@@ -100,11 +101,14 @@ func resources(devices ...*devicev1.DeviceState) []*devicev1.Resource {
 
 var (
 	g0 = &devicev1.DeviceState{
-		Device:  &typesv1.Device{Id: "g0", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: first(typesv1.Health_HEALTH_HEALTHY), NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}},
+		Device: &typesv1.Device{Id: "g0", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: first(typesv1.Health_HEALTH_HEALTHY),
+			NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}},
 		Holders: []*typesv1.ContainerRef{{PodUid: "a", ContainerName: "main"}, {PodUid: "a", ContainerName: "prepare"}},
 	}
-	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: typesv1.Health_HEALTH_HEALTHY, HealthHistory: first(typesv1.Health_HEALTH_HEALTHY)}}
-	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: typesv1.Health_HEALTH_UNHEALTHY, HealthHistory: first(typesv1.Health_HEALTH_UNHEALTHY)}}
+	g1 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g1", Health: typesv1.Health_HEALTH_HEALTHY,
+		HealthHistory: first(typesv1.Health_HEALTH_HEALTHY)}}
+	g2 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g2", Health: typesv1.Health_HEALTH_UNHEALTHY,
+		HealthHistory: first(typesv1.Health_HEALTH_UNHEALTHY)}}
 	g9 = &devicev1.DeviceState{Device: &typesv1.Device{Id: "g9"}, Holders: []*typesv1.ContainerRef{{PodUid: "a", ContainerName: "main"}}}
 )
 
@@ -143,7 +147,8 @@ func TestForgetResource(t *testing.T) {
 	t.Parallel()
 	client := serveDevices(t, nil)
 	for resource, want := range map[string]codes.Code{
-		"example.com/nic": codes.OK, "example.com/gpu": codes.FailedPrecondition, "example.com/other": codes.NotFound, "": codes.InvalidArgument,
+		"example.com/nic": codes.OK, "example.com/gpu": codes.FailedPrecondition, "example.com/other": codes.NotFound,
+		"": codes.InvalidArgument,
 	} {
 		if _, err := client.ForgetResource(t.Context(), &devicev1.ForgetResourceRequest{Resource: resource}); status.Code(err) != want {
 			t.Errorf("%q: %v, want %s", resource, err, want)
@@ -171,7 +176,8 @@ func TestDeviceHints(t *testing.T) {
 	rpctest.Failure{
 		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
 	}.Check(t, err)
-	_, err = serveDevices(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(), &devicev1.GetTopologyHintsRequest{Pod: pod})
+	_, err = serveDevices(t, errdefs.NotFoundf("no such container")).GetTopologyHints(t.Context(),
+		&devicev1.GetTopologyHintsRequest{Pod: pod})
 	rpctest.Failure{Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: "no such container"}.Check(t, err)
 }
 
@@ -185,7 +191,8 @@ func TestUpdatePluginResources(t *testing.T) {
 		raised      []string
 	}{
 		{"a", nil, map[string]string{"example.com/gpu": "2", "example.com/nic": "0", "example.com/tpu": "0"}, nil},
-		{"a", map[string]string{"example.com/gpu": "0", "cpu": "1500m"}, map[string]string{"example.com/gpu": "2", "cpu": "1500m"}, []string{"example.com/gpu"}},
+		{"a", map[string]string{"example.com/gpu": "0", "cpu": "1500m"}, map[string]string{"example.com/gpu": "2", "cpu": "1500m"},
+			[]string{"example.com/gpu"}},
 		{"b", map[string]string{"example.com/gpu": "0"}, map[string]string{"example.com/gpu": "0"}, nil},
 	} {
 		got, err := client.UpdatePluginResources(t.Context(), &devicev1.UpdatePluginResourcesRequest{PodUid: tt.uid, Allocatable: tt.given})
@@ -194,8 +201,10 @@ func TestUpdatePluginResources(t *testing.T) {
 			t.Errorf("pod %s, %v: %v, %v, want %v", tt.uid, tt.given, got, err, want)
 		}
 	}
-	_, err := client.UpdatePluginResources(t.Context(), &devicev1.UpdatePluginResourcesRequest{Allocatable: map[string]string{"example.com/gpu": "many"}})
+	_, err := client.UpdatePluginResources(t.Context(),
+		&devicev1.UpdatePluginResourcesRequest{Allocatable: map[string]string{"example.com/gpu": "many"}})
 	rpctest.Failure{
-		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", `allocatable["example.com/gpu"]`}, Message: "request is invalid: pod_uid: is required (and 1 more)",
+		Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", `allocatable["example.com/gpu"]`},
+		Message: "request is invalid: pod_uid: is required (and 1 more)",
 	}.Check(t, err)
 }

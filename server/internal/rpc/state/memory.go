@@ -31,7 +31,8 @@ type memoryService struct {
 // Memory makes the memory service. manager returns the one that decides on a view, which
 // may be one of the past. free reads what the kernel has free of memory and huge pages on each NUMA node; it is nil
 // where the machine is not this one.
-func Memory(p Parts, manager func(view *ledger.View) (MemoryManager, error), free func() ([]machine.Node, error)) memoryv1.MemoryServiceServer {
+func Memory(p Parts, manager func(view *ledger.View) (MemoryManager, error),
+	free func() ([]machine.Node, error)) memoryv1.MemoryServiceServer {
 	return &memoryService{Parts: p, manager: manager, free: free}
 }
 
@@ -98,7 +99,8 @@ func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
 }
 
 // GetTopologyHints implements MemoryService.
-func (s *memoryService) GetTopologyHints(ctx context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse, error) {
+func (s *memoryService) GetTopologyHints(ctx context.Context, req *memoryv1.GetTopologyHintsRequest) (*memoryv1.GetTopologyHintsResponse,
+	error) {
 	answers, err := s.hints(ctx, req, memory.Name)
 	return &memoryv1.GetTopologyHintsResponse{TopologyHints: answers}, err
 }
@@ -108,7 +110,8 @@ func (s *memoryService) GetAllocatable(context.Context, *memoryv1.GetAllocatable
 	out := &memoryv1.GetAllocatableResponse{}
 	for _, m := range s.Ledger.View().Rules().Memory {
 		if m.Allocatable > 0 {
-			out.Memory = append(out.Memory, &memoryv1.AllocatableMemory{NumaNode: uint32(m.Node), Resource: m.Resource, Bytes: m.Allocatable})
+			out.Memory = append(out.Memory, &memoryv1.AllocatableMemory{NumaNode: uint32(m.Node), Resource: m.Resource,
+				Bytes: m.Allocatable})
 		}
 	}
 	return out, nil

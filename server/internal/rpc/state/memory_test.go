@@ -66,7 +66,8 @@ func serveMemoryWith(t *testing.T, policy string, free func() ([]machine.Node, e
 		t.Fatal(err)
 	}
 	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}}, func(*ledger.View) (state.MemoryManager, error) { return manager, nil }, free))
+		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}},
+			func(*ledger.View) (state.MemoryManager, error) { return manager, nil }, free))
 	}))
 }
 
@@ -92,7 +93,8 @@ func TestMemoryState(t *testing.T) {
 		},
 		Assignments: []*typesv1.Claim{{
 			PodUid: "a", ContainerName: "main", Provider: "memory", Resource: "memory",
-			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0), Bytes: 16 * mi}}}},
+			Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: nodes(0),
+				Bytes: 16 * mi}}}},
 		}},
 	}
 	if !proto.Equal(got, want) {
@@ -160,7 +162,8 @@ func TestMemoryHints(t *testing.T) {
 	}
 	got, err := client.GetTopologyHints(t.Context(), &memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "main"})
 	want := &memoryv1.GetTopologyHintsResponse{TopologyHints: []*typesv1.TopologyHints{{
-		Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS, Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0, 1)}},
+		Resource: "memory", Kind: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_OPTIONS,
+		Hints: []*typesv1.TopologyHint{{NumaNodes: nodes(0, 1)}},
 	}}}
 	if err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
@@ -170,7 +173,8 @@ func TestMemoryHints(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"no pod": {&memoryv1.GetTopologyHintsRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"},
+			Message: "request is invalid: pod: is required",
 		}},
 		"unknown container": {&memoryv1.GetTopologyHintsRequest{Pod: pod, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,

@@ -34,7 +34,8 @@ func TestViolationsNameTheRequest(t *testing.T) {
 		var vs errdefs.Violations
 		vs.Addf(setting, "is wrong")
 		e := new(errdefs.Error)
-		if err := ofRequest(fmt.Errorf("set: %w", vs.Err("configuration"))); !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Field != want {
+		if err := ofRequest(fmt.Errorf("set: %w", vs.Err("configuration"))); !errors.As(err, &e) || len(e.Fields) != 1 ||
+			e.Fields[0].Field != want {
 			t.Errorf("%s: %v", setting, err)
 		}
 	}

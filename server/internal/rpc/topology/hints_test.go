@@ -60,7 +60,8 @@ func TestGetHints(t *testing.T) {
 		want rpctest.Failure
 	}{
 		"no pod": {&topologyv1.GetHintsRequest{}, rpctest.Failure{
-			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"}, Message: "request is invalid: pod: is required",
+			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod"},
+			Message: "request is invalid: pod: is required",
 		}},
 		"unknown container": {&topologyv1.GetHintsRequest{Pod: pod, ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "OBJECT_NOT_FOUND", Message: `pod w has no container "who"`,

@@ -125,7 +125,8 @@ func TestSetPolicy(t *testing.T) {
 	if len(f.dry) != 2 || !f.dry[0] || f.dry[1] {
 		t.Errorf("dry runs %v", f.dry)
 	}
-	if got, err := client.GetPolicy(t.Context(), &topologyv1.GetPolicyRequest{}); err != nil || !got.GetOverridden() || got.GetSetTime().GetSeconds() != 1000 {
+	if got, err := client.GetPolicy(t.Context(), &topologyv1.GetPolicyRequest{}); err != nil || !got.GetOverridden() ||
+		got.GetSetTime().GetSeconds() != 1000 {
 		t.Errorf("%v, %v", got, err)
 	}
 

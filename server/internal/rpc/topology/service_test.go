@@ -76,7 +76,8 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
 	// CPUs sit on either node, or on both; the device is near node 1.
-	cpus := &topologyv1.ProviderHints{Provider: "cpu", TopologyHints: []*typesv1.TopologyHints{options("cpu", on(true, 0), on(true, 1), on(false, 0, 1))}}
+	cpus := &topologyv1.ProviderHints{Provider: "cpu", TopologyHints: []*typesv1.TopologyHints{options("cpu", on(true, 0), on(true, 1),
+		on(false, 0, 1))}}
 	gpu := &topologyv1.ProviderHints{Provider: "device", TopologyHints: []*typesv1.TopologyHints{options("example.com/gpu", on(true, 1))}}
 	wide := &topologyv1.ProviderHints{Provider: "memory", TopologyHints: []*typesv1.TopologyHints{options("memory", on(false, 0, 1))}}
 	silent := &topologyv1.ProviderHints{Provider: "silent"}
@@ -147,7 +148,8 @@ func TestGetAffinity(t *testing.T) {
 	t.Parallel()
 	client := serve(t)
 	for container, want := range map[string]*typesv1.TopologyHint{"main": on(true, 0), "other": nil} {
-		got, err := client.GetAffinity(t.Context(), &topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"}, ContainerName: container})
+		got, err := client.GetAffinity(t.Context(),
+			&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"}, ContainerName: container})
 		if err != nil || !proto.Equal(got, &topologyv1.GetAffinityResponse{Hint: want}) {
 			t.Errorf("container %s: %v, %v; want %v", container, got, err, want)
 		}
@@ -160,10 +162,12 @@ func TestGetAffinity(t *testing.T) {
 			Code: codes.InvalidArgument, Reason: "REQUEST_INVALID", Fields: []string{"pod_uid", "container_name"},
 			Message: "request is invalid: pod_uid: is required (and 1 more)",
 		}},
-		"unknown pod": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "b"}, ContainerName: "main"}, rpctest.Failure{
+		"unknown pod": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "b"},
+			ContainerName: "main"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "POD_NOT_FOUND", Message: "pod b is not admitted",
 		}},
-		"unknown container": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"}, ContainerName: "who"}, rpctest.Failure{
+		"unknown container": {&topologyv1.GetAffinityRequest{Subject: &topologyv1.GetAffinityRequest_PodUid{PodUid: "a"},
+			ContainerName: "who"}, rpctest.Failure{
 			Code: codes.NotFound, Reason: "CONTAINER_NOT_FOUND", Message: `pod a has no container "who"`,
 		}},
 	} {
