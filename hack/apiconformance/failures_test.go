@@ -648,9 +648,6 @@ func healthy() []failure {
 				request: is(&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: "none"}})},
 			{method: "InspectService/Import", reason: specDiffers, request: is(cpuFile(guaranteed("a", "3", ""),
 				guaranteed("b", "4", "")))},
-			{method: "InspectService/Import", reason: errorsv1.ErrorReason_DATA_CORRUPT, request: is(&inspectv1.ImportRequest{
-				Kind: inspectv1.StateFileKind_STATE_FILE_KIND_CPU, State: []byte("{"),
-			})},
 			{method: "InspectService/Import", reason: errorsv1.ErrorReason_NOT_SUPPORTED, request: is(&inspectv1.ImportRequest{
 				Kind:  inspectv1.StateFileKind_STATE_FILE_KIND_DEVICE,
 				State: []byte(`{"Data":{"PodDeviceEntries":[{"PodUID":"a","ContainerName":"main","ResourceName":"example.com/gpu","DeviceIDs":["g0"],"AllocResp":""}],"RegisteredDevices":{}},"Checksum":1}`),

@@ -149,6 +149,6 @@ var Methods = map[string][]e.ErrorReason{
 	"berth.inspect.v1.InspectService/ListTraces":     {invalid},
 	"berth.inspect.v1.InspectService/ListHistory":    {invalid, corrupt},
 	"berth.inspect.v1.InspectService/Import": {invalid, specDiffers, e.ErrorReason_IMPORT_CONTRADICTS, condition, unserved,
-		corrupt, noLedger},
+		noLedger},
 	"berth.inspect.v1.InspectService/Export": {invalid},
 }
