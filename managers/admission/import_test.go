@@ -149,7 +149,7 @@ func TestImportRefuses(t *testing.T) {
 		"given twice": {file("0,4-15"), []workload.Pod{guaranteed("a", 1, 0), guaranteed("a", 1, 0)},
 			errdefs.Invalid, []string{"pods[1].metadata.uid"}},
 		"not well-formed": {file("0,4-15"), []workload.Pod{bad}, errdefs.Invalid, []string{"requests"}},
-		"damaged":         {[]byte(`{"policyName":"static","defaultCpuSet":"0","checksum":1}`), nil, errdefs.Corrupt, []string{"checksum"}},
+		"damaged":         {[]byte(`{"policyName":"static","defaultCpuSet":"0","checksum":1}`), nil, errdefs.Invalid, []string{"checksum"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
