@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/hint/hinttest"
 )
@@ -187,20 +189,13 @@ func (h *holder) registers() <-chan error {
 	}
 	end := make(chan error, 1)
 	go func() {
-		for h.d.ctx().Err() == nil {
-			list, err := hintv1.NewHintBusServiceClient(h.d.conn).ListProviders(context.Background(), &hintv1.ListProvidersRequest{})
-			if err != nil {
-				return
-			}
-			there := false
-			for _, p := range list.GetProviders() {
-				there = there || p.GetName() == "theirs"
-			}
-			if !there {
-				end <- io.EOF
-				return
-			}
-			time.Sleep(10 * time.Millisecond)
+		client := hintv1.NewHintBusServiceClient(h.d.conn)
+		err := nodetest.Await(h.d.ctx(), func() bool {
+			list, err := client.ListProviders(h.d.ctx(), &hintv1.ListProvidersRequest{})
+			return err == nil && !slices.ContainsFunc(list.GetProviders(), func(p *hintv1.Provider) bool { return p.GetName() == "theirs" })
+		})
+		if err == nil {
+			end <- io.EOF
 		}
 	}()
 	return end

@@ -38,6 +38,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/hack/testing/cri"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
@@ -191,6 +192,7 @@ func (g *gated) unread() (n int) {
 const window = 64 << 10
 
 // noReader makes a call on a connection that is not read any more, and waits until berthd can send nothing more.
+// More makes berthd send; it is nil where the call's answer is enough.
 func (p *party) noReader(d *daemon, socket string, call func(context.Context, *grpc.ClientConn), more func(i int)) {
 	p.t.Helper()
 	g := &gated{shut: make(chan struct{}), closed: make(chan struct{})}
@@ -222,11 +224,15 @@ func (p *party) noReader(d *daemon, socket string, call func(context.Context, *g
 		close(over)
 	})
 	// What was on its way when the connection was shut may have been read.
-	for i := 0; g.unread() < window/3; i++ {
-		if d.ctx().Err() != nil || i > 10_000 {
-			p.t.Fatalf("%d bytes are unread", g.unread())
+	calls := 0
+	if err := nodetest.Await(d.ctx(), func() bool {
+		if more != nil && g.unread() < window/3 {
+			more(calls)
+			calls++
 		}
-		more(i)
+		return g.unread() >= window/3
+	}); err != nil {
+		p.t.Fatalf("%d bytes are unread: %v", g.unread(), err)
 	}
 }
 
@@ -428,7 +434,7 @@ var silences = map[string]struct {
 		n.many()
 		n.noReader(n.daemon, n.socket(), func(ctx context.Context, conn *grpc.ClientConn) {
 			_, _ = allocationv1.NewAllocationServiceClient(conn).List(ctx, &allocationv1.ListRequest{})
-		}, patience)
+		}, nil)
 	}},
 	"reader: dump": {make: func(n *silentNode) {
 		n.many()
@@ -438,7 +444,7 @@ var silences = map[string]struct {
 				_, _ = stream.Recv()
 			}
 			<-ctx.Done()
-		}, patience)
+		}, nil)
 	}},
 	"reader: bundle": {make: func(n *silentNode) {
 		n.many()
@@ -448,22 +454,19 @@ var silences = map[string]struct {
 				_, _ = stream.Recv()
 			}
 			<-ctx.Done()
-		}, patience)
+		}, nil)
 	}},
 	"reader: podresources": {make: func(n *silentNode) {
 		n.many()
 		n.noReader(n.daemon, n.root+"/pod-resources/kubelet.sock", func(ctx context.Context, conn *grpc.ClientConn) {
 			_, _ = podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{})
-		}, patience)
+		}, nil)
 	}},
 	"HTTP: half a request": {make: func(n *silentNode) { n.request("GET /metrics HTTP/1.1\r\nHost: localhost\r\n") }},
 	"HTTP: no reader": {make: func(n *silentNode) {
 		n.request(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 200))
 	}},
 }
-
-// patience is for answers that come without anything else.
-func patience(int) { time.Sleep(time.Millisecond) }
 
 // foundPlugin is one of another type, whose registration is refused: berthd tells it so.
 type foundPlugin struct {
