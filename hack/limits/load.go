@@ -125,8 +125,8 @@ var (
 	generated = regexp.MustCompile(`^// Code generated .* DO NOT EDIT\.$|^This page is generated from `)
 	// longText is a string in a line of Go, which stays in one piece, or a pattern in a comment.
 	longText = regexp.MustCompile("\"([^\"\\\\]|\\\\.){60,}\"|`[^`]{60,}|^[^`]{60,}`|[^ ]{60,}")
-	// unbreakable are rows of tables, headings, the targets of links, and what has no place to break it.
-	unbreakable = regexp.MustCompile(`^\s*(\||#|\[[^]]+\]: )|[^ ]{60,}`)
+	// unbreakable are rows of tables, headings, the targets of links, indented code, and what has no place to break it.
+	unbreakable = regexp.MustCompile(`^\s*(\||#|\[[^]]+\]: )|^    |[^ ]{60,}`)
 )
 
 func width(r io.Reader, markdown bool) (widest int, err error) {
