@@ -51,7 +51,7 @@ type history struct {
 	next    uint64          // number of the next entry
 	users   map[uint32]*userEntries
 	latest  time.Time // of the newest entry that can be read, also from before the start
-	omitted uint64    // refusals of all users that were not recorded
+	omitted uint64    // refusals and changes of all users that were not recorded
 	pasts   []past    // the newest computed states
 	stored  stored
 }
@@ -93,47 +93,46 @@ const (
 	leastEntryBytes = 1 << 20
 )
 
-// spend takes the part of the history that entries of some bytes need from what a share of at most so much has left; false if that is
-// too little. mu must be held.
-func (h *history) spend(s *historyShare, most float64, count, size int) bool {
+// cost returns the part of the history that entries of some bytes need, and whether a share of at most so much has that left. mu must be
+// held.
+func (h *history) cost(s *historyShare, most float64, count, size int) (cost float64, left bool) {
 	now := h.now()
 	if passed := now.Sub(s.asOf); passed > 0 {
 		s.used = max(0, s.used-most*float64(passed)/float64(sharePeriod))
 	}
 	s.asOf = now
 	entries, bytes := float64(h.limits.Entries), float64(h.limits.Bytes)
-	cost := max(float64(count)/entries, float64(size)/bytes)
-	if s.used+cost > max(most, leastEntries/entries, leastEntryBytes/bytes) {
-		return false
-	}
-	s.used += cost
-	return true
+	cost = max(float64(count)/entries, float64(size)/bytes)
+	return cost, s.used+cost <= max(most, leastEntries/entries, leastEntryBytes/bytes)
 }
 
-// change returns the texts of the entry of a change; none if its user has made too many changes.
-func (h *history) change(e *HistoryEntry) ([][]byte, error) {
+// change returns the texts of the entry of a change; none if its user has made too many changes. Made is called with mu held when the
+// change is committed.
+func (h *history) change(e *HistoryEntry) (parts [][]byte, made func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	bounded := e.Caller != nil && e.Caller.UID != 0
 	if !bounded {
-		return e.parts(h.limits.Bytes / 2)
+		parts, err = e.parts(h.limits.Bytes / 2)
+		return parts, func() {}, err
 	}
 	u := h.entriesOf(e)
 	e.Omitted = u.omitted
-	parts, err := e.parts(h.limits.Bytes / 2)
-	if err != nil {
-		return nil, err
+	if parts, err = e.parts(h.limits.Bytes / 2); err != nil {
+		return nil, nil, err
 	}
 	size := 0
 	for _, text := range parts {
 		size += len(text)
 	}
-	if !h.spend(&u.changes, changeShare, len(parts), size) {
-		u.omitted++
-		return nil, nil
+	cost, left := h.cost(&u.changes, changeShare, len(parts), size)
+	if !left {
+		return nil, func() { h.omit(u) }, nil
 	}
-	u.omitted = 0
-	return parts, nil
+	return parts, func() {
+		u.changes.used += cost
+		u.omitted -= e.Omitted
+	}, nil
 }
 
 func (h *history) now() time.Time {
@@ -299,16 +298,18 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 		h.omit(count)
 		return
 	}
-	if !h.spend(&count.refusals, refusalShare, 1, e.payload()+len(e.Message)) {
+	cost, left := h.cost(&count.refusals, refusalShare, 1, e.payload()+len(e.Message))
+	if !left {
 		h.omit(count)
 		return
 	}
+	count.refusals.used += cost
 	count.count++
 	e.Omitted, count.omitted = count.omitted, 0
 	h.held = append(h.held, e)
 }
 
-// omit counts a refusal that is not recorded. mu must be held.
+// omit counts a refusal or a change that is not recorded. mu must be held.
 func (h *history) omit(u *userEntries) {
 	u.omitted++
 	h.omitted++
@@ -376,6 +377,7 @@ type recording struct {
 	closed  []keptBlock // blocks that get no more entries
 	drops   int         // how many of the oldest blocks are removed
 	gap     bool        // the commit's change is not recorded
+	made    func()      // with history.mu held, when the commit's change is made
 }
 
 // record returns what a commit writes to the history, and sets the number of the last entry
@@ -407,8 +409,8 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		}
 		e.Begins = len(held) == 0 && h.begins
 		e.Basis = e.Basis.behind(old, len(held))
-		parts, err := h.change(e)
-		if err != nil {
+		var parts [][]byte
+		if parts, r.made, err = h.change(e); err != nil {
 			return r, err
 		}
 		texts, r.gap = append(texts, parts...), len(parts) == 0
@@ -500,7 +502,15 @@ func (h *history) committed(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
+	r.settle()
 	h.held, h.next = slices.Delete(h.held, 0, r.held), r.next
+}
+
+// settle notes that the change is made. history.mu must be held.
+func (r *recording) settle() {
+	if r.made != nil {
+		r.made()
+	}
 }
 
 // lost forgets all entries, after the journal was created again without them. Those that
@@ -511,6 +521,7 @@ func (h *history) lost(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = stored{}
+	r.settle()
 	h.held, h.next = slices.Delete(h.held, 0, r.held), max(h.next, r.next)
 }
 

@@ -35,7 +35,7 @@ var (
 	descHistoryOldest = prometheus.NewDesc(historyOldest,
 		"Time of the oldest entry of the history, in seconds since 1970.", nil, nil)
 	descHistoryOmitted = prometheus.NewDesc(historyOmitted,
-		"Refusals that the history does not have, because a user had too many in a second.", nil, nil)
+		"Refusals and changes that the history does not have, because their user had too many.", nil, nil)
 	descDevicePlugins = prometheus.NewDesc(devicePlugins,
 		"Device resources by the state of their plugin.", []string{labelState}, nil)
 )

@@ -38,7 +38,7 @@ func TestDaemon(t *testing.T) {
 		for _, want := range []string{
 			`berth_build_info{commit="`, "berth_watch_streams 3", "berth_ledger_size_bytes 65536", "berth_ledger_revision ",
 			"berth_history_entries 7", "berth_history_size_bytes 900", "berth_history_oldest_timestamp_seconds 1.7e+09",
-			"berth_history_refusals_omitted_total 4",
+			"berth_history_omitted_total 4",
 			`berth_device_plugins{state="connected"} 1`, `berth_device_plugins{state="expired"} 0`, "go_goroutines ",
 		} {
 			if !strings.Contains(text, want) {

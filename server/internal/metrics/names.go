@@ -74,7 +74,7 @@ const (
 	historyEntries    = "berth_history_entries"
 	historyBytes      = "berth_history_size_bytes"
 	historyOldest     = "berth_history_oldest_timestamp_seconds"
-	historyOmitted    = "berth_history_refusals_omitted_total"
+	historyOmitted    = "berth_history_omitted_total"
 	devicePlugins     = "berth_device_plugins"
 	machineChanges    = "berth_machine_changes_total"
 	machineCPUs       = "berth_machine_cpus"

@@ -100,7 +100,7 @@ var uses = map[string]described{
 	machineChanges: {counts, "changes",
 		"how often CPUs, memory or huge pages come and go; `failed` means that berthd cannot follow, and the log says why"},
 	machineCPUs:    {gauges, "CPUs", "offline CPUs, on which no container runs"},
-	historyOmitted: {counts, "refusals", "a user floods berthd with requests that are refused"},
+	historyOmitted: {counts, "calls", "a user floods berthd with requests"},
 	devicePlugins:  {gauges, "resources", "device resources without a connected plugin"},
 	"kubelet_pod_resources_endpoint_requests_total": {counts, "calls", "calls of PodResources clients, by API version"},
 }

@@ -175,8 +175,8 @@ type ListHistoryResponse struct {
 	// For the next page; empty if this is the last one.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Refusals since the start of berthd that were not recorded, because their callers had too
-	// many in a second.
+	// Refusals and changes since the start of berthd that were not recorded, because their
+	// callers had too many.
 	Omitted       uint64 `protobuf:"varint,4,opt,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
