@@ -34,8 +34,7 @@ func parseAllowed(text string) (map[place]int, error) {
 	return out, nil
 }
 
-// compare lists the figures that are beyond their limits and beyond what the list allows, and the lines of the list that
-// nothing needs.
+// compare lists the figures that are beyond their limits and are not what the list has, and the lines of the list that nothing needs.
 func compare(allowed map[place]int, all []figure) (wrong []string) {
 	needed := map[place]bool{}
 	for _, f := range all {
@@ -49,6 +48,8 @@ func compare(allowed map[place]int, all []figure) (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("%s: %d %s, the limit is %d", f.place, f.value, l.unit, l.max))
 		case f.value > had:
 			wrong = append(wrong, fmt.Sprintf("%s: %d %s, above.txt allows %d, and the limit is %d", f.place, f.value, l.unit, had, l.max))
+		case f.value < had:
+			wrong = append(wrong, fmt.Sprintf("%s: %d %s, above.txt still has %d: run `go run ./hack/limits -update`", f.place, f.value, l.unit, had))
 		}
 	}
 	for at := range allowed {
@@ -70,7 +71,7 @@ func lowered(text string, allowed map[place]int, all []figure) string {
 	}
 	var out strings.Builder
 	for line := range strings.Lines(text) {
-		entry, _, _ := strings.Cut(line, "#")
+		entry, comment, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "#")
 		f := strings.Fields(entry)
 		if len(f) != 3 {
 			out.WriteString(line)
@@ -78,7 +79,10 @@ func lowered(text string, allowed map[place]int, all []figure) string {
 		}
 		at := place{f[0], f[1]}
 		if value, above := today[at]; above {
-			out.WriteString(strings.Replace(line, f[2], strconv.Itoa(min(value, allowed[at])), 1))
+			if comment != "" {
+				comment = " #" + comment
+			}
+			fmt.Fprintf(&out, "%s %s %d%s\n", f[0], f[1], min(value, allowed[at]), comment)
 		}
 	}
 	return out.String()

@@ -122,7 +122,9 @@ func longLines() ([]figure, error) {
 }
 
 var (
-	generated = regexp.MustCompile(`^// Code generated .* DO NOT EDIT\.$|^This page is generated from `)
+	generatedGo   = regexp.MustCompile(`^// Code generated .* DO NOT EDIT\.$`)
+	generatedPage = regexp.MustCompile(`^This page is generated from `)
+	clause        = regexp.MustCompile(`^package `)
 	// longText is a string in a line of Go, which stays in one piece, or a pattern in a comment.
 	longText = regexp.MustCompile("\"([^\"\\\\]|\\\\.){60,}\"|`[^`]{60,}|^[^`]{60,}`|[^ ]{60,}")
 	// unbreakable are rows of tables, headings, the targets of links, indented code, and what has no place to break it.
@@ -132,12 +134,13 @@ var (
 func width(r io.Reader, markdown bool) (widest int, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
-	code := false
+	code, head := false, true
 	for lines.Scan() {
 		line := lines.Text()
-		if generated.MatchString(line) {
+		if markdown && generatedPage.MatchString(line) || !markdown && head && generatedGo.MatchString(line) {
 			return 0, nil
 		}
+		head = head && !clause.MatchString(line)
 		if markdown && strings.HasPrefix(strings.TrimSpace(line), "```") {
 			code = !code
 		}

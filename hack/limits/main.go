@@ -8,7 +8,7 @@
 //   - back: of two files that use each other, or of several in a circle, an arrow that has to run against the order of the
 //     files, in the best order that is found.
 //
-// A figure beyond its limit is an error, unless hack/limits/above.txt has it; then it may not exceed the figure there.
+// A figure beyond its limit is an error, unless hack/limits/above.txt has exactly this figure: what shrinks cannot grow again.
 // With -update the program lowers the figures of that list to today's and removes those that meet the limit. It never raises
 // one and never adds a line. With -figures it prints all figures instead.
 package main

@@ -93,8 +93,7 @@ const (
 	leastEntryBytes = 1 << 20
 )
 
-// cost returns the part of the history that entries of some bytes need, and whether a share of at most so much has that left. mu must be
-// held.
+// cost returns the part of the history that entries need, and whether a share of at most so much has that left. mu must be held.
 func (h *history) cost(s *historyShare, most float64, count, size int) (cost float64, left bool) {
 	now := h.now()
 	if passed := now.Sub(s.asOf); passed > 0 {
@@ -106,15 +105,13 @@ func (h *history) cost(s *historyShare, most float64, count, size int) (cost flo
 	return cost, s.used+cost <= max(most, leastEntries/entries, leastEntryBytes/bytes)
 }
 
-// change returns the texts of the entry of a change; none if its user has made too many changes. Made is called with mu held when the
-// change is committed.
+// change returns the texts of a change's entry, none if its user has made too many, and recording.made.
 func (h *history) change(e *HistoryEntry) (parts [][]byte, made func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	bounded := e.Caller != nil && e.Caller.UID != 0
-	if !bounded {
+	if e.Caller == nil || e.Caller.UID == 0 {
 		parts, err = e.parts(h.limits.Bytes / 2)
-		return parts, func() {}, err
+		return parts, nil, err
 	}
 	u := h.entriesOf(e)
 	e.Omitted = u.omitted
@@ -129,10 +126,7 @@ func (h *history) change(e *HistoryEntry) (parts [][]byte, made func(), err erro
 	if !left {
 		return nil, func() { h.omit(u) }, nil
 	}
-	return parts, func() {
-		u.changes.used += cost
-		u.omitted -= e.Omitted
-	}, nil
+	return parts, func() { u.changes.used, u.omitted = u.changes.used+cost, u.omitted-e.Omitted }, nil
 }
 
 func (h *history) now() time.Time {
@@ -377,7 +371,7 @@ type recording struct {
 	closed  []keptBlock // blocks that get no more entries
 	drops   int         // how many of the oldest blocks are removed
 	gap     bool        // the commit's change is not recorded
-	made    func()      // with history.mu held, when the commit's change is made
+	made    func()      // if not nil, is called with history.mu held when the change is committed
 }
 
 // record returns what a commit writes to the history, and sets the number of the last entry
@@ -499,30 +493,25 @@ func (h *history) committed(r recording) {
 	}
 	h.kept = slices.Delete(h.kept, 0, r.drops)
 	h.last, h.size, h.unread, h.begins, h.gap = r.last, r.size, nil, false, r.gap
+	h.settle(r)
+}
+
+// settle notes that a change is committed.
+func (h *history) settle(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
-	r.settle()
-	h.held, h.next = slices.Delete(h.held, 0, r.held), r.next
-}
-
-// settle notes that the change is made. history.mu must be held.
-func (r *recording) settle() {
 	if r.made != nil {
 		r.made()
 	}
+	h.held, h.next = slices.Delete(h.held, 0, r.held), max(h.next, r.next)
 }
 
-// lost forgets all entries, after the journal was created again without them. Those that
-// waited for the commit are lost with it: they are older than its change, from before which no
-// state is known. Ledger.mu must be held.
+// lost forgets all entries, after the journal was created again without them. Those that waited for the commit are lost with it: they
+// are older than its change, from before which no state is known. Ledger.mu must be held.
 func (h *history) lost(r recording) {
 	h.kept, h.bytes, h.last, h.size, h.unread, h.begins, h.gap = nil, 0, block{}, 0, nil, true, false
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stored = stored{}
-	r.settle()
-	h.held, h.next = slices.Delete(h.held, 0, r.held), max(h.next, r.next)
+	h.settle(r)
 }
 
 // History yields the entries below a number, the newest first; 0 is above all. Entries that

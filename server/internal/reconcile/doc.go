@@ -36,23 +36,23 @@
 //
 // Loops over cgroups and containers leave out what is busy, unknown, or failed. None of that counts as done:
 //
-//	loop            leaves out                                 so                                          test
-//	apply           a write that fails, and all below a        the pass fails; the next one writes them    TestOneRefusalStopsNoOther,
-//	                cgroup that was not created                                                            TestNothingBelowWhatCouldNotBeMade
-//	Writes          own CPUs that others may still run on      they are sent when the others have left     TestNobodyRunsOnCPUsOfOthers
-//	moveAway        a blocking container that stays            the start is blocked                        TestFailedWritesAreNotInForce
-//	syncRuntime     containers that the runtime does not list  they block starts, and stay                 TestLostContainers
-//	containersOf    containers of a list that failed           they are listed again                       TestPartialListsAreRepeated
-//	endOpening      a sandbox that cannot be moved             it blocks starts with exclusive CPUs        TestSandboxThatCannotBeMoved
-//	gather          a cgroup that cannot be read               its processes count as scattered; it fails  TestV1EmptiedSetIsFilledUnseen
-//	confine         values of a cgroup that is being removed   its CPUs are written nevertheless           TestPassClearsCPUsBesideARemoval
-//	withoutLeaving  pods whose removal is in progress          written again if the removal fails          TestPassBesideAnEnd
-//	hold            memory limits below the use                a finding; each pass tries again            TestPassHoldsALimitBelowUse
-//	settled         containers that may run elsewhere          the move does not go on                     TestMemoryThatStays
-//	writeDue        records above its bound, or that failed    they stay due                               TestRecordsInTurns
-//	ObservePods     a record that cannot be read now           nothing is decided about pods               TestUnreadableRecords
-//	RemoveUnknown   a cgroup that cannot be read or removed    an error: the pod stays unknown             TestUnknownPodThatStays
-//	Sweeper.Look    an orphan with a worker, or in its pause   it stays an orphan                          TestOneWorkerForAnOrphan
+//	loop            leaves out                                 so                                       test
+//	apply           a write that fails, and all below a        the pass fails; the next one writes them TestOneRefusalStopsNoOther,
+//	                cgroup that was not created                                                         TestNothingBelowWhatCouldNotBeMade
+//	Writes          own CPUs that others may still run on      they are sent when the others have left  TestNobodyRunsOnCPUsOfOthers
+//	moveAway        a blocking container that stays            the start is blocked                     TestFailedWritesAreNotInForce
+//	syncRuntime     containers that the runtime does not list  they block starts, and stay              TestLostContainers
+//	containersOf    containers of a list that failed           they are listed again                    TestPartialListsAreRepeated
+//	endOpening      a sandbox that cannot be moved             it blocks starts with exclusive CPUs     TestSandboxThatCannotBeMoved
+//	gather          a cgroup that cannot be read               its processes are scattered; it fails    TestV1EmptiedSetIsFilledUnseen
+//	confine         values of a cgroup that is being removed   its CPUs are written nevertheless        TestPassClearsCPUsBesideARemoval
+//	withoutLeaving  pods whose removal is in progress          written again if the removal fails       TestPassBesideAnEnd
+//	hold            memory limits below the use                a finding; each pass tries again         TestPassHoldsALimitBelowUse
+//	settled         containers that may run elsewhere          the move does not go on                  TestMemoryThatStays
+//	writeDue        records above its bound, or that failed    they stay due                            TestRecordsInTurns
+//	ObservePods     a record that cannot be read now           nothing is decided about pods            TestUnreadableRecords
+//	RemoveUnknown   a cgroup that cannot be read or removed    an error: the pod stays unknown          TestUnknownPodThatStays
+//	Sweeper.Look    an orphan with a worker, or in its pause   it stays an orphan                       TestOneWorkerForAnOrphan
 //
 // Invariants:
 //
