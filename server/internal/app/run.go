@@ -93,7 +93,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	g.OnStop("hintproxy", a.external.Stop)
 	if a.readerSocket != nil {
 		g.Go("podresources", serve(a.readers.Server, func(serve func(net.Listener) error) error {
-			return a.readerSocket.Serve(func(l net.Listener) error { return serve(rpc.AtMost(l, readerConnections)) })
+			return a.readerSocket.Serve(func(l net.Listener) error { return serve(rpc.AtMost(rpc.LeaveDescriptors(l), readerConnections)) })
 		}))
 		g.OnStop("podresources", stop(a.readers.Server, cutOff))
 	}
@@ -311,7 +311,7 @@ func (a *App) serveHTTP(ctx context.Context, g *task.Group) (end func() error, e
 			}
 		}
 		a.Log.InfoContext(ctx, "metrics and health over HTTP", "address", l.Addr().String())
-		if err := bounded.New(l, httpConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
+		if err := bounded.New(rpc.LeaveDescriptors(l), httpConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
 			return err
 		}
 		return nil

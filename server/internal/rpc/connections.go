@@ -35,8 +35,27 @@ func (cfg Config) unlimited(peers credentials.TransportCredentials) []grpc.Serve
 	}))
 }
 
-// AtMost returns a listener that has at most so many open connections. It closes those above at once, and those of
-// others than root that would take the last descriptors.
+// LeaveDescriptors returns a listener that closes connections that would take the last descriptors, at once. Those of root over a
+// unix socket stay.
+func LeaveDescriptors(l net.Listener) net.Listener { return leavingListener{l} }
+
+type leavingListener struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l leavingListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if who, err := PeerOfConn(c); !descriptors.Few() || err == nil && who.UID == 0 {
+			return c, nil
+		}
+		_ = c.Close()
+	}
+}
+
+// AtMost returns a listener that has at most so many open connections. It closes those above at once.
 func AtMost(l net.Listener, n int) net.Listener {
 	return &boundedListener{Listener: l, open: make(chan struct{}, n)}
 }
@@ -52,10 +71,6 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
-		}
-		if who, err := PeerOfConn(c); descriptors.Few() && (err != nil || who.UID != 0) {
-			_ = c.Close()
-			continue
 		}
 		select {
 		case l.open <- struct{}{}:
