@@ -61,14 +61,23 @@ func (h *holder) watches() <-chan error {
 	end := make(chan error, 1)
 	go func() {
 		for {
-			if _, err := stream.Recv(); err != nil {
+			resp, err := stream.Recv()
+			if err != nil {
 				end <- err
 				return
+			}
+			for _, e := range resp.GetEvents() {
+				if e.GetAdded().GetUid() == lastPod {
+					end <- nil
+				}
 			}
 		}
 	}()
 	return end
 }
+
+// lastPod is one that is admitted after the reload. A watch that goes on tells of it.
+const lastPod = "last"
 
 // get reads a path of the page.
 func (h *holder) get(method, path, body string) (*http.Response, error) {
@@ -286,11 +295,14 @@ func TestRevocation(t *testing.T) {
 			switch {
 			case end == nil:
 			case row.stays:
-				d.admitted(burstable("later"))
+				d.admitted(burstable(lastPod))
 				select {
 				case err := <-end:
-					t.Errorf("it has ended: %v", err)
-				default:
+					if err != nil {
+						t.Errorf("it has ended: %v", err)
+					}
+				case <-d.ctx().Done():
+					t.Error("it does not go on")
 				}
 			default:
 				select {

@@ -48,6 +48,7 @@ import (
 type party struct {
 	t      *testing.T
 	method string // the last element of the method that is not answered
+	again  func() // if not nil, makes berthd wait again after it has given up
 
 	mu         sync.Mutex
 	silent     bool
@@ -69,10 +70,17 @@ func (p *party) waiting() (now, ended int) {
 }
 
 // wait waits until over is closed.
-func (p *party) wait(over <-chan struct{}) {
+func (p *party) wait(over <-chan struct{}) { p.begin()(over) }
+
+// begin counts a call that waits from now on, and returns its wait.
+func (p *party) begin() func(over <-chan struct{}) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.now++
-	p.mu.Unlock()
+	return p.end
+}
+
+func (p *party) end(over <-chan struct{}) {
 	<-over
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,13 +187,41 @@ func (g *gated) Close() error {
 	return g.Conn.Close()
 }
 
+// control calls a function with the descriptor of a connection that is open.
+func control(c net.Conn, f func(fd int)) {
+	if raw, err := c.(*net.UnixConn).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { f(int(fd)) })
+	}
+}
+
 // unread returns the bytes that wait for the reader.
 func (g *gated) unread() (n int) {
-	raw, err := g.Conn.(*net.UnixConn).SyscallConn()
-	if err == nil {
-		_ = raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
-	}
+	control(g.Conn, func(fd int) { n, _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
 	return n
+}
+
+// waitWithout waits until berthd closes a connection that is not read, or the test ends.
+func (p *party) waitWithout(c net.Conn) {
+	p.t.Helper()
+	fd, err := -1, error(nil)
+	control(c, func(own int) { fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil || fd < 0 {
+		p.t.Fatalf("the connection cannot be watched: %v", err)
+	}
+	over, waited := make(chan struct{}), make(chan struct{})
+	wait := p.begin()
+	go func() { defer close(waited); wait(over) }()
+	go func() {
+		defer close(over)
+		for err := error(unix.EINTR); errors.Is(err, unix.EINTR); {
+			_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, -1)
+		}
+	}()
+	p.t.Cleanup(func() {
+		_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		<-waited
+		_ = unix.Close(fd)
+	})
 }
 
 // window is the least that a stream may have unread.
@@ -195,6 +231,7 @@ const window = 64 << 10
 // More makes berthd send; it is nil where the call's answer is enough.
 func (p *party) noReader(d *daemon, socket string, call func(context.Context, *grpc.ClientConn), more func(i int)) {
 	p.t.Helper()
+	p.again = func() { p.noReader(d, socket, call, more) }
 	g := &gated{shut: make(chan struct{}), closed: make(chan struct{})}
 	conn, err := grpc.NewClient("passthrough:///"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(window),
@@ -214,14 +251,13 @@ func (p *party) noReader(d *daemon, socket string, call func(context.Context, *g
 	}
 	close(g.shut)
 	ctx, cancel := context.WithCancel(d.ctx())
-	done, over := make(chan struct{}), make(chan struct{})
+	done := make(chan struct{})
 	go func() { defer close(done); call(ctx, conn) }()
-	go p.wait(over)
+	p.waitWithout(g.Conn)
 	p.t.Cleanup(func() {
 		cancel()
 		_ = conn.Close()
 		<-done
-		close(over)
 	})
 	// What was on its way when the connection was shut may have been read.
 	calls := 0
@@ -530,6 +566,7 @@ func (n *silentNode) preStartIn(ctx context.Context, uid, id string) error {
 // request sends text to the HTTP server and reads nothing.
 func (n *silentNode) request(text string) {
 	n.daemon.t.Helper()
+	n.again = func() { n.request(text) }
 	c, err := net.Dial("unix", n.root+"/http.sock")
 	if err != nil {
 		n.daemon.t.Fatal(err)
@@ -537,9 +574,8 @@ func (n *silentNode) request(text string) {
 	if _, err := io.WriteString(c, text); err != nil {
 		n.daemon.t.Fatal(err)
 	}
-	over := make(chan struct{})
-	go n.wait(over)
-	n.daemon.t.Cleanup(func() { _ = c.Close(); close(over) })
+	n.waitWithout(c)
+	n.daemon.t.Cleanup(func() { _ = c.Close() })
 }
 
 // rootCalls are what root's agent and root do meanwhile, in this order.
@@ -603,7 +639,9 @@ func (n *silentNode) meanwhile(name string, call func(i int) error) {
 		var before int
 		n.eventually("the party is silent", func() bool {
 			now, ended := n.waiting()
-			before = ended
+			if before = ended; now == 0 && n.again != nil {
+				n.again()
+			}
 			return now > 0
 		})
 		if err := call(i); err != nil {
