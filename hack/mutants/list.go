@@ -188,6 +188,8 @@ var mutants = []mutant{
 	{"CPUs of lost members are shared", "clients/nri/policy/reconcile.go", ".Union(p.withheld(l))", "", histories},
 	{"CPUs that a member has not left are shared", "clients/nri/policy/track.go", "		cpus = cpus.Union(p.stillOn(m))\n", "",
 		histories},
+	{"containers that are to get each other's CPUs stay", "clients/nri/policy/track.go", "p.tracker.Writes(p.shared)",
+		"p.tracker.Writes(cpuset.Set{})", histories},
 	{"a lost member is in nobody's way", "clients/nri/policy/track.go", "			p.tracker.Want(m.id, cpuset.Set{}, p.ownOf(m))\n",
 		"", histories},
 	{"amounts change without berthd", "clients/nri/policy/resize.go", "err := p.placeNow(ctx, m); err != nil",

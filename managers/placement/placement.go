@@ -435,14 +435,15 @@ type Write struct {
 // ledger has. First come containers that have to leave own CPUs of others, then containers
 // with shared CPUs, then containers with own CPUs. The latter get the Grantable CPUs; the
 // next call, after the others have left, adds the rest. One that can get none of them yet leaves the own CPUs of
-// others. Planned containers get their CPUs
-// when their start is requested.
-func (t *Tracker) Writes() []Write {
+// others. If it has a process, runs on such CPUs only, and the others wait for it in turn, one of this circle goes to the shared CPUs
+// until the others have gone on. Without shared CPUs the circle stays. Planned containers get their CPUs when their start is requested.
+func (t *Tracker) Writes(shared cpuset.Set) []Write {
 	type ranked struct {
 		Write
 		rank int
 	}
 	var out []ranked
+	var stuck []*Container
 	owned := t.owned()
 	for _, c := range t.containers {
 		if c.Phase == Planned || c.Phase == Exited || c.WantedCPUs.IsEmpty() {
@@ -452,6 +453,9 @@ func (t *Tracker) Writes() []Write {
 		if to.IsEmpty() {
 			// All of them are still in use, perhaps by one that is to get the CPUs that this one runs on.
 			to = c.PossibleCPUs.Minus(owned)
+		}
+		if to.IsEmpty() && c.Phase == Running {
+			stuck = append(stuck, c)
 		}
 		if to.IsEmpty() || c.keeps(to) {
 			continue
@@ -465,12 +469,42 @@ func (t *Tracker) Writes() []Write {
 		}
 		out = append(out, w)
 	}
+	if detour := shared.Minus(owned); !detour.IsEmpty() {
+		if c := inCircle(stuck); c != nil {
+			out = append(out, ranked{Write{c.ID, detour}, 0})
+		}
+	}
 	slices.SortFunc(out, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.ID, b.ID)) })
 	writes := make([]Write, len(out))
 	for i, w := range out {
 		writes[i] = w.Write
 	}
 	return writes
+}
+
+// inCircle returns one of the given containers that waits for itself: it runs on own CPUs of another one, which runs on those of the next
+// one, and so on. It is always the same one; nil if there is none.
+func inCircle(waiting []*Container) *Container {
+	slices.SortFunc(waiting, func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
+	blocks := func(c *Container) (o *Container) {
+		i := slices.IndexFunc(waiting, func(o *Container) bool { return !o.intrudes(c).IsEmpty() })
+		if i < 0 {
+			return nil
+		}
+		return waiting[i]
+	}
+	for n := -1; n != len(waiting); {
+		n = len(waiting)
+		waiting = slices.DeleteFunc(slices.Clone(waiting), func(c *Container) bool { return blocks(c) == nil })
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	c := waiting[0]
+	for range waiting { // as many steps end on the circle
+		c = blocks(c)
+	}
+	return c
 }
 
 // Unconfirmed returns whether a container runs where the ledger has it, with an earlier write

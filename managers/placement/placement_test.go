@@ -12,7 +12,8 @@ import (
 type story struct {
 	*testing.T
 	Tracker
-	now time.Time
+	now    time.Time
+	shared cpuset.Set
 }
 
 func newStory(t *testing.T) *story { return &story{T: t, now: time.Unix(100, 0)} }
@@ -58,7 +59,7 @@ func (s *story) blocked(id, want string) {
 func (s *story) writes(want string) {
 	s.Helper()
 	got := ""
-	for _, w := range s.Writes() {
+	for _, w := range s.Writes(s.shared) {
 		got += fmt.Sprintf("%s=%s ", w.ID, w.CPUs)
 	}
 	if got != want {
@@ -199,7 +200,7 @@ func TestOrderOfWrites(t *testing.T) {
 	s.Want("b", set(t, "0"), cpuset.Set{})
 	s.Want("c", set(t, "0-1"), cpuset.Set{})
 	s.writes("c=0-1 b=0 ")
-	for _, w := range s.Writes() {
+	for _, w := range s.Writes(s.shared) {
 		s.tell(Sent, w.ID, w.CPUs.String())
 		s.tell(Confirmed, w.ID, w.CPUs.String())
 	}
@@ -222,8 +223,34 @@ func TestLeavesBeforeItsCPUsAreFree(t *testing.T) {
 	s.Want("b", set(t, "2"), set(t, "2"))
 	for _, want := range []string{"a=7 b=0 ", "a=8-9 b=2 ", ""} {
 		s.writes(want)
-		for _, w := range s.Writes() {
+		for _, w := range s.Writes(s.shared) {
 			s.tell(Sent, w.ID, w.CPUs.String())
+			s.tell(Confirmed, w.ID, w.CPUs.String())
+		}
+	}
+}
+
+// Containers that are to get each other's CPUs, and run on no others, go on by way of the shared CPUs, one after the other.
+func TestCircle(t *testing.T) {
+	t.Parallel()
+	s := &story{T: t, shared: set(t, "0,8")}
+	for id, cpus := range map[string]string{"a": "1-2", "b": "3-4", "c": "5-6", "d": "7", "e": "8"} {
+		s.runs(id, cpus, cpus)
+	}
+	for id, cpus := range map[string]string{"d": "1", "a": "3-4", "b": "5-6", "c": "2", "e": "8"} {
+		s.Want(id, set(t, cpus), set(t, cpus))
+	}
+	s.shared = cpuset.Set{}
+	s.writes("")
+	s.shared = set(t, "0,8")
+	for _, want := range []string{"a=0 ", "c=2 d=1 ", "b=5-6 ", "a=3-4 ", ""} {
+		s.writes(want)
+		writes := s.Writes(s.shared)
+		for _, w := range writes {
+			s.tell(Sent, w.ID, w.CPUs.String())
+		}
+		s.writes(want) // until they have arrived
+		for _, w := range writes {
 			s.tell(Confirmed, w.ID, w.CPUs.String())
 		}
 	}

@@ -86,12 +86,17 @@ func (n *node) look(id string) {
 	}
 }
 
-// wants is the ledger: CPUs without an owner are shared.
-func (n *node) wants() {
+func (n *node) shared() cpuset.Set {
 	shared := cpuset.Range(0, 3)
 	for _, b := range n.boxes {
 		shared = shared.Minus(b.own)
 	}
+	return shared
+}
+
+// wants is the ledger: CPUs without an owner are shared.
+func (n *node) wants() {
+	shared := n.shared()
 	for id, b := range n.boxes {
 		if b.own.IsEmpty() {
 			n.Want(id, shared, cpuset.Set{})
@@ -306,7 +311,7 @@ func (b *box) take(cpus cpuset.Set, drops bool) {
 
 // writes carries out the tracker's writes.
 func (n *node) writes(sure bool) {
-	for _, w := range n.Tracker.Writes() {
+	for _, w := range n.Tracker.Writes(n.shared()) {
 		n.send(w.ID, w.CPUs, sure)
 	}
 }
@@ -438,7 +443,7 @@ func (n *node) calm() {
 			n.r.Fatalf("%s is blocked by %v:\n%s", id, got, strings.Join(n.log, "\n"))
 		}
 	}
-	if left := n.Tracker.Writes(); len(left) > 0 {
+	if left := n.Tracker.Writes(n.shared()); len(left) > 0 {
 		n.r.Fatalf("left to write: %v\n%s", left, strings.Join(n.log, "\n"))
 	}
 }

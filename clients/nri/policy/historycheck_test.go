@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -169,7 +168,6 @@ func (n *node) healed() {
 		switch {
 		case !known:
 			n.fail("everything is reachable, and berthd does not have %s", c.id)
-		case c.whole() && n.lost && c.cpus.Len() == holds.Len() && n.inTheWay(c, holds):
 		case c.givenUp && c.cpus.IsSubsetOf(holds) && !holds.IsEmpty(): // the kubelet does not resize it
 		case c.whole() && (c.cpus != holds || int64(holds.Len())*milliPerCPU != milliRequest(c.resources)):
 			n.fail("everything is reachable, and %s runs on CPUs %s; berthd has %s for it", c.id, c.cpus, holds)
@@ -193,12 +191,6 @@ func (n *node) healed() {
 	for _, f := range ledger.Check(view) {
 		n.fail("check of the ledger: %s", f)
 	}
-}
-
-// inTheWay reports whether another container runs on the CPUs that a container is to have: after the loss of the ledger several may have
-// got each other's CPUs, and then none of them moves.
-func (n *node) inTheWay(c *nodeContainer, holds cpuset.Set) bool {
-	return len(n.containers(func(o *nodeContainer) bool { return o != c && o.alive && o.whole() && o.cpus.Overlaps(holds) })) > 0
 }
 
 // waiting returns whether a container of a pod does not run.

@@ -312,7 +312,7 @@ var errRefused = errors.New("the runtime refused")
 // cannot update a container that it does not store yet. Such a container is compared when it is
 // stored, and when it runs.
 func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
-	for _, w := range p.tracker.Writes() {
+	for _, w := range p.tracker.Writes(p.shared) {
 		m := p.members[w.ID]
 		c, _ := p.tracker.Get(w.ID)
 		if m == nil || m.stopped || m.unlisted || c.Phase == placement.Starting || m.pushed == w.CPUs || !chosen(m, c) {

@@ -114,7 +114,7 @@ const refused = 3
 func (k *Kernel) write(t ledgertest.T) {
 	t.Helper()
 	for range passes {
-		writes := k.tracker.Writes()
+		writes := k.tracker.Writes(cpuset.Set{})
 		if len(writes) == 0 {
 			return
 		}
