@@ -110,12 +110,31 @@ func (n *node) heal() {
 			n.collect(p)
 			n.repeatResizes(p, round == healRounds/2)
 		}
+		if n.answers && round%4 == 3 {
+			n.oneMore()
+		}
 		n.pass(healTime)
 	}
 	n.pass(settleTime)
 	if n.failure.kind == "" {
 		n.healed()
 	}
+}
+
+// oneMore has a pod come and go: answers to its events carry what others wait for.
+func (n *node) oneMore() {
+	p := &nodePod{template: templates[0], number: len(n.pods), shown: true}
+	n.note("pod %s comes and goes", p.title())
+	n.pods = append(n.pods, p)
+	for range 20 {
+		if !n.kubeletStep(p, false) {
+			break
+		}
+	}
+	if p.deleted = true; p.sandbox != nil {
+		n.stopSandbox(p, p.sandbox, false, true)
+	}
+	n.collect(p)
 }
 
 // endHanging ends the processes that hang.

@@ -29,7 +29,9 @@ type node struct {
 	pods    []*nodePod
 	// crio means that the runtime does not report the processes of sandboxes.
 	crio bool
-	pids map[int]*nodeContainer
+	// answers means that containers change only in answers to events.
+	answers bool
+	pids    map[int]*nodeContainer
 	// pauses are the processes of sandboxes.
 	pauses map[int]bool
 	serial int
