@@ -170,7 +170,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 		}
 		// A container that the specification does not have: one for debugging.
 	}
-	if s.spec == nil && s.unfound && s.form == unadmitted {
+	if s.spec == nil && s.unfound && s.form != apart { // also if berthd has lost the pod
 		return nil, errUnspecified
 	}
 	m.ofPod = p.sharesPod(m)

@@ -250,3 +250,36 @@ func TestSpecificationOutlivesConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestForgottenPodIsNotSplit: berthd has lost the ledger, and the specification of a pod that was admitted as a whole is not known. A container
+// of the pod is not admitted by itself meanwhile: berthd would have it twice later.
+func TestForgottenPodIsNotSplit(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": duoOf("job")}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	main, second := container(job, "main", "job-1", 3000, gib), container(job, "second", "job-2", 2000, gib)
+	e.run(job, main)
+	e.run(job, second)
+	kubelet.err = errors.New("away")
+	e.renew(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{main, second}); err != nil {
+		t.Fatal(err)
+	}
+	d.forget()
+	e.stop(job, main)
+	again := container(job, "main", "job-3", 3000, gib)
+	if _, err := e.create(job, again); err == nil {
+		t.Errorf("the container is created with the pods %v of berthd: %v", d.uids(), err)
+	}
+	kubelet.err = nil
+	e.run(job, again)
+	e.pushes(2)
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
