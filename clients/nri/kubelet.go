@@ -68,8 +68,8 @@ func dialKubelet(path string) (*grpc.ClientConn, error) {
 
 func (k *kubelet) close() error { return k.conn.Close() }
 
-// Pod returns the pod with a uid; nil if the kubelet has no such pod, or no data from the API server yet. Class Unsupported means that the
-// kubelet has no Pods API.
+// Pod returns the pod with a uid; nil if the kubelet has no such pod. Class Unsupported means that the kubelet has no Pods API, and
+// Precondition that it does not have all pods of the API server yet.
 func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	if _, err := os.Stat(k.path); errors.Is(err, fs.ErrNotExist) {
 		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
@@ -83,8 +83,10 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	k.answered.Store(k.answered.Load() || err == nil)
 	switch status.Code(err) {
 	case codes.OK:
-	case codes.NotFound, codes.FailedPrecondition:
-		return nil, nil // another node's pod, or a kubelet without data from the API server
+	case codes.NotFound:
+		return nil, nil // another node's pod
+	case codes.FailedPrecondition:
+		return nil, errdefs.Preconditionf("the kubelet does not have the pods of the API server yet: %w", err)
 	default:
 		return nil, err
 	}

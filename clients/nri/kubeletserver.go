@@ -20,6 +20,7 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
@@ -38,6 +39,9 @@ const (
 	// servedGrace is how long after a good answer a failure is temporary, and so refuses pods. A kubelet that restarts, or whose API server
 	// is away and cannot review tokens, answers again. Later the server counts as lost: pods must start.
 	servedGrace = 5 * time.Minute
+	// servedSettle is how long a list may lack pods of the API server after the kubelet has read them. It adds them to its list one by one,
+	// and admits each one meanwhile. Before, it lists static pods only.
+	servedSettle = 30 * time.Second
 )
 
 // kubeletServer reads pods from the web server of the kubelet: https://NODE:10250/pods, with the right nodes/pods. It is the source of
@@ -54,11 +58,30 @@ type kubeletServer struct {
 
 	mu       sync.Mutex // guards the fields below
 	reading  chan struct{}
-	pods     map[string]*typesv1.Pod // those of the list that have answered no question
-	active   []string
-	readAt   time.Time // of the list
+	last     served
 	answered time.Time // the last good answer; zero if there was none
 	failure  error     // of the last list
+}
+
+// served is a list.
+type served struct {
+	pods   map[string]*typesv1.Pod // those that have answered no question
+	active []string
+	at     time.Time // when it was read
+	seen   time.Time // since when the kubelet has a pod of the API server; zero if the list has none
+}
+
+// incomplete returns why the list may lack pods of the API server; nil if it does not. A kubelet that has just started answers like one
+// without such pods, but a cluster's kubelet has at least that of berth-nri.
+func (s *served) incomplete() error {
+	switch {
+	case s.seen.IsZero():
+		return errdefs.Preconditionf("the kubelet lists no pods of the API server yet")
+	case s.at.Sub(s.seen) < servedSettle:
+		return errdefs.Preconditionf("the kubelet has read the pods of the API server at %s, and its list may lack some for %s",
+			s.seen.Format(time.RFC3339), servedSettle)
+	}
+	return nil
 }
 
 // newKubeletServer returns the web server of the kubelet at ADDRESS or ADDRESS:PORT.
@@ -86,19 +109,23 @@ func (k *kubeletServer) Pod(ctx context.Context, uid string) (*typesv1.Pod, erro
 	if err := k.read(ctx); err != nil {
 		return nil, k.temporary(err)
 	}
-	pod, _ := k.take(uid)
-	return pod, nil
+	if pod, ok := k.take(uid); ok {
+		return pod, nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return nil, k.last.incomplete()
 }
 
 // take returns a pod of the list that has answered no question about it yet.
 func (k *kubeletServer) take(uid string) (*typesv1.Pod, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pod, ok := k.pods[uid]
-	if !ok || k.now().Sub(k.readAt) > servedAge {
+	pod, ok := k.last.pods[uid]
+	if !ok || k.now().Sub(k.last.at) > servedAge {
 		return nil, false
 	}
-	delete(k.pods, uid)
+	delete(k.last.pods, uid)
 	return pod, true
 }
 
@@ -112,7 +139,10 @@ func (k *kubeletServer) Active(ctx context.Context) ([]string, error) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.active, nil
+	if err := k.last.incomplete(); err != nil {
+		return nil, err
+	}
+	return k.last.active, nil
 }
 
 // temporary returns a failure that is expected to end; nil if the server counts as absent.
@@ -167,48 +197,46 @@ func (k *kubeletServer) failed() error {
 }
 
 // list stores one list.
-func (k *kubeletServer) list(ctx context.Context, done chan struct{}, get func(context.Context) (map[string]*typesv1.Pod, []string,
-	error)) {
+func (k *kubeletServer) list(ctx context.Context, done chan struct{}, get func(context.Context) (served, error)) {
 	ctx, cancel := context.WithTimeout(ctx, k.timeout)
 	defer cancel()
-	pods, active, err := get(ctx)
+	list, err := get(ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(done)
 	k.reading, k.failure = nil, err
 	if err == nil {
-		k.pods, k.active, k.readAt = pods, active, k.now()
-		k.answered = k.readAt
+		list.at = k.now()
+		k.last, k.answered = list, list.at
 	}
 }
 
 // get calls the kubelet.
-func (k *kubeletServer) get(ctx context.Context) (map[string]*typesv1.Pod, []string, error) {
+func (k *kubeletServer) get(ctx context.Context) (list served, err error) {
 	client, token, err := k.client()
 	if err != nil {
-		return nil, nil, err
+		return list, err
 	}
 	defer client.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, k.url, nil)
 	if err != nil {
-		return nil, nil, err
+		return list, err
 	}
 	req.Header.Set("Authorization", "Bearer "+token)
 	answer, err := client.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return list, err
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxMessage/2)) // without a text, the code says enough
-		return nil, nil, errdefs.Unavailablef("get %s: the kubelet answers %s: %s", k.url, answer.Status,
+		return list, errdefs.Unavailablef("get %s: the kubelet answers %s: %s", k.url, answer.Status,
 			plain(strings.TrimSpace(string(text))))
 	}
-	pods, active, err := k.decode(&counting{r: answer.Body, most: k.most, left: k.most})
-	if err != nil {
-		return nil, nil, fmt.Errorf("get %s: %w", k.url, err)
+	if list, err = k.decode(&counting{r: answer.Body, most: k.most, left: k.most}); err != nil {
+		return list, fmt.Errorf("get %s: %w", k.url, err)
 	}
-	return pods, active, nil
+	return list, nil
 }
 
 // client returns a client that trusts the authority of the cluster and those of the file, and the token. Both are read each time, because
@@ -256,56 +284,56 @@ func (c *counting) Read(p []byte) (int, error) {
 }
 
 // decode reads a list pod by pod, so that only one is in memory with all its fields.
-func (k *kubeletServer) decode(r io.Reader) (map[string]*typesv1.Pod, []string, error) {
+func (k *kubeletServer) decode(r io.Reader) (list served, err error) {
 	d := json.NewDecoder(r)
 	if err := expect(d, json.Delim('{')); err != nil {
-		return nil, nil, err
+		return list, err
 	}
-	pods, active, listed := map[string]*typesv1.Pod{}, []string{}, false
+	list, listed := served{pods: map[string]*typesv1.Pod{}}, false
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return nil, nil, err
+			return list, err
 		}
 		if key != "items" {
 			var other json.RawMessage
 			if err := d.Decode(&other); err != nil {
-				return nil, nil, err
+				return list, err
 			}
 			if key == "kind" && string(other) != `"PodList"` {
-				return nil, nil, errdefs.Internalf("the kubelet answers with kind %.80s, expected PodList", other)
+				return list, errdefs.Internalf("the kubelet answers with kind %.80s, expected PodList", other)
 			}
 			continue
 		}
 		listed = true
 		switch start, err := d.Token(); {
 		case err != nil:
-			return nil, nil, err
+			return list, err
 		case start == nil: // null
 			continue
 		case start != json.Delim('['):
-			return nil, nil, errdefs.Internalf("the kubelet's items are %v, expected a list", start)
+			return list, errdefs.Internalf("the kubelet's items are %v, expected a list", start)
 		}
 		for d.More() {
 			var pod corev1.Pod
 			if err := d.Decode(&pod); err != nil {
-				return nil, nil, err
+				return list, err
 			}
-			if err := k.add(&pod, pods, &active); err != nil {
-				return nil, nil, err
+			if err := k.add(&pod, &list); err != nil {
+				return list, err
 			}
 		}
 		if err := expect(d, json.Delim(']')); err != nil {
-			return nil, nil, err
+			return list, err
 		}
 	}
 	if err := expect(d, json.Delim('}')); err != nil {
-		return nil, nil, err
+		return list, err
 	}
 	if !listed {
-		return nil, nil, errdefs.Internalf("the kubelet's answer has no items")
+		return list, errdefs.Internalf("the kubelet's answer has no items")
 	}
-	return pods, active, nil
+	return list, nil
 }
 
 // expect reads a token that has to be there.
@@ -321,7 +349,7 @@ func expect(d *json.Decoder, want json.Delim) error {
 }
 
 // add adds a pod to the list. A mirror pod runs nowhere: it shows a static pod, which is in the list with the uid that the runtime has.
-func (k *kubeletServer) add(pod *corev1.Pod, pods map[string]*typesv1.Pod, active *[]string) error {
+func (k *kubeletServer) add(pod *corev1.Pod, list *served) error {
 	if on := pod.Spec.NodeName; on != "" && on != k.node {
 		return errdefs.Internalf("the kubelet lists pod %.300s of node %.80q, expected those of %q", pod.Namespace+"/"+pod.Name, on, k.node)
 	}
@@ -330,13 +358,19 @@ func (k *kubeletServer) add(pod *corev1.Pod, pods map[string]*typesv1.Pod, activ
 	}
 	uid := string(pod.UID)
 	if unended(pod) {
-		*active = append(*active, uid)
+		list.active = append(list.active, uid)
+	}
+	if pod.Annotations[workload.SourceAnnotation] == policy.FromAPIServer {
+		seen, err := time.Parse(time.RFC3339Nano, pod.Annotations[policy.SeenAnnotation])
+		if err == nil && (list.seen.IsZero() || seen.Before(list.seen)) {
+			list.seen = seen
+		}
 	}
 	takeAllocated(pod)
 	spec, err := podspec.FromPod(pod, podspec.Options{})
 	if err != nil {
 		return fmt.Errorf("read pod %s/%s of the kubelet: %w", pod.Namespace, pod.Name, err)
 	}
-	pods[uid] = spec
+	list.pods[uid] = spec
 	return nil
 }

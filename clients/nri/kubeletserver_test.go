@@ -10,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"math/big"
@@ -129,10 +130,12 @@ func startWebKubelet(t *testing.T, name string) (*webKubelet, *kubeletServer) {
 // largeList is the largest list of the sources of tests, in bytes.
 const largeList = 100_000
 
-// podOf is a pod of the node n1 with one container.
+// podOf is a pod of the node n1 with one container, which the kubelet has had from the API server for an hour.
 func podOf(name, uid, cpu string) corev1.Pod {
 	return corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(uid), ResourceVersion: "1"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(uid), ResourceVersion: "1",
+			Annotations: map[string]string{workload.SourceAnnotation: policy.FromAPIServer,
+				policy.SeenAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
@@ -204,6 +207,62 @@ func TestKubeletServer(t *testing.T) {
 	w.set(func(w *webKubelet) { w.pods[0] = podOf("job", "old-uid", "6") })
 	if got := eventuallyPod(t, k, "old-uid"); got != "6" {
 		t.Errorf("from an old list the pod requests %q", got)
+	}
+}
+
+// TestKubeletServerHasJustStarted: a kubelet that was restarted lists no pods of the API server at first, and adds them one by one. A pod
+// that is not in such a list may still be active. A pod that is in the list is known.
+func TestKubeletServerHasJustStarted(t *testing.T) {
+	t.Parallel()
+	static, mirror := podOf("web-n1", "static", "2"), podOf("web-n1", "mirror", "2")
+	young, undated := podOf("job", "u", "1"), podOf("job", "u", "1")
+	static.Annotations[workload.SourceAnnotation] = "file"
+	mirror.Annotations[workload.MirrorAnnotation] = "static"
+	young.Annotations[policy.SeenAnnotation] = time.Now().Add(-time.Second).Format(time.RFC3339Nano)
+	delete(undated.Annotations, policy.SeenAnnotation)
+	null := `{"kind": "PodList", "apiVersion": "v1", "items": null}`
+	for name, row := range map[string]struct {
+		pods   []corev1.Pod
+		text   string
+		active []string // nil if that is not known yet
+	}{
+		"null":                   {text: null},
+		"no pods":                {pods: []corev1.Pod{}},
+		"only a static pod":      {pods: []corev1.Pod{static}},
+		"also its mirror":        {pods: []corev1.Pod{static, mirror}},
+		"the first pods":         {pods: []corev1.Pod{static, young}},
+		"a pod without its time": {pods: []corev1.Pod{static, undated}},
+		"all pods":               {pods: []corev1.Pod{static, young, podOf("old", "o", "1")}, active: []string{"static", "u", "o"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, k := startWebKubelet(t, "n1")
+			w.pods, w.text = row.pods, row.text
+			var missing error
+			nodetest.Eventually(t, time.Minute, "the kubelet answers", func() bool {
+				var pod *typesv1.Pod
+				if pod, missing = k.Pod(patient(t), "another"); pod != nil {
+					t.Errorf("a pod that the kubelet does not list is %v", pod)
+				}
+				return k.failed() == nil && !errors.Is(missing, context.DeadlineExceeded)
+			})
+			uids, err := k.Active(patient(t))
+			early := row.active == nil
+			if (err != nil) != early || !slices.Equal(uids, row.active) || errdefs.ClassOf(err) == errdefs.Unsupported {
+				t.Errorf("active are %v, %v; want %v", uids, err, row.active)
+			}
+			if (missing != nil) != early || early && errdefs.ClassOf(missing) != errdefs.Precondition {
+				t.Errorf("of a pod that is not in the list: %v", missing)
+			}
+			if len(row.pods) > 0 {
+				if got := eventuallyPod(t, k, "static"); got != "2" {
+					t.Errorf("the static pod requests %q", got)
+				}
+			}
+			if k.absent() != nil {
+				t.Errorf("the web server counts as absent: %v", k.absent())
+			}
+		})
 	}
 }
 
@@ -330,9 +389,9 @@ func TestKubeletServerHangs(t *testing.T) {
 		done := make(chan struct{})
 		begun := time.Now()
 		k.reading = done
-		go k.list(ctx, done, func(ctx context.Context) (map[string]*typesv1.Pod, []string, error) {
+		go k.list(ctx, done, func(ctx context.Context) (served, error) {
 			<-ctx.Done()
-			return nil, nil, ctx.Err()
+			return served{}, ctx.Err()
 		})
 		<-done
 		if waited := time.Since(begun); waited != servedTimeout || k.failed() == nil {

@@ -251,8 +251,8 @@ func TestSpecificationOutlivesConnections(t *testing.T) {
 	}
 }
 
-// TestForgottenPodIsNotSplit: berthd has lost the ledger, and the specification of a pod that was admitted as a whole is not known. A container
-// of the pod is not admitted by itself meanwhile: berthd would have it twice later.
+// TestForgottenPodIsNotSplit: berthd has lost the ledger, and the specification of a pod that was admitted as a whole is not known. A
+// container of the pod is not admitted by itself meanwhile: berthd would have it twice later.
 func TestForgottenPodIsNotSplit(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/servertest"
 )
 
@@ -126,15 +127,21 @@ type fakeKubelet struct {
 	away, early bool
 }
 
-var errKubelet = errors.New("the kubelet is away")
+var (
+	errKubelet = errors.New("the kubelet is away")
+	errEarly   = errdefs.Preconditionf("the kubelet has no pods of the API server yet")
+)
 
 // Pod implements Source.
 func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, string, error) {
 	if k.away {
 		return nil, "", errKubelet
 	}
+	if k.early {
+		return nil, "", errEarly
+	}
 	for _, p := range k.node.pods {
-		if p.uid() == uid && p.shown && !k.early && !p.deleted {
+		if p.uid() == uid && p.shown && !p.deleted {
 			return p.specification(), FromKubelet, nil
 		}
 	}
@@ -143,8 +150,11 @@ func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, string, 
 
 // Active implements Source.
 func (k *fakeKubelet) Active(context.Context) (uids []string, err error) {
-	if k.away || k.early {
+	if k.away {
 		return nil, errKubelet
+	}
+	if k.early {
+		return nil, errEarly
 	}
 	for _, p := range k.node.pods {
 		if !p.deleted {

@@ -15,6 +15,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/servertest"
 )
 
@@ -149,6 +150,9 @@ func (p *nodePod) ended() bool {
 func (n *node) describe(p *nodePod, s *nodeSandbox) *api.PodSandbox {
 	out := pod(p.title(), p.qos)
 	out.Id, out.Pid = s.id, uint32(s.pid)
+	if p.number%2 == 0 {
+		out.Annotations = map[string]string{workload.SourceAnnotation: FromAPIServer} // the others are static
+	}
 	if n.crio || s.stopped {
 		out.Pid = 0
 	}

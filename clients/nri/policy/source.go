@@ -24,9 +24,17 @@ const (
 	FromKubeletServer = "kubelet-server" // the web server
 )
 
+// What the kubelet writes into its pods' annotations: SeenAnnotation has the time at which it has first seen a pod, also after a restart
+// of the kubelet. FromAPIServer is the value of workload.SourceAnnotation of a pod that is no static pod.
+const (
+	SeenAnnotation = "kubernetes.io/config.seen"
+	FromAPIServer  = "api"
+)
+
 // Source finds specifications of pods; the kubelet is one.
 type Source interface {
-	// Pod returns the pod with a uid, and where it comes from; nil if the source has no such pod, or is not ready.
+	// Pod returns the pod with a uid, and where it comes from; nil if the source has no such pod. Class Precondition means that the source
+	// may not have all pods of the API server yet.
 	Pod(ctx context.Context, uid string) (pod *typesv1.Pod, from string, err error)
 	// Active returns the uids of the pods that have not ended and are not being deleted. Class Unsupported means that
 	// the source has no list, or is not there. Any other error is temporary.
@@ -43,8 +51,7 @@ func (p *Policy) search(ctx context.Context, s *sandbox) error {
 	return err
 }
 
-// find returns a pod's specification; nil if no source has it. The kubelet lists all pods, except
-// before its first contact with the API server: static pods start earlier.
+// find returns a pod's specification; nil if no source has it.
 func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
 	pod, source, err := p.lookUp(ctx, s)
 	if err == nil && pod != nil {
@@ -79,6 +86,9 @@ func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error
 		return nil, nil
 	}
 	pod, from, err := p.Kubelet.Pod(ctx, s.uid)
+	if errdefs.ClassOf(err) == errdefs.Precondition && s.annotations[workload.SourceAnnotation] != FromAPIServer {
+		return nil, nil // a static pod does not wait for the API server
+	}
 	if err != nil {
 		return nil, errdefs.Unavailablef("get pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/protobuf/proto"
@@ -16,6 +17,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -285,5 +287,43 @@ func TestSandboxWithoutProcess(t *testing.T) {
 		if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 {
 			t.Errorf("listed %v: the container has ended, and berthd has %v; known are %v", listed, got, e.policy.sandboxes)
 		}
+	}
+}
+
+// TestKubeletHasJustStarted: a kubelet that may not have all pods of the API server yet says nothing about one that it does not have. Such
+// a pod is not placed container by container, neither when it starts nor while it runs. Static pods start before the API server answers.
+func TestKubeletHasJustStarted(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{err: errdefs.Preconditionf("initializing")}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job, web, runs := pod("job", "guaranteed"), pod("web", "guaranteed"), pod("runs", "guaranteed")
+	for p, source := range map[*api.PodSandbox]string{job: FromAPIServer, web: "file", runs: FromAPIServer} {
+		p.Annotations = map[string]string{workload.SourceAnnotation: source}
+	}
+	if err := e.policy.RunPodSandbox(t.Context(), job); err == nil || !strings.Contains(err.Error(), "initializing") {
+		t.Errorf("a pod of the API server: %v", err)
+	}
+	if err := e.policy.RunPodSandbox(t.Context(), web); err != nil {
+		t.Fatalf("a static pod: %v", err)
+	}
+	e.run(web, container(web, "main", "web-1", 1000, gib))
+	c := container(runs, "main", "runs-1", 1000, gib)
+	e.runs(c)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{web, runs}, []*api.Container{c}); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	if got := d.uids(); !slices.Equal(got, []string{"web-uid.main"}) {
+		t.Errorf("berthd has %v", got)
+	}
+	kubelet.err, kubelet.pods = nil, map[string]*typesv1.Pod{"job-uid": specOf("job", "1"), "runs-uid": specOf("runs", "1")}
+	e.policy.searchAt = time.Time{}
+	e.pushes(2)
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid", "runs-uid", "web-uid.main"}) {
+		t.Errorf("berthd has %v", got)
 	}
 }
