@@ -192,7 +192,7 @@ var sums = map[string]func(n *neighbourhood) (over func()){
 	"plugin: devices": func(n *neighbourhood) func() {
 		p := script.New(script.Config{Dir: n.root + "/device-plugins", Resource: gpu})
 		var list []script.Device
-		for i := range 60_000 {
+		for i := range 131_072 { // limits.pluginDevices
 			list = append(list, script.Device{ID: fmt.Sprint("device-", i)})
 		}
 		p.SetDevices(list...)
@@ -223,13 +223,14 @@ func (n *neighbourhood) userDir(uid int) string {
 }
 
 // TestSums: a berthd with 512 MiB and 1,024 descriptors has each kind of neighbour take as much as it gets. It goes on, root's pods are
-// admitted meanwhile, the log stays small, and the neighbour's descriptors are closed afterwards.
+// admitted meanwhile, the log and the ledger stay small, and the neighbour's descriptors are closed afterwards.
 func TestSums(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skipf("needs root, which can act as other users: the effective user is %d", os.Geteuid())
 	}
 	const memory, descriptors, mostLog = 512 << 20, 1024, 256 << 10
+	const mostDisk = 64 << 20 // 4 MiB of claims, as text, in the state and in the history; the file grows in steps of 16 MiB
 	names := []string{}
 	for name := range sums {
 		names = append(names, name)
@@ -263,6 +264,13 @@ func TestSums(t *testing.T) {
 				t.Errorf("meanwhile: %v, %v", resp, err)
 			}
 			n.remove("before")
+			info, err := os.Stat(n.root + "/state/ledger.db")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info.Size() > mostDisk {
+				t.Errorf("the ledger's file has %d bytes", info.Size())
+			}
 			over()
 			n.remove("meanwhile")
 			n.admitted(burstable("after"))
