@@ -29,7 +29,7 @@ import (
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/moves"
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
@@ -197,7 +197,7 @@ func (noCgroups) UnknownPods(context.Context, *ledger.View) ([]string, error)   
 func (noCgroups) RemoveUnknown(context.Context, *ledger.View, string) error      { return nil }
 func (noCgroups) PreStart(context.Context, *ledger.View, ledger.Owner) error     { return nil }
 func (noCgroups) ContainerPath(*ledger.Pod, string) (string, error)              { return "", nil }
-func (noCgroups) ReportMemory(string, reconcile.MemoryReport) bool               { return true }
+func (noCgroups) ReportMemory(string, moves.Report) bool                         { return true }
 func (noCgroups) Count(string, workload.Quantities) (excess []string, err error) { return nil, nil }
 
 var _ grpc.ServiceRegistrar = (*Daemon)(nil)

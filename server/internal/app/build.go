@@ -60,6 +60,7 @@ import (
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/mover"
+	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/readiness"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -142,13 +143,12 @@ type App struct {
 	// driver is the container runtime's, or else the configured one.
 	driver  cgroup.Driver
 	records cgroup.Records // files; nil where the tree keeps them
-	// lastCommit marks the last commit; nil if that is not possible. markFails means that its
-	// last write failed.
+	// lastCommit marks the last commit; nil if that is not possible.
 	lastCommit *claimfiles.Mark
-	markFails  bool
 	// recordsRenewed is how often the directory of claim records was made again, as logged.
 	recordsRenewed int
 	reconcile      *reconcile.Loop
+	moves          *moves.Moves
 	sweeper        *reconcile.Sweeper
 	// systemProcesses are what the last round of the system cgroups found.
 	systemProcesses atomic.Pointer[[]*nodev1.SystemContainer]
@@ -289,7 +289,7 @@ func (a *App) buildLedger(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open the ledger %s: %w", path, err)
 	}
-	a.Ledger.Follow(func(_, new *ledger.View) { a.markCommit(new) }) // first follower: the mark precedes all notifications
+	a.Ledger.Follow(a.markCommits()) // first follower: the mark precedes all notifications
 	rules := a.Ledger.View().Rules()
 	if o := a.Ledger.View().Override(); o != nil {
 		if a.first, err = a.managerSetOfOverride(*o); err != nil {
@@ -337,7 +337,7 @@ func (a *App) buildCgroups(ctx context.Context) error {
 		return err
 	}
 	parts := reconcile.Config{
-		Records: records, Unseen: !a.keepsPods(), Reported: memoryIsReported(a.Config), NoPodCgroups: !a.Config.Cgroups.PerQOS,
+		Records: records, Unseen: !a.keepsPods(), NoPodCgroups: !a.Config.Cgroups.PerQOS,
 		Failpoint: a.Failpoint,
 		Tree:      tree, Layout: a.layout, Limits: limits,
 		DriftPolicy: reconcile.DriftPolicy(a.Config.Cgroups.DriftPolicy),
@@ -353,13 +353,14 @@ func (a *App) buildCgroups(ctx context.Context) error {
 	if a.runtime != nil {
 		parts.Runtime = a.runtime
 	}
-	parts.HugePages = a.hugePages()
 	parts.Listed = a.listed()
 	if parts.Plain, err = a.plainTree(); err != nil {
 		return err
 	}
 	a.reconcile = reconcile.New(parts)
 	a.Ledger.Follow(func(_, _ *ledger.View) { a.reconcile.Wake() })
+	a.moves = moves.New(moves.Config{Loop: a.reconcile, Reported: memoryIsReported(a.Config), HugePages: a.hugePages()})
+	a.Ledger.Follow(a.moves.Committed)
 	return nil
 }
 
@@ -411,7 +412,7 @@ func (a *App) buildEngine(context.Context) (err error) {
 		Resources:  a.Config.Resources(a.Now()), BytesPerSecond: a.Config.Moves.BytesPerSecond,
 	}, admission.Parts{
 		Ledger: a.Ledger, Lock: a.lock, Managers: a.managers, ClaimManagers: a.claimManagers,
-		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives, Mover: a.reconcile,
+		CgroupManager: a.reconcile, Starter: a.plugins, Lives: a.lives, Mover: a.moves,
 		Environment: admission.Environment{
 			Now: a.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
 			WithTimeout: context.WithTimeout, Each: task.Each, Observe: recordSteps(a.Tracer.Steps(a.metrics.Step)),

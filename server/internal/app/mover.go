@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/mover"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
@@ -47,15 +47,8 @@ func (a *App) buildReplacer() {
 func (a *App) defragmenter() *mover.Defragmenter {
 	return &mover.Defragmenter{
 		Plan: a.Engine.PlanDefragment, Begin: a.Engine.Relocate, Cancel: a.Engine.CancelMove,
-		View: a.Ledger.View, Use: a.podUse, Now: a.Now, Away: rpc.Away,
+		View: a.Ledger.View, Use: a.moves.Use, Now: a.Now, Away: rpc.Away,
 	}
-}
-
-// podUse is what the containers of a pod have used, with the memory that their agents have reported.
-func (a *App) podUse(ctx context.Context, view *ledger.View, uid string) admission.PodUse {
-	out := a.reconcile.Use(ctx, view, uid)
-	a.reconcile.AddReported(view, uid, &out)
-	return out
 }
 
 // memoryIsReported returns whether agents report where the memory of containers is. A tree in memory does not show
@@ -65,8 +58,8 @@ func memoryIsReported(c config.Config) bool {
 }
 
 // ReportMemory implements lifecycle.Memory.
-func (a *App) ReportMemory(id string, r reconcile.MemoryReport) bool {
-	found, used, news := a.reconcile.ReportMemory(id, r)
+func (a *App) ReportMemory(id string, r moves.Report) bool {
+	found, used, news := a.moves.ReportMemory(id, r)
 	if news && a.replacer != nil {
 		a.replacer.Wake() // the pod may move now
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/numamaps"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/moves"
 )
 
 // ReaderCommand is the command of berthd that is the reader of huge pages (package numamaps).
@@ -29,7 +29,7 @@ func ReadHugePages(conn *os.File, proc fs.FS) error {
 }
 
 // hugePages has what moves of running containers with huge pages need.
-func (a *App) hugePages() (out reconcile.HugePages) {
+func (a *App) hugePages() (out moves.HugePages) {
 	out.Move = a.Config.Moves.HugePages
 	if a.Reader != nil {
 		reader := numamaps.NewClient(a.Reader)
@@ -43,7 +43,7 @@ func (a *App) hugePages() (out reconcile.HugePages) {
 	return out
 }
 
-// freeHugeBytes implements reconcile.HugePages.
+// freeHugeBytes implements moves.HugePages.
 func freeHugeBytes() (cgroup.HugeBytes, error) {
 	nodes, err := freeHugePages()
 	out := cgroup.HugeBytes{}

@@ -125,7 +125,7 @@ func (a *App) buildServers(context.Context) error {
 	memoryv1.RegisterMemoryServiceServer(a.main, state.Memory(states, a.memoryAt, a.kernelFree()))
 	devicev1.RegisterDeviceServiceServer(a.main, state.Devices(states, a.Device, a.plugins))
 	fitv1.RegisterFitServiceServer(a.main, fit.New(fit.Parts{Ledger: a.Ledger, Present: a.inFlight, Managers: a.managersAt,
-		Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.reconcile, Now: a.Now}))
+		Inventory: a.Device.Inventory, Read: read, Admission: a.Engine.Config, Mover: a.moves, Now: a.Now}))
 	topologyv1.RegisterTopologyServiceServer(a.main, topology.New(a.policies, a.Ledger, a.Engine, read))
 	if err := a.registerNode(a.main); err != nil {
 		return err

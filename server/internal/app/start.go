@@ -127,16 +127,19 @@ func (a *App) openLastCommit(ctx context.Context) {
 	}
 }
 
-// markCommit marks a commit, before the call that made it answers. Calls come one at a time.
-func (a *App) markCommit(v *ledger.View) {
-	if a.lastCommit == nil {
-		return
+// markCommits returns what marks each commit, before the call that made it answers. Calls come one at a time.
+func (a *App) markCommits() func(_, v *ledger.View) {
+	fails := false
+	return func(_, v *ledger.View) {
+		if a.lastCommit == nil {
+			return
+		}
+		err := a.lastCommit.Set(uint64(v.EpochID()), v.Revision())
+		if err != nil && !fails {
+			a.Log.Warn("the last commit cannot be marked", "error", err)
+		}
+		fails = err != nil
 	}
-	err := a.lastCommit.Set(uint64(v.EpochID()), v.Revision())
-	if err != nil && !a.markFails {
-		a.Log.Warn("the last commit cannot be marked", "error", err)
-	}
-	a.markFails = err != nil
 }
 
 // acknowledged returns the last commit that the previous berthd marked. For a new or salvaged

@@ -24,7 +24,6 @@
 //     cannot be moved.
 //   - key: the id of a container in the tracker (managers/placement): its runtime id if a
 //     runtime has created it, otherwise its cgroup.
-//   - report: where an agent has seen the memory of a container whose cgroup berthd does not read.
 //   - turn: the work done while mu is held. Turns never overlap.
 //
 // One loop reads the kernel and the runtime's list, applies them to the tracker, writes the
@@ -48,7 +47,6 @@
 //	confine         values of a cgroup that is being removed   its CPUs are written nevertheless        TestPassClearsCPUsBesideARemoval
 //	withoutLeaving  pods whose removal is in progress          written again if the removal fails       TestPassBesideAnEnd
 //	hold            memory limits below the use                a finding; each pass tries again         TestPassHoldsALimitBelowUse
-//	settled         containers that may run elsewhere          the move does not go on                  TestMemoryThatStays
 //	writeDue        records above its bound, or that failed    they stay due                            TestRecordsInTurns
 //	ObservePods     a record that cannot be read now           nothing is decided about pods            TestUnreadableRecords
 //	RemoveUnknown   a cgroup that cannot be read or removed    an error: the pod stays unknown          TestUnknownPodThatStays
@@ -62,7 +60,6 @@
 //     container without exclusive CPUs starts at once.
 //   - Exclusive CPUs on which another container may still run are not written to any
 //     container.
-//   - A move of memory that only reports show goes on only after a report of its last step.
 //   - A value that the kernel refuses for one pod does not affect the values of others.
 //   - A turn waits at most turnWait for calls to the runtime, and for a list only once in an
 //     outage. A longer call continues in the background and delays only operations that need

@@ -35,9 +35,6 @@ type Config struct {
 	Records cgroup.Records
 	// Unseen means that the tree is not the kernel's, so it shows no processes.
 	Unseen bool
-	// Reported means that the tree does not show the memory of containers, so that agents report where it
-	// is (ReportMemory).
-	Reported bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	// DriftPolicy is the reaction to values that another program changed; empty means RepairDrift.
@@ -59,8 +56,6 @@ type Config struct {
 	// StillThere returns, before a process is moved, whether it is still the process that
 	// the context's caller has sent; nil if processes are not the kernel's.
 	StillThere func(ctx context.Context, pid int) error
-	// HugePages are for moves of running containers; the zero value refuses those with huge pages.
-	HugePages HugePages
 	// SetScore sets the OOM score of a process that is moved; nil if the loop must not
 	// change processes.
 	SetScore func(pid, score int) error
@@ -166,11 +161,6 @@ type Loop struct {
 	// then. Guarded by mu.
 	openingFound, sandboxesKnown bool
 
-	// attempts are when memory that had stayed was last moved again, by container; guarded by mu.
-	attempts map[ledger.Owner]time.Time
-	// reports are where agents have seen the memory of containers.
-	reports memoryReports
-
 	// ending are the cgroups that are being removed.
 	ending endings
 }
@@ -189,7 +179,7 @@ func New(cfg Config) *Loop {
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered),
-		opening: make(map[string]opening), starting: make(map[string]int), attempts: make(map[ledger.Owner]time.Time)}
+		opening: make(map[string]opening), starting: make(map[string]int)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.

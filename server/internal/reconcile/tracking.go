@@ -66,9 +66,6 @@ func (l *Loop) trackChanges() {
 		}
 	} else {
 		for _, c := range ledger.Changes(last, view) {
-			if c.Kind == ledger.Unbound {
-				l.reports.forget(c.Binding.ID)
-			}
 			switch {
 			case c.Kind == ledger.Bound:
 				l.restore(c.Binding)

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/moves"
 )
 
 // Engine follows containers; *admission.Engine is the one there is.
@@ -34,7 +34,7 @@ type Ledger interface{ View() *ledger.View }
 // Memory stores where agents have seen the memory of containers.
 type Memory interface {
 	// ReportMemory returns false if the id is not bound.
-	ReportMemory(id string, r reconcile.MemoryReport) (found bool)
+	ReportMemory(id string, r moves.Report) (found bool)
 }
 
 type service struct {
@@ -112,7 +112,7 @@ func (s *service) ReportMemory(_ context.Context, req *lifecyclev1.ReportMemoryR
 }
 
 // readReport reads a request, of which nothing is larger than a machine can have.
-func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport, err error) {
+func readReport(req *lifecyclev1.ReportMemoryRequest) (r moves.Report, err error) {
 	var vs errdefs.Violations
 	checkID(req.GetContainerId(), &vs)
 	nodes := convert.ReadMask("memory_nodes", req.GetMemoryNodes(), &vs)
@@ -134,8 +134,8 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 			vs.Addf("node_memory.numa_node", "%d: expected 0 to %d", m.GetNumaNode(), numa.MaxNodes-1)
 		case twice:
 			vs.Addf("node_memory.numa_node", "%d: expected each node once", m.GetNumaNode())
-		case m.GetBytes() > reconcile.MaxNodeBytes:
-			vs.Addf("node_memory.bytes", "%d: expected at most %d", m.GetBytes(), uint64(reconcile.MaxNodeBytes))
+		case m.GetBytes() > moves.MaxNodeBytes:
+			vs.Addf("node_memory.bytes", "%d: expected at most %d", m.GetBytes(), uint64(moves.MaxNodeBytes))
 		default:
 			bytes[int(m.GetNumaNode())] = m.GetBytes()
 		}
@@ -143,6 +143,6 @@ func readReport(req *lifecyclev1.ReportMemoryRequest) (r reconcile.MemoryReport,
 			return r, vs.Err("request") // a request may have many wrong ones
 		}
 	}
-	return reconcile.MemoryReport{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()},
+	return moves.Report{Revision: req.GetRevision(), Nodes: nodes, Bytes: bytes, Immovable: req.GetImmovableReason()},
 		vs.Err("request")
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
 	"github.com/berthd/berth/server/internal/rpc/rpctest"
 )
@@ -30,15 +30,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type engine struct {
 	ledger  *ledger.Ledger
 	pid     int
-	reports map[string]reconcile.MemoryReport
+	reports map[string]moves.Report
 }
 
-func (e *engine) ReportMemory(id string, r reconcile.MemoryReport) bool {
+func (e *engine) ReportMemory(id string, r moves.Report) bool {
 	if _, ok := e.ledger.View().Binding(id); !ok {
 		return false
 	}
 	if e.reports == nil {
-		e.reports = map[string]reconcile.MemoryReport{}
+		e.reports = map[string]moves.Report{}
 	}
 	e.reports[id] = r
 	return true

@@ -1,7 +1,8 @@
-package reconcile
+package moves
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -49,19 +50,19 @@ func hasHugePages(pod *ledger.Pod, owner ledger.Owner) bool {
 }
 
 // readable refuses a move of huge pages that could not be seen to arrive.
-func (l *Loop) readable(ctx context.Context, c runningContainer) error {
-	if !c.huge || l.HugePages.Check == nil {
+func (m *Moves) readable(ctx context.Context, c runningContainer) error {
+	if !c.huge || m.HugePages.Check == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	pids, err := l.Tree.Procs(ctx, c.name)
+	pids, err := m.Loop.Tree.Procs(ctx, c.name)
 	if err != nil {
 		return err
 	}
 	gone := map[int]bool{}
 	for _, pid := range pids {
-		switch err := l.HugePages.Check(ctx, pid); errdefs.ClassOf(err) {
+		switch err := m.HugePages.Check(ctx, pid); errdefs.ClassOf(err) {
 		case errdefs.NotFound:
 			gone[pid] = true
 			continue
@@ -74,7 +75,7 @@ func (l *Loop) readable(ctx context.Context, c runningContainer) error {
 		}
 		return nil // one says enough: a container's processes differ little
 	}
-	if pids, err = l.Tree.Procs(ctx, c.name); err != nil {
+	if pids, err = m.Loop.Tree.Procs(ctx, c.name); err != nil {
 		return err
 	}
 	if err := notHidden(c.name, pids, gone); err != nil {
@@ -96,16 +97,16 @@ func notHidden(name cgroup.Name, pids []int, gone map[int]bool) error {
 
 // hugePages reads where the huge pages of a container's processes are. A process that is started meanwhile has no
 // other pages than the one that has started it.
-func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeBytes, error) {
+func (m *Moves) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeBytes, error) {
 	out := cgroup.HugeBytes{}
-	if l.HugePages.Read == nil {
+	if m.HugePages.Read == nil {
 		return out, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	read, gone := map[int]bool{}, map[int]bool{}
 	for range listings {
-		pids, err := l.Tree.Procs(ctx, name)
+		pids, err := m.Loop.Tree.Procs(ctx, name)
 		if err == nil {
 			err = notHidden(name, pids, gone)
 		}
@@ -122,7 +123,7 @@ func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeByte
 		}
 		for _, pid := range pids {
 			read[pid] = true
-			pages, err := l.HugePages.Read(ctx, pid)
+			pages, err := m.HugePages.Read(ctx, pid)
 			if errdefs.ClassOf(err) == errdefs.NotFound {
 				gone[pid] = true
 				continue
@@ -133,13 +134,13 @@ func (l *Loop) hugePages(ctx context.Context, name cgroup.Name) (cgroup.HugeByte
 			out.Add(pages)
 		}
 	}
-	return l.once(ctx, name, out), nil
+	return m.once(ctx, name, out), nil
 }
 
 // once lowers amounts in which pages count once for each process that has mapped them. The kernel's counter of the
 // cgroup has the sum. No node with pages gets none.
-func (l *Loop) once(ctx context.Context, name cgroup.Name, pages cgroup.HugeBytes) cgroup.HugeBytes {
-	meter, ok := l.Tree.(cgroup.Meter)
+func (m *Moves) once(ctx context.Context, name cgroup.Name, pages cgroup.HugeBytes) cgroup.HugeBytes {
+	meter, ok := m.Loop.Tree.(cgroup.Meter)
 	if !ok {
 		return pages
 	}
@@ -176,8 +177,8 @@ func on(pages map[int]uint64, nodes numa.Mask) (sum uint64) {
 }
 
 // pagesArrived returns which huge pages of a container are not on its memory nodes; empty if all are.
-func (l *Loop) pagesArrived(ctx context.Context, c runningContainer) (stays string, err error) {
-	pages, err := l.hugePages(ctx, c.name)
+func (m *Moves) pagesArrived(ctx context.Context, c runningContainer) (stays string, err error) {
+	pages, err := m.hugePages(ctx, c.name)
 	if err != nil {
 		return "", err
 	}
@@ -198,33 +199,33 @@ func (l *Loop) pagesArrived(ctx context.Context, c runningContainer) (stays stri
 
 // checkRoom refuses a move to NUMA nodes where the kernel has too few free huge pages for the amounts of running
 // containers. Their pages that are there already need no others.
-func (l *Loop) checkRoom(ctx context.Context, m *ledger.Move, running []runningContainer) error {
-	if l.HugePages.Free == nil || !slices.ContainsFunc(running, func(c runningContainer) bool { return c.huge }) {
+func (m *Moves) checkRoom(ctx context.Context, move *ledger.Move, running []runningContainer) error {
+	if m.HugePages.Free == nil || !slices.ContainsFunc(running, func(c runningContainer) bool { return c.huge }) {
 		return nil
 	}
 	var free cgroup.HugeBytes
-	for i := range m.To {
-		to := &m.To[i]
+	for i := range move.To {
+		to := &move.To[i]
 		size, err := workload.HugePageSize(workload.Resource(to.Resource))
-		if err != nil || to.Memory == nil || partOfPod(m, to) {
+		if err != nil || to.Memory == nil || partOfPod(move, to) {
 			continue
 		}
 		owners := slices.DeleteFunc(slices.Clone(running), func(c runningContainer) bool {
 			return to.Owner.Container != "" &&
 				c.Owner != to.Owner
 		})
-		nodes, need := arrives(m.From[i].Memory, to.Memory)
+		nodes, need := arrives(move.From[i].Memory, to.Memory)
 		if need == 0 || len(owners) == 0 {
 			continue
 		}
 		if free == nil {
-			if free, err = l.HugePages.Free(); err != nil {
+			if free, err = m.HugePages.Free(); err != nil {
 				return err
 			}
 		}
 		have := on(free[size], nodes)
 		if need > have {
-			need = l.lacks(ctx, owners, size, nodes, to.Memory)
+			need = m.lacks(ctx, owners, size, nodes, to.Memory)
 		}
 		if need > have {
 			return errdefs.Refuse(errdefs.ResizeDeferred,
@@ -270,12 +271,12 @@ func arrives(from, to []ledger.Block) (nodes numa.Mask, bytes uint64) {
 }
 
 // lacks returns how many bytes of some blocks are not used on their nodes by processes of some containers.
-func (l *Loop) lacks(ctx context.Context, owners []runningContainer, size int64, nodes numa.Mask, blocks []ledger.Block) (bytes uint64) {
+func (m *Moves) lacks(ctx context.Context, owners []runningContainer, size int64, nodes numa.Mask, blocks []ledger.Block) (bytes uint64) {
 	for _, b := range blocks {
 		bytes += b.Bytes
 	}
 	for _, c := range owners {
-		if pages, err := l.hugePages(ctx, c.name); err == nil {
+		if pages, err := m.hugePages(ctx, c.name); err == nil {
 			bytes -= min(bytes, on(pages[size], nodes))
 		}
 	}
@@ -296,31 +297,40 @@ func take(free map[int]uint64, nodes numa.Mask, bytes uint64) {
 // migrateAgain lets the kernel move again what has stayed, by another change of the container's memory nodes: it moves
 // pages only then, and leaves those that something uses for a moment. The next pass corrects the nodes if one of the
 // two changes fails.
-func (l *Loop) migrateAgain(ctx context.Context, c runningContainer) {
-	if l.enter(ctx) != nil {
-		return
-	}
-	defer l.mu.Unlock()
-	now := l.Now()
-	if last, tried := l.attempts[c.Owner]; tried && now.Sub(last) < protocol.MoveRetryInterval || c.held.IsSubsetOf(c.mems) {
-		return
-	}
-	for owner, last := range l.attempts {
-		if now.Sub(last) > 2*protocol.MoveRetryInterval {
-			delete(l.attempts, owner) // it does not move any more
+func (m *Moves) migrateAgain(ctx context.Context, c runningContainer) {
+	err := m.Loop.Turn(ctx, func() (err error) {
+		if c.held.IsSubsetOf(c.mems) || !m.attempt(c.Owner) {
+			return nil
 		}
-	}
-	l.attempts[c.Owner] = now
-	for _, mems := range []numa.Mask{c.held.Union(c.mems), c.mems} {
-		if _, err := l.Tree.Ensure(ctx, cgroup.Node{Name: c.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{Mems: mems}}}); err != nil {
-			l.Log.DebugContext(ctx, "move memory again", "container", c.Owner.String(), "error", err)
+		for _, mems := range []numa.Mask{c.held.Union(c.mems), c.mems} {
+			_, failed := m.Loop.Tree.Ensure(ctx, cgroup.Node{Name: c.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{Mems: mems}}})
+			err = errors.Join(err, failed)
 		}
+		return err
+	})
+	if err != nil {
+		m.Loop.Log.DebugContext(ctx, "move memory again", "container", c.Owner.String(), "error", err)
 	}
 }
 
+// attempt reports whether it is time for another attempt at the memory of a container, and notes it.
+func (m *Moves) attempt(owner ledger.Owner) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.Loop.Now()
+	if last, tried := m.attempts[owner]; tried && now.Sub(last) < protocol.MoveRetryInterval {
+		return false
+	}
+	maps.DeleteFunc(m.attempts, func(_ ledger.Owner, last time.Time) bool {
+		return now.Sub(last) > 2*protocol.MoveRetryInterval // it does not move any more
+	})
+	m.attempts[owner] = now
+	return true
+}
+
 // forgetAttempts is called when the memory of a container has arrived.
-func (l *Loop) forgetAttempts(owner ledger.Owner) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.attempts, owner)
+func (m *Moves) forgetAttempts(owner ledger.Owner) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.attempts, owner)
 }

@@ -1,4 +1,4 @@
-package reconcile
+package moves
 
 import (
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/server/internal/reconcile"
 )
 
 // A move of a running container's memory is refused where the memory would not move, or berthd could not see
@@ -38,7 +39,7 @@ func TestCheckMove(t *testing.T) {
 			if bound.Own {
 				var err error
 				start := admission.Start{Binding: bound, PID: b.tree.Spawn(memtree.Mortal)}
-				if bound.CgroupPath, err = b.EnsureContainer(t.Context(), b.ledger.View(), start); err != nil {
+				if bound.CgroupPath, err = b.Loop.EnsureContainer(t.Context(), b.ledger.View(), start); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -78,12 +79,12 @@ func TestMemoryThatStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, row.facts, func(c *Config) { c.Runtime, c.HugePages.Move = &fakeRuntime{}, row.moves })
-			bound := box("p", "p")
-			b.locate(bound.ID, cgroup.Name{"p"})
-			if bound.Own = row.own; row.own {
-				bound.CgroupPath = "/p"
-			}
+			b := newBench(t, row.facts, func(c *Config) {
+				c.HugePages.Move = row.moves
+				c.Loop.Runtime = struct{ reconcile.Runtime }{}
+			})
+			bound := reconcile.Bound{Cgroup: cgroup.Name{"p"}, Binding: ledger.Binding{
+				ID: "p", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: row.own}}
 			pod := ledgertest.Pod("p", "c", "d")
 			if row.huge != "none" {
 				pod = ledgertest.With(pod, ledgertest.Memory(row.huge, "hugepages-2Mi", "0", 2<<20))

@@ -1,4 +1,4 @@
-package reconcile
+package moves
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
-	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -19,11 +18,6 @@ import (
 func reporting(t *testing.T, moves bool, migrating ...string) *bench {
 	t.Helper()
 	b := newBench(t, memtree.V2(), func(c *Config) { c.Reported = true })
-	rules := b.ledger.View().Rules()
-	rules.Machine = machinetest.Build("1s2n2c1t,mem=4Gi")
-	if _, err := b.ledger.SetRules(t.Context(), rules); err != nil {
-		t.Fatal(err)
-	}
 	from, to := ledgertest.Memory("c", "memory", "0", 1<<30), ledgertest.Memory("c", "memory", "1", 1<<30)
 	now := ledgertest.Memory("c", "memory", "0-1", 1<<30)
 	if !moves {
@@ -49,12 +43,12 @@ func reporting(t *testing.T, moves bool, migrating ...string) *bench {
 func TestReportsBeforeAMove(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		report  *MemoryReport
+		report  *Report
 		refusal string
 	}{
 		"none":      {nil, "has not reported where its memory is"},
-		"immovable": {&MemoryReport{Immovable: "with cgroup v1, it stays"}, "with cgroup v1, it stays"},
-		"movable":   {&MemoryReport{Nodes: numa.Of(0)}, ""},
+		"immovable": {&Report{Immovable: "with cgroup v1, it stays"}, "with cgroup v1, it stays"},
+		"movable":   {&Report{Nodes: numa.Of(0)}, ""},
 	} {
 		b := reporting(t, false)
 		if row.report != nil {
@@ -79,20 +73,20 @@ func TestReportsDuringAMove(t *testing.T) {
 	for name, row := range map[string]struct {
 		migrating bool
 		age       uint64 // revisions before the step
-		report    *MemoryReport
+		report    *Report
 		waits     string // why; empty if the move goes on
 	}{
 		"no report":       {false, 0, nil, "has not reported"},
-		"widened":         {false, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, ""},
-		"not yet":         {false, 0, &MemoryReport{Nodes: numa.Of(0)}, "may use memory of NUMA nodes 0, and not of 0-1 only"},
-		"before the step": {false, 1, &MemoryReport{Nodes: numa.Of(0, 1)}, "has not reported"},
-		"not narrowed":    {true, 0, &MemoryReport{Nodes: numa.Of(0, 1)}, "may use memory of NUMA nodes 0-1, and not of 1 only"},
-		"memory stays": {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 5 << 20, 1: 1 << 20}},
+		"widened":         {false, 0, &Report{Nodes: numa.Of(0, 1)}, ""},
+		"not yet":         {false, 0, &Report{Nodes: numa.Of(0)}, "may use memory of NUMA nodes 0, and not of 0-1 only"},
+		"before the step": {false, 1, &Report{Nodes: numa.Of(0, 1)}, "has not reported"},
+		"not narrowed":    {true, 0, &Report{Nodes: numa.Of(0, 1)}, "may use memory of NUMA nodes 0-1, and not of 1 only"},
+		"memory stays": {true, 0, &Report{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 5 << 20, 1: 1 << 20}},
 			"of 6291456 bytes"},
-		"a little memory":      {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 4 << 20, 1: 1 << 20}}, ""},
-		"all memory":           {true, 0, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, ""},
-		"arrived in the past":  {true, 1, &MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, "has not reported"},
-		"cannot be seen today": {true, 0, &MemoryReport{Nodes: numa.Of(1), Immovable: "no cgroup"}, "no cgroup"},
+		"a little memory":      {true, 0, &Report{Nodes: numa.Of(1), Bytes: map[int]uint64{0: 4 << 20, 1: 1 << 20}}, ""},
+		"all memory":           {true, 0, &Report{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, ""},
+		"arrived in the past":  {true, 1, &Report{Nodes: numa.Of(1), Bytes: map[int]uint64{1: 1 << 30}}, "has not reported"},
+		"cannot be seen today": {true, 0, &Report{Nodes: numa.Of(1), Immovable: "no cgroup"}, "no cgroup"},
 	} {
 		var migrating []string
 		if row.migrating {
@@ -122,11 +116,11 @@ func TestReportsOfTrackedContainers(t *testing.T) {
 		d.Bind(ledger.Binding{ID: "own", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: true, CgroupPath: "/kubepods/podp/c",
 			Sequence: 3})
 	})
-	if found, used, news := b.ReportMemory("own", MemoryReport{Immovable: "it is my secret"}); !found || used || news ||
+	if found, used, news := b.ReportMemory("own", Report{Immovable: "it is my secret"}); !found || used || news ||
 		len(b.reports.byID) > 0 {
 		t.Errorf("found %t, used %t, news %t, stored %v", found, used, news, b.reports.byID)
 	}
-	if found, used, _ := b.ReportMemory("id", MemoryReport{}); !found || !used {
+	if found, used, _ := b.ReportMemory("id", Report{}); !found || !used {
 		t.Errorf("a container that is not tracked: found %t, used %t", found, used)
 	}
 }
@@ -135,21 +129,15 @@ func TestReportsOfTrackedContainers(t *testing.T) {
 func TestReportsAreForgotten(t *testing.T) {
 	t.Parallel()
 	b := reporting(t, false)
-	if found, _, _ := b.ReportMemory("other", MemoryReport{}); found {
+	if found, _, _ := b.ReportMemory("other", Report{}); found {
 		t.Error("a container that is not bound has a report")
 	}
-	if err := b.Settled(t.Context(), b.ledger.View(), "p"); err != nil {
-		t.Error(err) // the loop has seen the ids
-	}
-	b.ReportMemory("id", MemoryReport{Nodes: numa.Of(0), Bytes: map[int]uint64{0: 7}})
+	b.ReportMemory("id", Report{Nodes: numa.Of(0), Bytes: map[int]uint64{0: 7}})
 	var use admission.PodUse
-	if b.AddReported(b.ledger.View(), "p", &use); use.NodeBytes[0] != 7 {
+	if b.addReported(b.ledger.View(), "p", &use); use.NodeBytes[0] != 7 {
 		t.Errorf("used: %v", use)
 	}
 	b.update(func(d *ledger.Draft) { d.Unbind("id") })
-	if err := b.Settled(t.Context(), b.ledger.View(), "p"); err != nil {
-		t.Error(err)
-	}
 	if len(b.reports.byID) > 0 {
 		t.Errorf("left: %v", b.reports.byID)
 	}
@@ -166,10 +154,10 @@ func TestReportedSumsDoNotOverflow(t *testing.T) {
 		}
 	})
 	for i := range ids {
-		b.ReportMemory(fmt.Sprint("more", i), MemoryReport{Nodes: numa.Of(1), Bytes: map[int]uint64{0: MaxNodeBytes, 1: 1}})
+		b.ReportMemory(fmt.Sprint("more", i), Report{Nodes: numa.Of(1), Bytes: map[int]uint64{0: MaxNodeBytes, 1: 1}})
 	}
 	use := admission.PodUse{NodeBytes: map[int]uint64{0: 1}}
-	b.AddReported(b.ledger.View(), "p", &use)
+	b.addReported(b.ledger.View(), "p", &use)
 	if use.NodeBytes[0] != MaxNodeBytes || use.NodeBytes[1] != ids {
 		t.Errorf("used: %v", use.NodeBytes)
 	}

@@ -1,4 +1,4 @@
-package reconcile
+package moves
 
 import (
 	"context"
@@ -11,11 +11,9 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/memtree"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
-	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -51,17 +49,13 @@ func newHugeBench(t *testing.T, facts cgroup.Facts) *hugeBench {
 			Free:  func() (cgroup.HugeBytes, error) { return h.tree.FreeHugePages() },
 		}
 	})
-	h.tree = memtree.New(facts, cpuset.Range(0, 3), numa.Of(0, 1))
 	h.read = h.tree.HugePagesOf
-	h.ledger = ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("1s2n2c", machinetest.Memory(0, 1<<30),
-		machinetest.Memory(1, 1<<30), machinetest.HugePages(0, 2048, 32), machinetest.HugePages(1, 2048, 32))})
-	h.View = h.ledger.View
 	h.pass()
 	h.put("0", nil)
 	h.pid = h.tree.Spawn(memtree.Mortal)
 	start := admission.Start{Binding: ledger.Binding{ID: "p", Owner: ledger.Owner{Pod: "p", Container: "c"}, Own: true}, PID: h.pid}
 	var err error
-	if start.Binding.CgroupPath, err = h.EnsureContainer(t.Context(), h.ledger.View(), start); err != nil {
+	if start.Binding.CgroupPath, err = h.Loop.EnsureContainer(t.Context(), h.ledger.View(), start); err != nil {
 		t.Fatal(err)
 	}
 	h.update(func(d *ledger.Draft) { d.Bind(start.Binding) })
@@ -140,6 +134,7 @@ func TestHugePagesMove(t *testing.T) {
 				h := newHugeBench(t, facts)
 				h.tree.MapHugePages(h.pid, nodePages(8), map[int64]uint64{page: uint64(page)})
 				h.tree.SetFreeHugePages(nodePages(0, 8))
+				at := cgroup.Name{"kubepods", "podp", "c"}
 				h.want(h.migrates(), "1 of 2MB on NUMA node 0")
 				h.tree.MapHugePages(h.pid, nodePages(1, 7), nil)
 				h.want(h.settles(), "1 of 2MB on NUMA node 0")
@@ -148,8 +143,8 @@ func TestHugePagesMove(t *testing.T) {
 				if err := h.settles(); err != nil {
 					t.Error(err)
 				}
-				if mems := h.seen("/kubepods/podp/c").Values.Mems; mems != numa.Of(1) {
-					t.Errorf("it may use memory of nodes %s", mems)
+				if seen, err := h.tree.Observe(t.Context(), at, 0); err != nil || seen.Find(at).Values.Mems != numa.Of(1) {
+					t.Errorf("it may use memory of nodes %s: %v", seen.Find(at).Values.Mems, err)
 				}
 				if len(h.attempts) != 0 {
 					t.Errorf("attempts of %v are still known", h.attempts)
@@ -246,7 +241,7 @@ func TestSharedHugePagesCountOnce(t *testing.T) {
 		"a huge part of all": {1 << 40, nodePages(1<<41, 1<<41), nodePages(1<<39, 1<<39)},
 	} {
 		h := newHugeBench(t, memtree.V2())
-		h.Tree = shown{h.Tree, cgroup.Details{HugePageBytes: map[int64]uint64{page: row.used * uint64(page)}}}
+		h.Loop.Tree = shown{h.Loop.Tree, cgroup.Details{HugePageBytes: map[int64]uint64{page: row.used * uint64(page)}}}
 		if got := h.once(t.Context(), nil, row.mapped); !maps.Equal(got[page], row.want[page]) {
 			t.Errorf("%s: %v, want %v", name, got, row.want)
 		}

@@ -1,4 +1,4 @@
-package reconcile
+package moves
 
 import (
 	"context"
@@ -43,7 +43,7 @@ func TestMigrated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, memtree.V2(), nil)
-			b.Tree = shown{b.Tree, row.details}
+			b.Loop.Tree = shown{b.Loop.Tree, row.details}
 			stays, err := b.migrated(t.Context(), runningContainer{name: cgroup.Name{"kubepods", "podx", "c"}, mems: numa.Of(1)})
 			if (stays != "") != (row.stays != "") || !strings.Contains(stays, row.stays) || (err != nil) != (row.class != 0) ||
 				err != nil && errdefs.ClassOf(err) != row.class {

@@ -1,4 +1,4 @@
-package reconcile
+package moves
 
 import (
 	"slices"
@@ -18,8 +18,8 @@ import (
 // MaxNodeBytes is the most memory of a NUMA node in a report. The sum over all nodes does not overflow.
 const MaxNodeBytes = 1 << 57
 
-// MemoryReport is where an agent has seen the memory of a container.
-type MemoryReport struct {
+// Report is where an agent has seen the memory of a container.
+type Report struct {
 	// Revision is one that the agent knew before it read the kernel's files.
 	Revision uint64
 	// Nodes are the NUMA nodes that the container may use memory of, and Bytes the memory by node that its processes have
@@ -33,10 +33,10 @@ type MemoryReport struct {
 // memoryReports are the last reports, by container id.
 type memoryReports struct {
 	mu   sync.Mutex
-	byID map[string]MemoryReport
+	byID map[string]Report
 }
 
-func (m *memoryReports) of(id string) (MemoryReport, bool) {
+func (m *memoryReports) of(id string) (Report, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.byID[id]
@@ -49,33 +49,45 @@ func (m *memoryReports) forget(id string) {
 	delete(m.byID, id)
 }
 
+// Committed forgets the reports of containers that are not bound any more. It follows the ledger.
+func (m *Moves) Committed(old, new *ledger.View) {
+	if old.LastUnbound() == new.LastUnbound() {
+		return
+	}
+	for _, c := range ledger.Changes(old, new) {
+		if c.Kind == ledger.Unbound {
+			m.reports.forget(c.Binding.ID)
+		}
+	}
+}
+
 // ReportMemory stores the report of a container. found is false if the id is not bound, used is false if berthd reads the cgroup
 // itself, and news is true if the report may allow a move that was refused before. It does not wait for a turn.
-func (l *Loop) ReportMemory(id string, r MemoryReport) (found, used, news bool) {
-	l.reports.mu.Lock()
-	defer l.reports.mu.Unlock()
+func (m *Moves) ReportMemory(id string, r Report) (found, used, news bool) {
+	m.reports.mu.Lock()
+	defer m.reports.mu.Unlock()
 	// The view is read under the lock: a report that is stored is forgotten when the id is unbound.
-	b, found := l.View().Binding(id)
-	if !found || !l.reported(b) {
+	b, found := m.Loop.View().Binding(id)
+	if !found || !m.reported(b) {
 		return found, false, false
 	}
-	before, known := l.reports.byID[id]
-	if l.reports.byID == nil {
-		l.reports.byID = map[string]MemoryReport{}
+	before, known := m.reports.byID[id]
+	if m.reports.byID == nil {
+		m.reports.byID = map[string]Report{}
 	}
-	l.reports.byID[id] = r
+	m.reports.byID[id] = r
 	return true, true, !known || before.Immovable != r.Immovable
 }
 
 // reported returns whether only reports show the memory of a container.
-func (l *Loop) reported(b ledger.Binding) bool { return l.Reported || !l.tracks(b) }
+func (m *Moves) reported(b ledger.Binding) bool { return m.Reported || !b.Own && m.Loop.Runtime == nil }
 
 // reportsNoMove is staysBecause for a container with reports.
-func (l *Loop) reportsNoMove(pod *ledger.Pod, b ledger.Binding) string {
+func (m *Moves) reportsNoMove(pod *ledger.Pod, b ledger.Binding) string {
 	if pod.MemoryNodes(b.Owner.Container).IsEmpty() {
 		return "" // it may use all nodes, before and after
 	}
-	switch r, known := l.reports.of(b.ID); {
+	switch r, known := m.reports.of(b.ID); {
 	case !known:
 		return "its agent has not reported where its memory is (ReportMemory); berth-nri reports it as soon as berth-nri is connected to berthd and the runtime"
 	case r.Immovable != "":
@@ -88,28 +100,27 @@ func (l *Loop) reportsNoMove(pod *ledger.Pod, b ledger.Binding) string {
 
 // reportsSettled is Settled for the memory of the containers with reports. A report that the agent made before the
 // last step does not count.
-func (l *Loop) reportsSettled(view *ledger.View, uid string) error {
-	pod, ok := view.Pod(uid)
-	if !ok || pod.Move == nil {
+func (m *Moves) reportsSettled(view *ledger.View, pod *ledger.Pod) error {
+	if pod.Move == nil {
 		return nil
 	}
-	for b := range view.BindingsOf(uid) {
-		if !l.reported(b) || !leavesNodes(pod, b.Owner) {
+	for b := range view.BindingsOf(pod.UID()) {
+		if !m.reported(b) || !leavesNodes(pod, b.Owner) {
 			continue
 		}
-		if err := l.reportSettled(view, pod, b); err != nil {
+		if err := m.reportSettled(view, pod, b); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Loop) reportSettled(view *ledger.View, pod *ledger.Pod, b ledger.Binding) error {
+func (m *Moves) reportSettled(view *ledger.View, pod *ledger.Pod, b ledger.Binding) error {
 	want := cgroup.ContainerCpuset(view, b.Owner).Mems
 	if want.IsEmpty() {
 		return nil
 	}
-	r, known := l.reports.of(b.ID)
+	r, known := m.reports.of(b.ID)
 	switch least := view.RevisionOf(pod.ChangedGeneration); {
 	case !known || r.Revision < least:
 		return errdefs.Unavailablef("the agent of container %s has not reported where its memory is at revision %d", b.Owner, least)
@@ -141,11 +152,11 @@ func leavesNodes(pod *ledger.Pod, owner ledger.Owner) bool {
 	return !nodes(pod.Move.From).IsSubsetOf(nodes(pod.Move.To))
 }
 
-// AddReported adds the memory of a pod's containers with reports to what the pod uses.
+// addReported adds the memory of a pod's containers with reports to what the pod uses.
 // An agent may report for each of many containers what only a whole machine has.
-func (l *Loop) AddReported(view *ledger.View, uid string, to *admission.PodUse) {
+func (m *Moves) addReported(view *ledger.View, uid string, to *admission.PodUse) {
 	for b := range view.BindingsOf(uid) {
-		if r, known := l.reports.of(b.ID); known && l.reported(b) {
+		if r, known := m.reports.of(b.ID); known && m.reported(b) {
 			for id, bytes := range r.Bytes {
 				if to.NodeBytes == nil {
 					to.NodeBytes = map[int]uint64{}
