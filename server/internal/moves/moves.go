@@ -12,7 +12,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
-	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
@@ -77,7 +76,7 @@ func (m *Moves) movable(ctx context.Context, view *ledger.View, uid string) (run
 		return nil, view.NotAdmitted(uid)
 	}
 	err = m.Loop.EachBound(ctx, view, uid, func(c reconcile.Bound) error {
-		if !m.reported(c.Binding) && !c.MayRun() {
+		if !m.reported(c.Binding) && !c.MayRun {
 			return nil
 		}
 		if why := m.staysBecause(pod, c); why != "" {
@@ -155,7 +154,7 @@ func (m *Moves) inPlace(ctx context.Context, view *ledger.View, uid string) (mig
 // settled compares a container with a view, and returns where it is; known is false if it has no memory nodes.
 func (m *Moves) settled(ctx context.Context, view *ledger.View, pod *ledger.Pod, c reconcile.Bound) (at runningContainer, known bool,
 	err error) {
-	if !c.MayRun() || c.Phase == placement.Idle {
+	if !c.MayRun || c.Idle {
 		return at, false, nil // if it is not tracked, the agent moves it
 	}
 	want := cgroup.ContainerCpuset(view, c.Owner)

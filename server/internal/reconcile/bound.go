@@ -14,16 +14,11 @@ type Bound struct {
 	ledger.Binding
 	// Cgroup has its processes; nil if it is not known.
 	Cgroup cgroup.Name
-	// Phase and PossibleCPUs are what the tracker has. Phase is empty if it has nothing: the agent places the container.
-	Phase        placement.Phase
+	// MayRun means that it may have a process or get one, and Idle that it has none now. Both are false if its agent places it.
+	MayRun, Idle bool
+	// PossibleCPUs are those on which it may run; with Anywhere all.
 	PossibleCPUs cpuset.Set
-	// Anywhere means that it may run on all CPUs.
-	Anywhere bool
-}
-
-// MayRun returns whether a container that the tracker has may have a process.
-func (b *Bound) MayRun() bool {
-	return b.Phase != "" && b.Phase != placement.Exited && b.Phase != placement.Planned
+	Anywhere     bool
 }
 
 // EachBound calls do for the containers that are bound to a pod, in one turn, until an error. Without the pod there are none.
@@ -36,7 +31,7 @@ func (l *Loop) EachBound(ctx context.Context, view *ledger.View, uid string, do 
 				c.Cgroup = name
 			}
 			t, _ := l.tracker.Get(l.key(b))
-			c.Phase, c.PossibleCPUs, c.Anywhere = t.Phase, t.PossibleCPUs, t.Anywhere
+			c.MayRun, c.Idle, c.PossibleCPUs, c.Anywhere = l.mayRun(l.key(b)), t.Phase == placement.Idle, t.PossibleCPUs, t.Anywhere
 			if err := do(c); err != nil {
 				return err
 			}
