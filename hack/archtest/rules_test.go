@@ -21,23 +21,23 @@ linters:
           list-mode: lax
           files: ["${base-path}/managers/**", "!$test"]
           deny:
-            - {pkg: os, desc: no files}
+            - pkg: os
         locks:
           list-mode: lax
           files: ["${base-path}/managers/**", "!${base-path}/managers/{ledger,device}/**"]
           deny:
-            - {pkg: sync, desc: no locks}
+            - pkg: sync
         handlers:
           list-mode: lax
           files: ["${base-path}/server/internal/rpc/*/**"]
           deny:
-            - {pkg: github.com/berthd/berth/server/internal/rpc/, desc: no sideways}
+            - pkg: github.com/berthd/berth/server/internal/rpc/
         kernel:
           list-mode: lax
           files: ["!${base-path}/server/internal/rpc/*.go"]
           deny:
-            - {pkg: golang.org/x/sys/unix, desc: no kernel}
-            - {pkg: example.com/exact$, desc: not the root}
+            - pkg: golang.org/x/sys/unix
+            - pkg: example.com/exact$
 `
 
 func TestRulesObject(t *testing.T) {
@@ -112,7 +112,6 @@ func TestUnreadableRulesAreRefused(t *testing.T) {
 		{"no rule", "depguard:", "other:", "no depguard rule"},
 		{"other mode", "list-mode: strict", "list-mode: original", "neither strict with"},
 		{"both lists", "deny:", "allow: [fmt]\n          deny:", "neither strict with"},
-		{"no reason", "desc: no files", `desc: ""`, "without a reason"},
 		{"pattern of another form", "${base-path}/managers/**", "**/managers/**", "does not start with"},
 	}
 	for _, tt := range tests {
