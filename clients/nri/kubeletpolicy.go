@@ -23,7 +23,7 @@ const (
 
 // managers returns why the kubelet assigns CPUs or memory itself, as an error of class Precondition; nil if it does not. known is
 // false if the kubelet does not say. A kubelet has allocatable CPUs and memory in its PodResources API only if these managers have
-// the policy static.
+// the policy static, and have started. The API serves before that, and lists pods after that.
 func (r *podResources) managers(ctx context.Context) (reason error, known bool) {
 	if r == nil {
 		return nil, false
@@ -33,6 +33,7 @@ func (r *podResources) managers(ctx context.Context) (reason error, known bool) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, managersTimeout)
 	defer cancel()
+	started := r.off.Load() || r.listsPods(ctx) // before the amounts are read
 	all, err := r.lister.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{}, grpc.MaxCallRecvMsgSize(maxResources))
 	if err != nil {
 		return nil, false
@@ -44,11 +45,18 @@ func (r *podResources) managers(ctx context.Context) (reason error, known bool) 
 	if len(all.GetMemory()) > 0 {
 		on, off = append(on, "memory manager has the policy Static"), append(off, "memoryManagerPolicy: None")
 	}
+	r.off.Store(started && len(on) == 0)
 	if len(on) == 0 {
-		return nil, true
+		return nil, started
 	}
 	return errdefs.Preconditionf("the kubelet's %s, so the kubelet and berthd would both assign the same resources: set %s in the kubelet's configuration, stop the kubelet, remove its cpu_manager_state and memory_manager_state, and start it",
 		strings.Join(on, ", and its "), strings.Join(off, " and ")), true
+}
+
+// listsPods reports whether the kubelet lists any pod.
+func (r *podResources) listsPods(ctx context.Context) bool {
+	list, err := r.lister.List(ctx, &podresourcesv1.ListPodResourcesRequest{}, grpc.MaxCallRecvMsgSize(maxResources))
+	return err == nil && len(list.GetPodResources()) > 0
 }
 
 // watchManagers reports the kubelet's managers to changed until the context ends. While the kubelet does not answer, it is as it was.

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -38,6 +39,7 @@ type podResources struct {
 	lister podresourcesv1.PodResourcesListerClient
 	cdi    *cdi.Reader
 	log    *slog.Logger
+	off    atomic.Bool // the kubelet's managers were off at the last look
 
 	mu       sync.Mutex // guards reported
 	reported string     // the problem with CDI files that is in the log

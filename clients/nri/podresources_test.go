@@ -28,7 +28,16 @@ type resourcesServer struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 	pods []*podresourcesv1.PodResources
 	// get and list are their errors. By default a pod that is not there is an error without a code.
-	get, list error
+	get, list   error
+	allocatable *podresourcesv1.AllocatableResourcesResponse
+}
+
+func (s *resourcesServer) GetAllocatableResources(context.Context,
+	*podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {
+	if s.allocatable == nil {
+		return &podresourcesv1.AllocatableResourcesResponse{}, nil
+	}
+	return s.allocatable, nil
 }
 
 func (s *resourcesServer) Get(_ context.Context, req *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse,
