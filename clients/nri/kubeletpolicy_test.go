@@ -1,46 +1,21 @@
 package main
 
 import (
-	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
 	"testing"
 
-	"google.golang.org/grpc"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
-
-	"github.com/berthd/berth/clients/nri/cdi"
 )
 
-// TestKubeletManagers: allocatable CPUs or memory show that a manager of the kubelet is on. Without them, the managers are off if the kubelet
-// lists pods: it starts its managers before it has any, and its API before that.
+// TestKubeletManagers: allocatable CPUs or memory show that a manager of the kubelet is on. Without them, the managers are off if the
+// kubelet lists pods: it starts its managers before it has any, and its API before that.
 func TestKubeletManagers(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "managers") // the paths of sockets are short (unix(7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "s")
-	r, err := newPodResources(path, &cdi.Reader{}, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(r.close)
+	r, serve := newResources(t)
 	if reason, known := r.managers(t.Context()); known {
 		t.Errorf("without a kubelet: %v", reason)
 	}
 	kubelet := &resourcesServer{}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	podresourcesv1.RegisterPodResourcesListerServer(server, kubelet)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-
+	serve(kubelet)
 	cpus := &podresourcesv1.AllocatableResourcesResponse{CpuIds: []int64{1}}
 	memory := &podresourcesv1.AllocatableResourcesResponse{Memory: []*podresourcesv1.ContainerMemory{{MemoryType: "memory", Size: 1}}}
 	pods := []*podresourcesv1.PodResources{{Name: "berth"}}

@@ -68,20 +68,36 @@ func deviceOn(id string, nodes ...int64) *podresourcesv1.ContainerDevices {
 	return d
 }
 
-// TestKubeletDevices reads the devices of pods from a server of the kubelet's API.
-func TestKubeletDevices(t *testing.T) {
-	t.Parallel()
+// newResources returns a reader of a kubelet's API, and a function that starts the kubelet.
+func newResources(t *testing.T) (r *podResources, serve func(*resourcesServer)) {
+	t.Helper()
 	dir, err := os.MkdirTemp("", "devices") // the paths of sockets are short (unix(7))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path := filepath.Join(dir, "s")
-	r, err := newPodResources(path, &cdi.Reader{}, slog.New(slog.DiscardHandler))
-	if err != nil {
+	if r, err = newPodResources(path, &cdi.Reader{}, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(r.close)
+	return r, func(kubelet *resourcesServer) {
+		t.Helper()
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		podresourcesv1.RegisterPodResourcesListerServer(server, kubelet)
+		go func() { _ = server.Serve(l) }()
+		t.Cleanup(server.Stop)
+	}
+}
+
+// TestKubeletDevices reads the devices of pods from a server of the kubelet's API.
+func TestKubeletDevices(t *testing.T) {
+	t.Parallel()
+	r, serve := newResources(t)
 	if got, err := r.Devices(t.Context(), "default", "web"); errdefs.ClassOf(err) != errdefs.NotFound ||
 		!strings.Contains(err.Error(), "--pod-resources") {
 		t.Errorf("without a kubelet, or before it has its socket: %v, %v", got, err)
@@ -96,15 +112,7 @@ func TestKubeletDevices(t *testing.T) {
 		{Name: "bad", Namespace: "default", Containers: []*podresourcesv1.ContainerResources{{Name: "main",
 			Devices: []*podresourcesv1.ContainerDevices{deviceOn("c", 64)}}}},
 	}}
-	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	podresourcesv1.RegisterPodResourcesListerServer(server, kubelet)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-
+	serve(kubelet)
 	for name, get := range map[string]error{
 		"Get":                         nil,
 		"a kubelet without Get":       status.Error(codes.Unimplemented, "unknown method Get"),
@@ -133,6 +141,32 @@ func TestKubeletDevices(t *testing.T) {
 	kubelet.get, kubelet.list = fmt.Errorf("off"), fmt.Errorf("off, too")
 	if got, err := r.Devices(t.Context(), "default", "web"); err == nil {
 		t.Errorf("a kubelet that cannot list: %v", got)
+	}
+}
+
+// TestDevicesArePublished: devices that pods have are not free. A kubelet that has just started, and lists no pods yet, does not say which
+// pods have devices.
+func TestDevicesArePublished(t *testing.T) {
+	t.Parallel()
+	r, serve := newResources(t)
+	if got, err := r.published(t.Context()); got != nil || err != nil {
+		t.Errorf("without a kubelet: %v, %v", got, err)
+	}
+	kubelet := &resourcesServer{}
+	serve(kubelet)
+	if got, err := r.published(t.Context()); got != nil || err != nil {
+		t.Errorf("a kubelet without devices: %v, %v", got, err)
+	}
+	kubelet.allocatable = &podresourcesv1.AllocatableResourcesResponse{
+		Devices: []*podresourcesv1.ContainerDevices{deviceOn("a", 0), deviceOn("b", 1)}}
+	if got, err := r.published(t.Context()); errdefs.ClassOf(err) != errdefs.Unavailable {
+		t.Errorf("a kubelet without pods: %v, %v", got, err)
+	}
+	kubelet.pods = []*podresourcesv1.PodResources{{Name: "web", Containers: []*podresourcesv1.ContainerResources{{Name: "main",
+		Devices: []*podresourcesv1.ContainerDevices{deviceOn("a", 0)}}}}}
+	got, err := r.published(t.Context())
+	if err != nil || len(got) != 2 || !got[0].Used || got[1].Used {
+		t.Errorf("one of two devices is used: %+v, %v", got, err)
 	}
 }
 

@@ -210,6 +210,9 @@ func (r *podResources) published(ctx context.Context) ([]publish.Device, error) 
 	if err != nil {
 		return nil, err
 	}
+	if len(list.GetPodResources()) == 0 { // this runs in a pod
+		return nil, errdefs.Unavailablef("the kubelet lists no pods yet, so it is not known which devices they have")
+	}
 	type name struct{ resource, id string }
 	used := map[name]bool{}
 	for _, pod := range list.GetPodResources() {
