@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// maxConnections bounds the connections, maxScrapes the answers at a time.
+	// maxConnections bounds the connections, maxScrapes the answers at a time, and maxReviews the reviews at a time of tokens without a
+	// decision that allows something.
 	maxConnections = 64
 	maxScrapes     = 4
+	maxReviews     = 4
 	// maxMetrics bounds the metrics of another program in bytes, otherTimeout their reading.
 	maxMetrics   = 16 << 20
 	otherTimeout = 10 * time.Second
@@ -33,9 +35,11 @@ const (
 	maxToken = 8 << 10
 	maxPEM   = 1 << 20
 	// decisionAge is how long a decision holds, maxDecisions how many are kept.
-	// While the API server does not answer, an owner who was allowed before still is for staleAge: then metrics matter most.
+	// While the API server does not answer, an owner who was allowed before still is for staleAge: then metrics matter most. Such an owner
+	// waits for it for staleTimeout with each request.
 	decisionAge  = time.Minute
 	staleAge     = 10 * time.Minute
+	staleTimeout = time.Second
 	maxDecisions = 128
 	// reviewsPerSecond is for tokens without a decision that allows something; reviewsBurst may come at once.
 	reviewsPerSecond = 2
@@ -127,6 +131,7 @@ type handler struct {
 	Config
 	limit   *rate.Limiter // of reviews of tokens that are allowed nothing
 	scrapes chan struct{}
+	reviews chan struct{} // of such tokens
 
 	mu        sync.Mutex // guards decisions
 	decisions map[question]decision
@@ -146,7 +151,7 @@ type decision struct {
 func newHandler(c Config) *handler {
 	return &handler{
 		Config: c, limit: rate.NewLimiter(reviewsPerSecond, reviewsBurst), scrapes: make(chan struct{}, maxScrapes),
-		decisions: map[question]decision{},
+		reviews: make(chan struct{}, maxReviews), decisions: map[question]decision{},
 	}
 }
 
@@ -168,6 +173,18 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "expected a token of the cluster", http.StatusUnauthorized)
 		return
 	}
+	switch allowed, err := h.allowed(r.Context(), token, r.URL.Path); {
+	case errdefs.ClassOf(err) == errdefs.Exhausted:
+		http.Error(w, err.Error(), http.StatusTooManyRequests)
+		return
+	case err != nil:
+		h.Log.Debug("review of a token", "error", err)
+		http.Error(w, "the API server does not answer", http.StatusServiceUnavailable)
+		return
+	case !allowed:
+		http.Error(w, "the owner of the token may not get "+r.URL.Path, http.StatusForbidden)
+		return
+	}
 	select {
 	case h.scrapes <- struct{}{}:
 		defer func() { <-h.scrapes }()
@@ -175,22 +192,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "too many requests at a time", http.StatusServiceUnavailable)
 		return
 	}
-	switch allowed, err := h.allowed(r.Context(), token, r.URL.Path); {
-	case errdefs.ClassOf(err) == errdefs.Exhausted:
-		http.Error(w, err.Error(), http.StatusTooManyRequests)
-	case err != nil:
-		h.Log.Debug("review of a token", "error", err)
-		http.Error(w, "the API server does not answer", http.StatusServiceUnavailable)
-	case !allowed:
-		http.Error(w, "the owner of the token may not get "+r.URL.Path, http.StatusForbidden)
-	case !other:
-		h.Own.ServeHTTP(w, r)
-	default:
+	if other {
 		h.forward(w, r, socket)
+	} else {
+		h.Own.ServeHTTP(w, r)
 	}
 }
 
-// allowed decides about a token. A token that was allowed before is reviewed without the limit, which others may use up.
+// allowed decides about a token. A token that was allowed before is reviewed without the limits, which others may use up.
 func (h *handler) allowed(ctx context.Context, token, path string) (bool, error) {
 	q := question{sha256.Sum256([]byte(token)), path}
 	h.mu.Lock()
@@ -199,11 +208,25 @@ func (h *handler) allowed(ctx context.Context, token, path string) (bool, error)
 	if ok && h.Now().Sub(known.at) < decisionAge {
 		return known.allowed, nil
 	}
-	if !known.allowed && !h.limit.AllowN(h.Now(), 1) {
-		return false, errdefs.Exhaustedf("too many tokens that are not known")
+	stale := known.allowed && h.Now().Sub(known.at) < staleAge
+	switch {
+	case stale:
+		limited, cancel := context.WithTimeout(ctx, staleTimeout)
+		defer cancel()
+		ctx = limited
+	case !known.allowed:
+		select {
+		case h.reviews <- struct{}{}:
+			defer func() { <-h.reviews }()
+		default:
+			return false, errdefs.Exhaustedf("too many tokens that are not known at a time")
+		}
+		if !h.limit.AllowN(h.Now(), 1) {
+			return false, errdefs.Exhaustedf("too many tokens that are not known")
+		}
 	}
 	allowed, err := h.Review(ctx, token, path)
-	if err != nil && known.allowed && h.Now().Sub(known.at) < staleAge {
+	if err != nil && stale {
 		return true, nil
 	}
 	if err != nil {

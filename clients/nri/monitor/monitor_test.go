@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/berthd/berth/hack/testing/nodetest"
@@ -31,13 +32,21 @@ type cluster struct {
 	mu      sync.Mutex
 	reviews int
 	err     error
-	allows  map[string]string // by token: the paths that it may get
+	hangs   map[string]chan struct{} // by token: a review is there, and waits for the end of its context
+	allows  map[string]string        // by token: the paths that it may get
 }
 
-func (c *cluster) review(_ context.Context, token, path string) (bool, error) {
+func (c *cluster) review(ctx context.Context, token, path string) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reviews++
+	if there := c.hangs[token]; there != nil {
+		c.mu.Unlock()
+		there <- struct{}{}
+		<-ctx.Done()
+		c.mu.Lock()
+		return false, ctx.Err()
+	}
 	return c.err == nil && strings.Contains(c.allows[token]+" ", path+" "), c.err
 }
 
@@ -61,7 +70,11 @@ func newNode(t *testing.T, others map[string]string) *node {
 
 // get returns the code and the text of an answer.
 func (n *node) get(method, path, authorization string) (int, string) {
-	r := httptest.NewRequest(method, path, nil)
+	return n.getWithin(context.Background(), method, path, authorization)
+}
+
+func (n *node) getWithin(ctx context.Context, method, path, authorization string) (int, string) {
+	r := httptest.NewRequestWithContext(ctx, method, path, nil)
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}
@@ -238,6 +251,63 @@ func TestScrapesAreFew(t *testing.T) {
 	}
 	close(hold)
 	all.Wait()
+}
+
+// TestReviewsHoldNoScrape: while the API server does not answer, tokens that are not known keep nobody out who was allowed before, and only
+// a few of them wait for it.
+func TestReviewsHoldNoScrape(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, nil)
+	if code, text := n.get("GET", "/metrics", "Bearer good"); code != 200 {
+		t.Fatalf("%d %s", code, text)
+	}
+	there := make(chan struct{})
+	n.cluster.hangs = map[string]chan struct{}{}
+	for i := range maxReviews + 1 {
+		n.cluster.hangs[fmt.Sprint("bad", i)] = there
+	}
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var all sync.WaitGroup
+	for i := range maxReviews {
+		all.Go(func() {
+			if code, _ := n.getWithin(ctx, "GET", "/metrics", fmt.Sprint("Bearer bad", i)); code != http.StatusServiceUnavailable {
+				t.Errorf("without an answer about a token: %d", code)
+			}
+		})
+		<-there
+	}
+	if code, text := n.get("GET", "/metrics", "Bearer good"); code != 200 {
+		t.Errorf("beside tokens that are not known: %d %s", code, text)
+	}
+	if code, _ := n.get("GET", "/metrics", fmt.Sprint("Bearer bad", maxReviews)); code != http.StatusTooManyRequests {
+		t.Errorf("one more token that is not known: %d", code)
+	}
+	end()
+	all.Wait()
+}
+
+// TestStalePermissionIsQuick: while the API server does not answer, whoever was allowed before waits for it for a moment only. If that
+// was long ago, the answer is awaited.
+func TestStalePermissionIsQuick(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		n.get("GET", "/metrics", "Bearer good")
+		n.cluster.hangs = map[string]chan struct{}{"good": make(chan struct{}, 10)}
+		for _, row := range []struct {
+			age, limit time.Duration
+			code       int
+		}{{decisionAge, staleTimeout, 200}, {0, staleTimeout, 200}, {staleAge, time.Minute, http.StatusServiceUnavailable}} {
+			n.now = n.now.Add(row.age)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			began := time.Now()
+			if code, _ := n.getWithin(ctx, "GET", "/metrics", "Bearer good"); code != row.code || time.Since(began) != row.limit {
+				t.Errorf("after %s: %d after %s, want %d after %s", row.age, code, time.Since(began), row.code, row.limit)
+			}
+			cancel()
+		}
+	})
 }
 
 // certify writes a certificate for a name, and its key.
