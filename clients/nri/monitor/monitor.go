@@ -44,7 +44,7 @@ const (
 	// reviewsPerSecond is for tokens without a decision that allows something; reviewsBurst may come at once.
 	reviewsPerSecond = 2
 	reviewsBurst     = 10
-	// addressAgain is the pause between two tries of an address that another program has taken.
+	// addressAgain is the pause between two tries of an address.
 	addressAgain = 5 * time.Second
 )
 
@@ -60,17 +60,17 @@ type Config struct {
 	Now    func() time.Time
 }
 
-// Serve serves until stop is called. If another program has the address, Serve logs a warning and tries it again. A certificate that is
-// missing or damaged ends nothing: no connection succeeds until the files are right.
+// Serve serves until stop is called. If another program has the address, or the node does not have it yet, Serve logs a warning and tries
+// it again. A certificate that is missing or damaged ends nothing: no connection succeeds until the files are right.
 func Serve(c Config) (stop func(), err error) {
 	files := &pair{certificate: c.Certificate, key: c.Key}
 	if _, err := files.get(nil); err != nil {
 		c.Log.Warn("there is no certificate for the metrics yet, so nobody can read them", "address", c.Address, "error", err)
 	}
 	l, err := net.Listen("tcp", c.Address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		c.Log.Warn("the address of metrics is taken by another program; it is tried again", "address", c.Address, "every",
-			addressAgain.String(), "error", err)
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		c.Log.Warn("the metrics are not served yet: another program has the address, or the node does not have it; it is tried again",
+			"address", c.Address, "every", addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, err
 	}

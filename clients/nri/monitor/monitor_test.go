@@ -339,7 +339,8 @@ func certify(t *testing.T, dir, name string) *x509.CertPool {
 	return roots
 }
 
-// TestServe: the connection is TLS, also after the certificate was renewed. An address that another program has is taken when it is free.
+// TestServe: the connection is TLS, also after the certificate was renewed. An address is served when no other program has it any more, and
+// when the node has it.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -349,6 +350,13 @@ func TestServe(t *testing.T) {
 	bad.Address = "nowhere:-1"
 	if _, err := Serve(bad); err == nil {
 		t.Error("a bad address")
+	}
+	missing := n.Config
+	missing.Address = "192.0.2.1:0" // no machine has it (RFC 5737)
+	if stop, err := Serve(missing); err != nil {
+		t.Errorf("an address that the node does not have yet: %v", err)
+	} else {
+		stop()
 	}
 	l, err := net.Listen("tcp", "[127.0.0.1]:0") // as the manifest writes addresses of both families
 	if err != nil {
