@@ -92,16 +92,16 @@ func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), 
 	return stop, nil
 }
 
-// addressAgain is the pause between two tries of an address that another program has taken.
+// addressAgain is the pause between two tries of an address.
 const addressAgain = 5 * time.Second
 
 // Serve serves on an address, which the flag --http names, until stop is called. If another program has the address,
-// which every user of the machine can take, Serve logs a warning and tries it again.
+// which every user of the machine can take, or the machine does not have it yet, Serve logs a warning and tries it again.
 func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		log.Warn("the address of metrics and health is taken by another program; it is tried again", "http", address, "every",
-			addressAgain.String(), "error", err)
+	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		log.Warn("metrics and health are not served yet: another program has the address, or the machine does not have it; it is tried again",
+			"http", address, "every", addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
