@@ -36,8 +36,8 @@ const (
 	servedTimeout = 10 * time.Second
 	// servedAge is how old a list may be that answers the first question about a pod.
 	servedAge = time.Minute
-	// servedGrace is how long after a good answer a failure is temporary, and so refuses pods. A kubelet that restarts, or whose API server
-	// is away and cannot review tokens, answers again. Later the server counts as lost: pods must start.
+	// servedGrace is how long the failures after a good answer are temporary, and so refuse pods. A kubelet that restarts, or whose API
+	// server is away and cannot review tokens, answers again. Later the server counts as lost: pods must start.
 	servedGrace = 5 * time.Minute
 	// servedSettle is how long a list may lack pods of the API server after the kubelet has read them. It adds them to its list one by one,
 	// and admits each one meanwhile. Before, it lists static pods only.
@@ -59,8 +59,9 @@ type kubeletServer struct {
 	mu       sync.Mutex // guards the fields below
 	reading  chan struct{}
 	last     served
-	answered time.Time // the last good answer; zero if there was none
+	answered bool      // there was a good answer
 	failure  error     // of the last list
+	failing  time.Time // the first failure since the last good answer
 }
 
 // served is a list.
@@ -157,7 +158,7 @@ func (k *kubeletServer) temporary(failure error) error {
 func (k *kubeletServer) absent() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.failure == nil || !k.answered.IsZero() && k.now().Sub(k.answered) <= servedGrace {
+	if k.failure == nil || k.answered && k.now().Sub(k.failing) <= servedGrace {
 		return nil
 	}
 	return k.failure
@@ -204,10 +205,14 @@ func (k *kubeletServer) list(ctx context.Context, done chan struct{}, get func(c
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(done)
+	now := k.now()
+	if err != nil && k.failure == nil {
+		k.failing = now
+	}
 	k.reading, k.failure = nil, err
 	if err == nil {
-		list.at = k.now()
-		k.last, k.answered = list, list.at
+		list.at = now
+		k.last, k.answered = list, true
 	}
 }
 

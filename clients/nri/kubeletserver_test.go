@@ -352,6 +352,38 @@ func TestKubeletServerFails(t *testing.T) {
 	}
 }
 
+// TestKubeletServerGrace: failures are temporary for some minutes after the first one, however long nothing was asked before. A good answer
+// ends that.
+func TestKubeletServerGrace(t *testing.T) {
+	t.Parallel()
+	w, k := startWebKubelet(t, "n1")
+	w.pods = []corev1.Pod{podOf("job", "u", "1")}
+	now := time.Now()
+	k.now = func() time.Time { return now }
+	ask := func(fails bool) {
+		t.Helper()
+		w.set(func(w *webKubelet) { w.code = map[bool]int{true: http.StatusForbidden}[fails] })
+		nodetest.Eventually(t, time.Minute, "the kubelet answers", func() bool {
+			_, _ = k.Pod(patient(t), "other")
+			return (k.failed() != nil) == fails
+		})
+	}
+	ask(false)
+	for _, row := range []struct {
+		after  time.Duration
+		fails  bool
+		absent bool
+	}{
+		{10 * time.Hour, true, false}, {servedGrace, true, false}, {time.Second, true, true}, {0, false, false}, {time.Hour, true, false},
+	} {
+		now = now.Add(row.after)
+		ask(row.fails)
+		if (k.absent() != nil) != row.absent {
+			t.Errorf("after %s more, fails %v: absent for %v", row.after, row.fails, k.absent())
+		}
+	}
+}
+
 // TestKubeletServerIsSlow: a caller does not wait for a slow kubelet, and its next try has the list. One list is read at a time, however
 // many callers wait. Pods that are known to exist wait for the first list.
 func TestKubeletServerIsSlow(t *testing.T) {
