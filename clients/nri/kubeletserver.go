@@ -34,7 +34,7 @@ const (
 	// servedTimeout is the time for one list. Callers wait for it as long as for other calls of the kubelet: a list that
 	// comes later answers their next try.
 	servedTimeout = 10 * time.Second
-	// servedAge is how old a list may be that answers the first question about a pod.
+	// servedAge is how old a list may be that answers a question.
 	servedAge = time.Minute
 	// servedGrace is how long the failures after a good answer are temporary, and so refuse pods. A kubelet that restarts, or whose API
 	// server is away and cannot review tokens, answers again. Later the server counts as lost: pods must start.
@@ -47,7 +47,9 @@ const (
 // kubeletServer reads pods from the web server of the kubelet: https://NODE:10250/pods, with the right nodes/pods. It is the source of
 // specifications for a kubelet without the Pods API. The list has no resource version of its own, static pods have none,
 // and the amounts that the kubelet has allocated may change before that of their pod does. So a list answers one question
-// about each pod, and another question about the same pod reads it again.
+// about each pod, and another question about the same pod reads it again, unless it was read for another pod meanwhile: after a new
+// connection of the runtime there are questions about all pods. An answer is at most servedAge old. If a container has newer values, it is
+// refused, and the next try reads the list again.
 type kubeletServer struct {
 	url, node string
 	accounts  string // the directory with the token and the certificate authority of the cluster

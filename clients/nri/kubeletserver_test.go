@@ -168,7 +168,7 @@ func eventuallyPod(t *testing.T, k *kubeletServer, uid string) (cpu string) {
 }
 
 // TestKubeletServer: pods are found by uid. A static pod has the uid that the runtime has, and its mirror is no pod that runs. A pod of the
-// same name with another uid is another pod. Each question about a pod after the first reads the list again.
+// same name with another uid is another pod. A list answers one question about each pod.
 func TestKubeletServer(t *testing.T) {
 	t.Parallel()
 	w, k := startWebKubelet(t, "n1")
@@ -197,7 +197,7 @@ func TestKubeletServer(t *testing.T) {
 	eventuallyPod(t, k, "new-uid")
 	eventuallyPod(t, k, "static-hash")
 	if w.calls != 0 {
-		t.Errorf("first questions about the pods of a list are %d calls", w.calls)
+		t.Errorf("first questions about the pods of a list, one of which an earlier list has answered, are %d calls", w.calls)
 	}
 	w.set(func(w *webKubelet) { w.pods[1] = podOf("job", "new-uid", "5") })
 	if got := eventuallyPod(t, k, "new-uid"); got != "5" {
