@@ -22,8 +22,8 @@ const conditionType = "BerthReady"
 
 const (
 	// conditionLook is the interval of looks at the state of the node, conditionSettle how long another state must last before it
-	// is written: a restart is no outage. conditionHeartbeat is the interval of writes of the same state. Readers take a condition
-	// that is three heartbeats old for unknown.
+	// is written: a restart is no outage, and no other source of specifications. The end of an outage is written at once.
+	// conditionHeartbeat is the interval of writes of the same state. Readers take a condition that is three heartbeats old for unknown.
 	conditionLook      = 2 * time.Second
 	conditionSettle    = 10 * time.Second
 	conditionHeartbeat = 5 * time.Minute
@@ -146,7 +146,7 @@ func (c *condition) step(ctx context.Context) {
 	}
 	c.present = state
 	other := state.reason != c.written.reason
-	settled := state.ready() || now.Sub(c.since) >= conditionSettle
+	settled := state.ready() && !c.written.ready() || now.Sub(c.since) >= conditionSettle
 	if now.Before(c.dueAt) && (!other || c.failing || !settled) || other && !settled {
 		return
 	}

@@ -211,7 +211,17 @@ func TestSourceIsNamed(t *testing.T) {
 		{reasonKubeletServer, "specifications come from https://10.0.0.1:10250/pods"}, {reasonByContainer, "container by container: 403"},
 		{reasonReady, "placed"},
 	} {
-		state, *now = next, now.Add(conditionLook)
+		before := s.writes
+		if state = next; i > 0 { // a kubelet that restarts has no socket for a moment
+			for range conditionSettle / conditionLook {
+				*now = now.Add(conditionLook)
+				c.step(t.Context())
+			}
+			if s.writes != before {
+				t.Errorf("%+v is written at once", next)
+			}
+		}
+		*now = now.Add(conditionLook)
 		for range 3 {
 			c.step(t.Context())
 		}

@@ -134,12 +134,15 @@ func unended(pod *corev1.Pod) bool {
 
 // unused reports whether no process listens on the socket. A kubelet that had the API and was replaced
 // by an older one leaves the file.
-func (k *kubelet) unused() bool {
+func (k *kubelet) unused() bool { return errors.Is(k.dial(), syscall.ECONNREFUSED) }
+
+// dial connects to the socket, and closes the connection.
+func (k *kubelet) dial() error {
 	conn, err := net.DialTimeout("unix", k.path, podsTimeout)
 	if err == nil {
 		_ = conn.Close()
 	}
-	return errors.Is(err, syscall.ECONNREFUSED)
+	return err
 }
 
 // bounded limits a call of the kubelet: to podsTimeout, or to a fifth of the time that is left, if the runtime waits so long that

@@ -14,6 +14,7 @@ import (
 	"io"
 	"log"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -437,7 +438,12 @@ func TestSources(t *testing.T) {
 	t.Parallel()
 	w, server := startWebKubelet(t, "n1")
 	w.pods = []corev1.Pod{podOf("job", "u", "1")}
-	api, err := newKubelet(filepath.Join(t.TempDir(), "none"))
+	dir, err := os.MkdirTemp("", "api") // the paths of sockets are short (unix(7))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	api, err := newKubelet(filepath.Join(dir, "none"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,6 +466,18 @@ func TestSources(t *testing.T) {
 		})
 		expect(s, reasonKubeletServer, "their specifications come from https://127.0.0.1:")
 	}
+	came := sources{api: api, server: server}
+	if _, _, err := came.Pod(patient(t), "u"); err != nil {
+		t.Error(err)
+	}
+	expect(&came, reasonKubeletServer, "")
+	l, err := net.Listen("unix", api.path) // the kubelet was restarted, and nothing has been asked since
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(&came, reasonReady, "")
+	_ = l.Close() // and removes its socket
+	expect(&came, reasonKubeletServer, "")
 	for _, s := range []*sources{{}, {api: api}} {
 		if pod, from, err := s.Pod(patient(t), "u"); pod != nil || from != "" || err != nil {
 			t.Errorf("without a source: %v, %q, %v", pod, from, err)

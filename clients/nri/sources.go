@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/managers/errdefs"
@@ -78,6 +81,10 @@ func (s *sources) ready() nodeState {
 		if err := s.absent.Load(); err != nil {
 			absent = *err
 		}
+	}
+	// The kubelet may have been restarted since the last call.
+	if absent != nil && s.api != nil && status.Code(absent) != codes.Unimplemented && s.api.dial() == nil {
+		absent = nil
 	}
 	switch {
 	case absent == nil:
