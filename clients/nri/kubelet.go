@@ -80,7 +80,8 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	if code := status.Code(err); code == codes.Unimplemented || code == codes.Unavailable && !k.answered.Load() && k.unused() {
 		return nil, errdefs.Unsupportedf("the kubelet has no Pods API: %w", err)
 	}
-	k.answered.Store(k.answered.Load() || err == nil)
+	has := []codes.Code{codes.OK, codes.NotFound, codes.FailedPrecondition}
+	k.answered.Store(k.answered.Load() || slices.Contains(has, status.Code(err)))
 	switch status.Code(err) {
 	case codes.OK:
 	case codes.NotFound:
@@ -115,6 +116,7 @@ func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 	case err != nil: // after a boot berth-nri may be faster than the kubelet
 		return nil, err
 	}
+	k.answered.Store(true)
 	for _, text := range answer.GetPods() {
 		var pod corev1.Pod
 		if err := pod.Unmarshal(text); err != nil {

@@ -166,6 +166,39 @@ func TestKubeletSource(t *testing.T) {
 	}
 }
 
+// TestKubeletWithoutThePod: a kubelet that does not have a pod has the API, also if it was killed after this answer.
+func TestKubeletWithoutThePod(t *testing.T) {
+	t.Parallel()
+	for _, code := range []codes.Code{codes.NotFound, codes.FailedPrecondition} {
+		dir, err := os.MkdirTemp("", "pods") // the paths of sockets are short (unix(7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(dir) })
+		k, err := newKubelet(filepath.Join(dir, "s"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = k.close() })
+		l, err := net.Listen("unix", k.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		server := grpc.NewServer()
+		podsv1alpha1.RegisterPodsServer(server, &podsServer{err: status.Error(code, "no")})
+		go func() { _ = server.Serve(l) }()
+		nodetest.Eventually(t, time.Minute, "the kubelet answers", func() bool {
+			_, err := k.Pod(t.Context(), "u")
+			return err == nil || errdefs.ClassOf(err) == errdefs.Precondition
+		})
+		server.Stop()
+		if _, err := k.Pod(t.Context(), "u"); err == nil || errdefs.ClassOf(err) == errdefs.Unsupported {
+			t.Errorf("%s: a kubelet that was killed: %v", code, err)
+		}
+	}
+}
+
 // TestTakeAllocated: limits in the status of a container that runs are those of its cgroup, which has no quota on exclusive CPUs, and the
 // kubelet keeps an older one then. With claims, the kubelet has added their amounts.
 func TestTakeAllocated(t *testing.T) {
