@@ -360,12 +360,13 @@ func (o *options) serve(ctx context.Context, p *policy.Policy, runtime *connecti
 	started := os.Getenv(api.PluginSocketEnvVar) != "" // by the runtime
 	away := &outage{Policy: p, log: log, runtime: runtime}
 	for {
-		plugin, err := stub.New(away, o.stubOptions(log, away)...)
+		refuses := o.refuses(away)
+		plugin, err := stub.New(away, o.stubOptions(log, away, refuses)...)
 		if err != nil {
 			return err
 		}
 		runtime.stub.Store(&plugin)
-		again, err := o.connected(ctx, plugin.Run, away, started)
+		again, err := o.connected(ctx, plugin.Run, away, refuses, started)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -432,10 +433,10 @@ func (o *outage) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	return o.Policy.Synchronize(ctx, pods, containers)
 }
 
-func (o *options) stubOptions(log *slog.Logger, away *outage) []stub.Option {
+func (o *options) stubOptions(log *slog.Logger, away *outage, refuses bool) []stub.Option {
 	options := []stub.Option{
 		stub.WithSocketPath(o.socket), stub.WithLogger(logger{log, away}),
-		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: o.refuses(away), KeepConnected: true}),
+		stub.WithFailurePolicy(&api.FailurePolicy{FailRequest: refuses, KeepConnected: true}),
 	}
 	if os.Getenv(api.PluginIdxEnvVar) == "" {
 		options = append(options, stub.WithPluginName(o.name), stub.WithPluginIdx(o.index))

@@ -158,27 +158,29 @@ func TestOutage(t *testing.T) {
 func TestRegistersAgain(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name, failure  string
-		first, started bool
-		again          bool
+		name, failure           string
+		ready, refuses, started bool // berthd at first, and what is registered
+		again                   bool
 	}{
-		{"berthd was never ready", refuse, true, false, true},
-		{"berthd was ready before", refuse, false, false, false},
-		{"containers start without berthd", pass, true, false, false},
-		{"the runtime has started the plugin", refuse, true, true, false},
+		{"berthd was never ready", refuse, false, false, false, true},
+		{"berthd was ready before", refuse, true, true, false, false},
+		{"berthd has become ready since", refuse, true, false, false, true},
+		{"containers start without berthd", pass, false, false, false, false},
+		{"the runtime has started the plugin", refuse, false, false, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var ready atomic.Bool
-				ready.Store(!row.first)
+				ready.Store(row.ready)
 				p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Established: ready.Load})
 				o, away := &options{failure: row.failure}, &outage{Policy: p}
 				ctx, end := context.WithTimeout(t.Context(), time.Hour)
 				defer end()
 				time.AfterFunc(time.Minute, func() { ready.Store(true) })
 				began := time.Now()
-				again, err := o.connected(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, away, row.started)
+				run := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+				again, err := o.connected(ctx, run, away, row.refuses, row.started)
 				if took := time.Since(began); again != row.again || again && took > 2*time.Minute || !again &&
 					(took != time.Hour || err == nil) {
 					t.Errorf("again %v after %s: %v", again, took, err)
@@ -189,7 +191,7 @@ func TestRegistersAgain(t *testing.T) {
 	closed := errors.New("closed")
 	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Established: func() bool { return false }})
 	if again, err := (&options{failure: refuse}).connected(t.Context(), func(context.Context) error { return closed }, &outage{Policy: p},
-		false); again || !errors.Is(err, closed) {
+		false, false); again || !errors.Is(err, closed) {
 		t.Errorf("the runtime has ended the connection: %v, %v", again, err)
 	}
 }

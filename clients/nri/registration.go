@@ -80,9 +80,10 @@ func (l *lastPlugin) RemovePodSandbox(context.Context, *api.PodSandbox) error { 
 
 // connected runs a connection to the runtime. A plugin's answer to what happens if it is late is part of its
 // registration. So the connection ends, and again is true, when berthd becomes ready for the first time on this node
-// while the runtime was told to continue. A plugin that the runtime has started cannot connect again.
-func (o *options) connected(ctx context.Context, run func(context.Context) error, away *outage, started bool) (again bool, err error) {
-	if o.refuses(away) || o.failure != refuse || started {
+// while the runtime was told to continue: refuses is what it was told. A plugin that the runtime has started cannot connect again.
+func (o *options) connected(ctx context.Context, run func(context.Context) error, away *outage, refuses, started bool) (again bool,
+	err error) {
+	if refuses || o.failure != refuse || started {
 		return false, run(ctx)
 	}
 	ctx, end := context.WithCancel(ctx)
