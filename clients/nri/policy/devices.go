@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -89,10 +90,10 @@ func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.External
 
 // kubeletDevices returns the devices of a pod from the kubelet. A kubelet that has been started lists its pods after its first
 // contact with the API server, so a pod of a kubelet that it does not have may still have devices. Its API has pods by name. Of several
-// pods of one name it has the newest, which is the one that the runtime has told of last.
+// pods of one name it has the newest.
 func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*typesv1.ExternalDevice, error) {
 	for _, other := range p.sandboxes {
-		if other.namespace == s.namespace && other.name == s.name && other.uid != s.uid && other.told >= s.told {
+		if other.namespace == s.namespace && other.name == s.name && other.uid != s.uid && !s.newer(other) {
 			return nil, errdefs.Unavailablef("the devices of pod %s/%s with uid %s are not known: the kubelet has devices by the names of pods, and pod %s has the same name",
 				s.namespace, s.name, s.uid, other.uid)
 		}
@@ -105,6 +106,17 @@ func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*
 		return nil, errdefs.Unavailablef("read the devices of pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
 	}
 	return byContainer, nil
+}
+
+// newer reports whether a pod is known to be newer than another one of its name. Events have told of sandboxes in the order in which they
+// were made. Those of the runtime's first list have the time at which the kubelet has first seen their pod.
+func (s *sandbox) newer(other *sandbox) bool {
+	if s.told != other.told {
+		return s.told > other.told
+	}
+	seen, err := time.Parse(time.RFC3339Nano, s.annotations[SeenAnnotation])
+	before, otherErr := time.Parse(time.RFC3339Nano, other.annotations[SeenAnnotation])
+	return err == nil && otherErr == nil && seen.After(before)
 }
 
 // Bounds of what berthd takes.

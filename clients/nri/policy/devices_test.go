@@ -219,7 +219,7 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A berth-nri that starts does not know which one is newer.
+	// A berth-nri that starts does not know which one is newer, without more.
 	e.renew(e.policy.Config)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{before, after}, nil); err != nil {
 		t.Fatal(err)
@@ -228,6 +228,22 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 		if err := devicesOf(p); errdefs.ClassOf(err) != errdefs.Unavailable {
 			t.Errorf("one of two pods of the name: %v", err)
 		}
+	}
+	// When the kubelet has first seen them says it.
+	seen := func(p *api.PodSandbox, at string) {
+		p.Annotations = map[string]string{SeenAnnotation: at}
+	}
+	seen(before, "2026-01-02T23:30:00.5+09:00")
+	seen(after, "2026-01-02T15:00:00.25Z")
+	e.renew(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{after, before}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := devicesOf(after); err != nil {
+		t.Errorf("the pod that the kubelet has seen last: %v", err)
+	}
+	if err := devicesOf(before); errdefs.ClassOf(err) != errdefs.Unavailable {
+		t.Errorf("the pod that the kubelet has seen first: %v", err)
 	}
 	if err := e.policy.RemovePodSandbox(t.Context(), before); err != nil {
 		t.Fatal(err)
