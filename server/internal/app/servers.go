@@ -48,6 +48,7 @@ import (
 	"github.com/berthd/berth/managers/managerset"
 	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/cgroupapi"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
 	"github.com/berthd/berth/server/internal/metrics"
@@ -211,8 +212,9 @@ func (a *App) bundle(ctx context.Context) (*bundle.Bundle, error) {
 func (a *App) registerNode(s grpc.ServiceRegistrar) error {
 	loop, layout := a.reconcile, a.reconcile.Layout
 	facts := loop.QoS.Cgroup.Facts
-	pods := &reconcile.Pods{Loop: loop, Alone: a.Engine.Alone}
-	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(loop, &reconcile.Manual{Loop: loop, Alone: a.Engine.Alone}, layout, facts))
+	byHand := &cgroupapi.Cgroups{Loop: loop, Alone: a.Engine.Alone}
+	pods := &cgroupapi.Pods{Cgroups: byHand}
+	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(byHand, byHand, layout, facts))
 	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))
 	qosv1.RegisterQOSServiceServer(s, qos.New(loop, layout))
 

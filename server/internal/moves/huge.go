@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/reconcile"
 )
 
 // HugePages are what moves of running containers with huge pages need. The kernel moves such a page to a free one
@@ -298,7 +299,7 @@ func take(free map[int]uint64, nodes numa.Mask, bytes uint64) {
 // pages only then, and leaves those that something uses for a moment. The next pass corrects the nodes if one of the
 // two changes fails.
 func (m *Moves) migrateAgain(ctx context.Context, c runningContainer) {
-	err := m.Loop.Turn(ctx, func() (err error) {
+	err := m.Loop.Turn(ctx, func(reconcile.Turn) (err error) {
 		if c.held.IsSubsetOf(c.mems) || !m.attempt(c.Owner) {
 			return nil
 		}

@@ -23,7 +23,7 @@ type Bound struct {
 
 // EachBound calls do for the containers that are bound to a pod, in one turn, until an error. Without the pod there are none.
 func (l *Loop) EachBound(ctx context.Context, view *ledger.View, uid string, do func(Bound) error) error {
-	return l.Turn(ctx, func() error {
+	return l.Turn(ctx, func(Turn) error {
 		l.track()
 		for b := range view.BindingsOf(uid) {
 			c := Bound{Binding: b}
@@ -38,13 +38,4 @@ func (l *Loop) EachBound(ctx context.Context, view *ledger.View, uid string, do 
 		}
 		return nil
 	})
-}
-
-// Turn calls do in a turn of its own: meanwhile the loop writes nothing.
-func (l *Loop) Turn(ctx context.Context, do func() error) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.mu.Unlock()
-	return do()
 }

@@ -383,7 +383,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	var fresh []Drift
 	if err == nil {
 		if !l.NoPodCgroups {
-			l.orphans = l.Layout.Orphans(p.seen, known(view))
+			l.orphans = l.Layout.Orphans(p.seen, ClassesOf(view))
 		}
 		l.report(ctx, p.findings)
 		l.removeEmpty(ctx, p.empty)
@@ -486,7 +486,7 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // the container has ended since the plan
 	}
-	created, err = l.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	created, err = l.TreeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 	if created && (op.Kind == cgroup.Set && l.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
 		// The container has ended, or the pod was removed, during the write.
 		l.drift.forgetAll(op.Name)

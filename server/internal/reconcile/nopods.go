@@ -64,11 +64,11 @@ func (l *Loop) allowStart(s admission.Start) error {
 // which an earlier configuration has started containers.
 func (l *Loop) removePodCgroup(ctx context.Context, view *ledger.View, uid string, name cgroup.Name) error {
 	if !l.NoPodCgroups {
-		return l.remove(ctx, name)
+		return l.RemoveCgroup(ctx, name)
 	}
 	for b := range view.BindingsOf(uid) {
 		if b.Own {
-			return l.remove(ctx, name)
+			return l.RemoveCgroup(ctx, name)
 		}
 	}
 	return l.forgetRecord(ctx, name)

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -93,38 +92,11 @@ func TestNoPodCgroups(t *testing.T) {
 	}
 }
 
-// TestNoPodCgroupsAnswers: the cgroups of pods are answered for as by the kubelet's
-// variant without any.
-func TestNoPodCgroupsAnswers(t *testing.T) {
+// TestNoTiers: without cgroups of pods there are no tiers.
+func TestNoTiers(t *testing.T) {
 	t.Parallel()
 	b := newNoPods(t, "/berth", nil)
 	b.admit("a", workload.Guaranteed, cpus(500))
-	pods := &Pods{Loop: b.Loop, Alone: func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
-		return do(ctx, b.ledger.View())
-	}}
-	for _, uid := range []string{"a", "nobody"} {
-		if o, err := pods.Look(t.Context(), uid); o.State != cgroup.Valid || err != nil {
-			t.Errorf("exists %s: %v, %v", uid, o, err)
-		}
-		if parent, created, err := pods.Ensure(t.Context(), uid); parent != "" || created || err != nil {
-			t.Errorf("ensure %s: %q, %t, %v", uid, parent, created, err)
-		}
-		if name, parent, err := pods.Name(uid, ""); name.String() != "/berth" || parent != "" || err != nil {
-			t.Errorf("name of %s: %s, %q, %v", uid, name, parent, err)
-		}
-		if removed, err := pods.Destroy(t.Context(), uid); len(removed) > 0 || err != nil {
-			t.Errorf("destroy %s: %v, %v", uid, removed, err)
-		}
-		if done, err := pods.Reduce(t.Context(), uid); len(done) > 0 || err != nil {
-			t.Errorf("reduce %s: %v, %v", uid, done, err)
-		}
-	}
-	if list, err := pods.List(t.Context()); len(list) > 0 || err != nil {
-		t.Errorf("list: %v, %v", list, err)
-	}
-	if uid, ok := pods.Of("/berth/kubepods/poda"); ok {
-		t.Errorf("the cgroup of pod %s", uid)
-	}
 	if ops, err := b.UpdateTiers(t.Context()); len(ops) > 0 || err != nil || b.HasTiers() {
 		t.Errorf("tiers: %v, %v", ops, err)
 	}

@@ -174,7 +174,7 @@ func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
 	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
 	for _, n := range nodes {
-		seen, err := l.treeOf(n.Name).Observe(ctx, n.Name, 0)
+		seen, err := l.TreeOf(n.Name).Observe(ctx, n.Name, 0)
 		if err != nil {
 			return nil, fmt.Errorf("observe cgroup %s: %w", n.Name, err)
 		}
@@ -213,8 +213,8 @@ next:
 	return out
 }
 
-// known returns a function for the classes of the pods of a view.
-func known(view *ledger.View) func(uid string) (workload.QoSClass, bool) {
+// ClassesOf returns a function for the classes of the pods of a view.
+func ClassesOf(view *ledger.View) func(uid string) (workload.QoSClass, bool) {
 	return func(uid string) (workload.QoSClass, bool) {
 		p, ok := view.Pod(uid)
 		if !ok {

@@ -174,7 +174,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	l.recordAll(view, uid, placement.Stop)
 	l.mu.Unlock()
 	for _, name := range outside {
-		err = errors.Join(err, l.remove(ctx, name))
+		err = errors.Join(err, l.RemoveCgroup(ctx, name))
 	}
 	err = errors.Join(err, l.removePodCgroup(ctx, view, uid, name))
 	l.mu.Lock()
@@ -219,8 +219,8 @@ func (l *Loop) endLeaving(uid string, name cgroup.Name) bool {
 	return true
 }
 
-// remove kills the processes in a cgroup and removes it. The caller does not hold mu.
-func (l *Loop) remove(ctx context.Context, name cgroup.Name) error {
+// RemoveCgroup kills the processes in a cgroup and removes it. The caller does not hold mu.
+func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 	defer l.timed(OpDestroy, l.Now())
 	l.ending.add(name)
 	err := l.Tree.Remove(ctx, name)
@@ -406,7 +406,7 @@ func (l *Loop) Vacant(ctx context.Context, b ledger.Binding, starting int) (bool
 
 // RemoveContainer implements admission.CgroupManager.
 func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
-	return l.remove(ctx, l.Layout.Driver().Parse(b.CgroupPath))
+	return l.RemoveCgroup(ctx, l.Layout.Driver().Parse(b.CgroupPath))
 }
 
 // UnknownPods implements admission.CgroupManager.
@@ -469,7 +469,7 @@ func (l *Loop) UnknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.
 	if err != nil {
 		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
-	return l.Layout.Orphans(seen, known(view)), nil
+	return l.Layout.Orphans(seen, ClassesOf(view)), nil
 }
 
 // isOf returns whether a pod's cgroup is a pod's own, and not one of another class with its uid.

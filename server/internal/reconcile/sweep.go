@@ -17,6 +17,10 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
+// Alone runs do with the current view while no operation on a pod is in progress;
+// admission.Engine has this method.
+type Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
+
 // Sweeper removes orphans, each with its own worker. So a process that cannot be killed (it
 // waits for a dead disk) delays no other orphan, and an orphan never has two workers.
 type Sweeper struct {
@@ -154,5 +158,5 @@ func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 		level = slog.LevelDebug
 	}
 	l.Log.Log(ctx, level, "remove a cgroup without a pod", logs.Repaired(logs.Cgroup, "name", name.String())...)
-	return l.remove(ctx, name)
+	return l.RemoveCgroup(ctx, name)
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/cgroupapi"
 )
 
-// PodReader reads the cgroups of pods; *reconcile.Pods is the only implementation.
+// PodReader reads the cgroups of pods; *cgroupapi.Pods is the only implementation.
 type PodReader interface {
-	List(ctx context.Context) ([]reconcile.PodCgroup, error)
+	List(ctx context.Context) ([]cgroupapi.PodCgroup, error)
 	Look(ctx context.Context, uid string) (cgroup.Observed, error)
 	Name(uid string, class workload.QoSClass) (cgroup.Name, string, error)
 	Of(literal string) (uid string, ok bool)
 }
 
-// PodWriter changes the cgroups of pods; *reconcile.Pods is the one there is.
+// PodWriter changes the cgroups of pods; *cgroupapi.Pods is the one there is.
 type PodWriter interface {
 	Ensure(ctx context.Context, uid string) (parent string, created bool, err error)
 	Destroy(ctx context.Context, uid string) ([]cgroup.Name, error)

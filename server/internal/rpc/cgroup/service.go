@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// Reader reads the tree; *reconcile.Loop is the only implementation.
+// Reader reads the tree; *cgroupapi.Cgroups is the only implementation.
 type Reader interface {
 	Look(ctx context.Context, name cgroup.Name) (cgroup.Observed, error)
 	Procs(ctx context.Context, name cgroup.Name) ([]int, error)
@@ -25,7 +25,7 @@ type Reader interface {
 	PlanChange(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error)
 }
 
-// Writer changes cgroups; *reconcile.Manual is the one there is.
+// Writer changes cgroups; *cgroupapi.Cgroups is the one there is.
 type Writer interface {
 	Change(ctx context.Context, node cgroup.Node, create bool) ([]cgroup.Op, error)
 	Destroy(ctx context.Context, name cgroup.Name) error

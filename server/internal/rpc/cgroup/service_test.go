@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/cgroupapi"
 	"github.com/berthd/berth/server/internal/reconcile"
 	handler "github.com/berthd/berth/server/internal/rpc/cgroup"
 	"github.com/berthd/berth/server/internal/rpc/rpctest"
@@ -64,9 +65,10 @@ func serve(t *testing.T) served {
 	alone := func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
 		return do(ctx, l.View())
 	}
-	pods := &reconcile.Pods{Loop: s.loop, Alone: alone}
+	byHand := &cgroupapi.Cgroups{Loop: s.loop, Alone: alone}
+	pods := &cgroupapi.Pods{Cgroups: byHand}
 	conn := rpctest.Serve(t, func(r grpc.ServiceRegistrar) {
-		cgroupv1.RegisterCgroupServiceServer(r, handler.New(s.loop, &reconcile.Manual{Loop: s.loop, Alone: alone}, layout, facts))
+		cgroupv1.RegisterCgroupServiceServer(r, handler.New(byHand, byHand, layout, facts))
 		cgroupv1.RegisterPodCgroupServiceServer(r, handler.NewPods(pods, pods))
 	})
 	s.CgroupServiceClient, s.pods = cgroupv1.NewCgroupServiceClient(conn), cgroupv1.NewPodCgroupServiceClient(conn)

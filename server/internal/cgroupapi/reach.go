@@ -1,4 +1,4 @@
-package reconcile
+package cgroupapi
 
 import (
 	"context"
@@ -8,16 +8,9 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/reconcile"
 )
-
-// Listed is a cgroup outside those of pods that the configuration names.
-type Listed struct {
-	Name cgroup.Name
-	// Field is the configuration field.
-	Field string
-	// Plain means that it is accessed as a plain directory with every driver.
-	Plain bool
-}
 
 // unitSuffixes are the suffixes of systemd units with cgroups.
 var unitSuffixes = []string{".slice", ".scope", ".service", ".socket", ".mount", ".swap"}
@@ -45,53 +38,74 @@ func isControlFile(element string) bool {
 		dotted && slices.Contains(controllers, prefix)
 }
 
-// listed returns a cgroup that the configuration names.
-func (l *Loop) listed(name cgroup.Name) (Listed, bool) {
-	i := slices.IndexFunc(l.Listed, func(o Listed) bool { return o.Name.Equal(name) })
-	if i < 0 {
-		return Listed{}, false
+// managed returns why a cgroup must not be written by hand; empty if it may.
+func (c *Cgroups) managed(t reconcile.Turn, name cgroup.Name) string {
+	view := c.View()
+	for _, class := range workload.QoSClasses {
+		if name.Equal(c.Layout.Tier(class)) {
+			return "it is the parent of pods; its values follow from them and from the configuration"
+		}
 	}
-	return l.Listed[i], true
+	if slices.ContainsFunc(t.Limits().Reserved, func(n cgroup.Node) bool { return n.Name.Equal(name) }) {
+		return "its limits follow from the configuration (node.enforceNodeAllocatable)"
+	}
+	if id, ok := t.RuntimeContainer(name); ok {
+		return "it belongs to container " + id + " of the container runtime"
+	}
+	if uid, ok := c.Layout.PodUID(name); ok {
+		if p, here := view.Pod(uid); here && name.Parent().Equal(c.Layout.Tier(p.QoS)) {
+			return "it belongs to an admitted pod: use Resize or Remove"
+		}
+	}
+	for b := range view.Bindings() {
+		if b.Own && c.Layout.Driver().Parse(b.CgroupPath).Equal(name) {
+			return "it belongs to a container of an admitted pod: use Resize or Remove"
+		}
+	}
+	return ""
 }
 
-// treeOf returns the tree through which a cgroup is accessed.
-func (l *Loop) treeOf(name cgroup.Name) cgroup.Tree {
-	if o, ok := l.listed(name); ok && o.Plain && l.Plain != nil {
-		return l.Plain
+// mine refuses cgroups that must not be written by hand.
+func (c *Cgroups) mine(t reconcile.Turn, name cgroup.Name) error {
+	if err := c.inside(name); err != nil {
+		return err
 	}
-	return l.Tree
+	if why := c.managed(t, name); why != "" {
+		return errdefs.Preconditionf("cgroup %s cannot be written: %s", name, why)
+	}
+	return nil
 }
 
 // inside refuses cgroups outside the configured root, unless the configuration names them,
 // and cgroups of other managers.
-func (l *Loop) inside(name cgroup.Name) error {
+func (c *Cgroups) inside(name cgroup.Name) error {
 	if err := name.Check(); err != nil {
 		return err
 	}
 	if i := slices.IndexFunc(name, isControlFile); i >= 0 {
 		return errdefs.Invalidf("cgroup %s: %q is the name of a control file, not of a cgroup", name, name[i])
 	}
-	_, named := l.listed(name)
-	root := l.Layout.Root()
+	named := slices.ContainsFunc(c.Listed, func(o reconcile.Listed) bool { return o.Name.Equal(name) })
+	root := c.Layout.Root()
 	switch {
-	case named, name.Within(l.Layout.Pods()):
+	case named, name.Within(c.Layout.Pods()):
 		return nil
 	case !name.Within(root):
 		return errdefs.Invalidf("cgroup %s is neither below %s (cgroups.root) nor named by the configuration (%s)", name, root,
-			l.listedNames())
+			c.listedNames())
 	}
-	if whose := l.others(name); whose != "" {
+	if whose := c.others(name); whose != "" {
 		return errdefs.Preconditionf("cgroup %s is %s: reach it there", name, whose)
 	}
 	return nil
 }
 
-func (l *Loop) listedNames() string {
-	if len(l.Listed) == 0 {
+func (c *Cgroups) listedNames() string {
+	if len(c.Listed) == 0 {
 		return "which names none"
 	}
 	var names []string
-	for _, o := range l.Listed {
+	for _, o := range c.Listed {
 		names = append(names, o.Name.String())
 	}
 	return strings.Join(names, ", ")
@@ -99,45 +113,40 @@ func (l *Loop) listedNames() string {
 
 // others returns the manager to which a cgroup belongs; empty if it is berth's or
 // unmanaged.
-func (l *Loop) others(name cgroup.Name) string {
+func (c *Cgroups) others(name cgroup.Name) string {
 	if name.IsRoot() {
 		return "the root of the tree and the kernel's"
 	}
-	for _, c := range name {
-		if slices.ContainsFunc(unitSuffixes, func(suffix string) bool { return strings.HasSuffix(c, suffix) }) {
+	for _, element := range name {
+		if slices.ContainsFunc(unitSuffixes, func(suffix string) bool { return strings.HasSuffix(element, suffix) }) {
 			return "systemd's"
 		}
 	}
 	first, _, _ := strings.Cut(name[0], ".")
-	if who := managersOfTheTree[first]; who != "" && l.Layout.Root().IsRoot() {
+	if who := managersOfTheTree[first]; who != "" && c.Layout.Root().IsRoot() {
 		return who + "'s"
 	}
 	return ""
 }
 
 // removable refuses the removal of a cgroup with processes that do not belong to the
-// caller. The caller does not hold mu.
-func (l *Loop) removable(ctx context.Context, name cgroup.Name) error {
-	if err := l.enter(ctx); err != nil {
+// caller.
+func (c *Cgroups) removable(ctx context.Context, name cgroup.Name) error {
+	if err := c.Turn(ctx, func(t reconcile.Turn) error { return c.mine(t, name) }); err != nil {
 		return err
 	}
-	err := l.mine(name)
-	l.mu.Unlock()
-	if err != nil {
-		return err
+	if c.Layout.Pods().Within(name) {
+		return errdefs.Preconditionf("cgroup %s cannot be removed: the cgroup of all pods, %s, lies in it", name, c.Layout.Pods())
 	}
-	if l.Layout.Pods().Within(name) {
-		return errdefs.Preconditionf("cgroup %s cannot be removed: the cgroup of all pods, %s, lies in it", name, l.Layout.Pods())
-	}
-	for _, o := range l.Listed {
+	for _, o := range c.Listed {
 		if o.Name.Within(name) {
 			return errdefs.Preconditionf("cgroup %s cannot be removed: the configuration names %s (%s)", name, o.Name, o.Field)
 		}
 	}
-	if l.Unseen {
+	if c.Unseen {
 		return nil
 	}
-	pids, err := l.Tree.Procs(ctx, name)
+	pids, err := c.Tree.Procs(ctx, name)
 	if err == nil && slices.Contains(pids, os.Getpid()) {
 		err = errdefs.Preconditionf("cgroup %s cannot be removed: berthd itself runs in it", name)
 	}

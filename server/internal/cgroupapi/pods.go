@@ -1,4 +1,4 @@
-package reconcile
+package cgroupapi
 
 import (
 	"context"
@@ -9,18 +9,12 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// Alone runs do with the current view while no operation on a pod is in progress;
-// admission.Engine has this method.
-type Alone func(ctx context.Context, uid string, do func(ctx context.Context, view *ledger.View) error) error
-
-// Pods implements manual operations on pods' cgroups. With Config.NoPodCgroups it answers
+// Pods are the calls for the cgroups of pods. With Config.NoPodCgroups it answers
 // like the kubelet: every pod has what it needs, nothing is done, and the name is the root.
-type Pods struct {
-	Loop  *Loop
-	Alone Alone
-}
+type Pods struct{ *Cgroups }
 
 // PodCgroup is the cgroup of a pod.
 type PodCgroup struct {
@@ -32,21 +26,20 @@ type PodCgroup struct {
 
 // List returns the existing cgroups of pods, in the order of their names.
 func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
-	l := p.Loop
-	if l.NoPodCgroups {
+	if p.NoPodCgroups {
 		return nil, nil
 	}
-	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), 2)
+	seen, err := p.Tree.Observe(ctx, p.Layout.Pods(), 2)
 	if err != nil {
 		return nil, err
 	}
 	orphans := map[string]bool{}
-	for _, name := range l.Layout.Orphans(seen, known(l.View())) {
+	for _, name := range p.Layout.Orphans(seen, reconcile.ClassesOf(p.View())) {
 		orphans[name.String()] = true
 	}
 	var out []PodCgroup
 	for _, o := range seen.Nodes {
-		if uid, ok := l.Layout.PodUID(o.Name); ok && o.State != cgroup.Absent {
+		if uid, ok := p.Layout.PodUID(o.Name); ok && o.State != cgroup.Absent {
 			out = append(out, PodCgroup{UID: uid, Observed: o, Known: !orphans[o.Name.String()]})
 		}
 	}
@@ -56,17 +49,16 @@ func (p *Pods) List(ctx context.Context) ([]PodCgroup, error) {
 // Look observes a pod's cgroup: for an admitted pod at its place, otherwise wherever it
 // exists.
 func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
-	l := p.Loop
-	if l.NoPodCgroups {
+	if p.NoPodCgroups {
 		// As in the kubelet, the pod needs no cgroup.
-		return cgroup.Observed{Name: l.Layout.Root(), State: cgroup.Valid}, nil
+		return cgroup.Observed{Name: p.Layout.Root(), State: cgroup.Valid}, nil
 	}
-	if pod, ok := l.View().Pod(uid); ok {
-		name, err := l.Layout.Pod(pod.QoS, uid)
+	if pod, ok := p.View().Pod(uid); ok {
+		name, err := p.Layout.Pod(pod.QoS, uid)
 		if err != nil {
 			return cgroup.Observed{}, err
 		}
-		return l.Look(ctx, name)
+		return p.Cgroups.Look(ctx, name)
 	}
 	found, err := p.find(ctx, uid)
 	if err != nil || len(found) == 0 {
@@ -79,11 +71,11 @@ func (p *Pods) Look(ctx context.Context, uid string) (cgroup.Observed, error) {
 func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) {
 	var out []cgroup.Observed
 	for _, class := range workload.QoSClasses {
-		name, err := p.Loop.Layout.Pod(class, uid)
+		name, err := p.Layout.Pod(class, uid)
 		if err != nil {
 			return nil, err
 		}
-		o, err := p.Loop.Look(ctx, name)
+		o, err := p.Cgroups.Look(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -97,14 +89,14 @@ func (p *Pods) find(ctx context.Context, uid string) ([]cgroup.Observed, error) 
 // Ensure creates the cgroup of an admitted pod, or writes the values that differ. A pod
 // that is not admitted is an error of View.NotAdmitted.
 func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created bool, err error) {
-	if p.Loop.NoPodCgroups {
+	if p.NoPodCgroups {
 		return "", false, nil
 	}
 	err = p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) (err error) {
 		if _, ok := view.Pod(uid); !ok {
 			return view.NotAdmitted(uid)
 		}
-		parent, created, err = p.Loop.EnsurePod(ctx, view, uid)
+		parent, created, err = p.EnsurePod(ctx, view, uid)
 		return err
 	})
 	return parent, created, err
@@ -113,11 +105,10 @@ func (p *Pods) Ensure(ctx context.Context, uid string) (parent string, created b
 // Name returns the name of a pod's cgroup, which need not exist. The class may be empty for
 // an admitted pod; otherwise an empty class is an error of class Invalid.
 func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, parent string, err error) {
-	l := p.Loop
-	if l.NoPodCgroups {
-		return l.Layout.Root(), "", nil
+	if p.NoPodCgroups {
+		return p.Layout.Root(), "", nil
 	}
-	if pod, ok := l.View().Pod(uid); ok {
+	if pod, ok := p.View().Pod(uid); ok {
 		class = pod.QoS
 	}
 	if !slices.Contains(workload.QoSClasses[:], class) {
@@ -126,24 +117,24 @@ func (p *Pods) Name(uid string, class workload.QoSClass) (name cgroup.Name, pare
 			workload.Burstable, workload.BestEffort)
 		return nil, "", vs.Err("request")
 	}
-	if name, err = l.Layout.Pod(class, uid); err != nil {
+	if name, err = p.Layout.Pod(class, uid); err != nil {
 		return nil, "", err
 	}
-	parent, err = l.Layout.Literal(name)
+	parent, err = p.Layout.Literal(name)
 	return name, parent, err
 }
 
 // Of returns the pod whose cgroup has a path on disk.
 func (p *Pods) Of(literal string) (uid string, ok bool) {
-	if p.Loop.NoPodCgroups {
+	if p.NoPodCgroups {
 		return "", false
 	}
-	return p.Loop.Layout.PodUID(p.Loop.Layout.Driver().Parse(literal))
+	return p.Layout.PodUID(p.Layout.Driver().Parse(literal))
 }
 
 // left calls do for every cgroup of a pod that is not admitted.
 func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cgroup.Name) error) error {
-	if p.Loop.NoPodCgroups {
+	if p.NoPodCgroups {
 		return nil
 	}
 	return p.Alone(ctx, uid, func(ctx context.Context, view *ledger.View) error {
@@ -163,7 +154,7 @@ func (p *Pods) left(ctx context.Context, uid string, do func(context.Context, cg
 // admitted pod is an error of class Precondition.
 func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, err error) {
 	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
-		if err := p.Loop.remove(ctx, name); err != nil {
+		if err := p.RemoveCgroup(ctx, name); err != nil {
 			return err
 		}
 		removed = append(removed, name)
@@ -176,7 +167,7 @@ func (p *Pods) Destroy(ctx context.Context, uid string) (removed []cgroup.Name, 
 // pod is an error of class Precondition. The quota stays.
 func (p *Pods) Reduce(ctx context.Context, uid string) (done []cgroup.Op, err error) {
 	err = p.left(ctx, uid, func(ctx context.Context, name cgroup.Name) error {
-		ops, err := p.Loop.change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
+		ops, err := p.change(ctx, cgroup.Node{Name: name, Values: cgroup.Lightest()}, false)
 		done = append(done, ops...)
 		return err
 	})

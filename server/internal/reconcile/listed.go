@@ -1,0 +1,24 @@
+package reconcile
+
+import (
+	"slices"
+
+	"github.com/berthd/berth/managers/cgroup"
+)
+
+// Listed is a cgroup outside those of pods that the configuration names.
+type Listed struct {
+	Name cgroup.Name
+	// Field is the configuration field.
+	Field string
+	// Plain means that it is accessed as a plain directory with every driver.
+	Plain bool
+}
+
+// TreeOf returns the tree through which a cgroup is accessed.
+func (l *Loop) TreeOf(name cgroup.Name) cgroup.Tree {
+	if l.Plain != nil && slices.ContainsFunc(l.Listed, func(o Listed) bool { return o.Plain && o.Name.Equal(name) }) {
+		return l.Plain
+	}
+	return l.Tree
+}
