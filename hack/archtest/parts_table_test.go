@@ -66,7 +66,7 @@ var partGroups = []partGroup{
 		{"fail-swap-on, tmpfs noswap", []string{"server/internal/app/host.go"},
 			[]string{"server/internal/host/procfs.TestSwap", "server/internal/host/procfs.TestNoSwap"}},
 		{"fail-cgroupv1", []string{"server/internal/app/host.go"}, []string{"server/berthd.TestCgroupVersionIsRefused"}},
-		{"cgroup driver of the runtime, kubelet_cri_losing_support", []string{"server/internal/app/build.go"},
+		{"cgroup driver of the runtime, kubelet_cri_losing_support", []string{"server/internal/app/runtime.go"},
 			[]string{"server/internal/app.TestRuntimeReportsItsDriver"}},
 	}},
 	{"CgroupManager", []part{

@@ -23,10 +23,10 @@ func TestBootID(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := (&App{}).bootID(kernel); err != nil || again != first {
+	if again, err := new(Environment).bootID(kernel); err != nil || again != first {
 		t.Errorf("%q, then %q, %v", first, again, err)
 	}
-	staged := App{Environment: Environment{Stage: &Stage{BootID: "made up"}}}
+	staged := Environment{Stage: &Stage{BootID: "made up"}}
 	if id, err := staged.bootID(kernel); err != nil || id != "made up" {
 		t.Errorf("%q, %v", id, err)
 	}

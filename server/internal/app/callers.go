@@ -252,36 +252,18 @@ func (r *verdicts) line(ctx context.Context, level slog.Level, text string, pod 
 	r.log.Log(ctx, level, text, fields...)
 }
 
-// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers. It
-// returns false if there is no such pod, or its owner is unknown.
-func (a *App) ownerOf(podUID, containerID string) (owner string, ok bool) {
-	view := a.Ledger.View()
-	if containerID != "" {
-		b, ok := view.Binding(containerID)
-		if !ok {
-			return "", false
+// recordCall returns a function that names a call and its caller for the history. Calls that only read change nothing.
+func recordCall(now func() time.Time) func(context.Context, string) context.Context {
+	return func(ctx context.Context, fullMethod string) context.Context {
+		if role, ok := access.RoleOf(fullMethod); !ok || role == access.Read {
+			return ctx
 		}
-		podUID = b.Owner.Pod
+		c := &ledger.Call{Name: fullMethod[strings.LastIndexByte(fullMethod, '/')+1:], Time: now()}
+		if p, ok := rpc.PeerOf(ctx); ok {
+			c.Caller = &ledger.Caller{UID: p.UID, GID: p.GID, PID: p.PID, Name: p.Name}
+		}
+		return ledger.WithCall(ctx, c)
 	}
-	if p, ok := view.Pod(podUID); ok {
-		return p.Agent(), true
-	}
-	if u, ok := view.UnknownLivePod(podUID); ok {
-		return u.Agent()
-	}
-	return "", false
-}
-
-// recordCall names a call and its caller for the history. Calls that only read change nothing.
-func (a *App) recordCall(ctx context.Context, fullMethod string) context.Context {
-	if role, ok := access.RoleOf(fullMethod); !ok || role == access.Read {
-		return ctx
-	}
-	c := &ledger.Call{Name: fullMethod[strings.LastIndexByte(fullMethod, '/')+1:], Time: a.Now()}
-	if p, ok := rpc.PeerOf(ctx); ok {
-		c.Caller = &ledger.Caller{UID: p.UID, GID: p.GID, PID: p.PID, Name: p.Name}
-	}
-	return ledger.WithCall(ctx, c)
 }
 
 // recordAdmit gives the history what is needed to make a call again.

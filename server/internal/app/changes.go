@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,8 +22,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/managerset"
-	"github.com/berthd/berth/managers/memory"
+	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/host/hotplug"
 	"github.com/berthd/berth/server/internal/host/sysfs"
@@ -86,26 +87,25 @@ func restartReason(field string) string {
 	return "needs a restart"
 }
 
-// files returns the configuration of files and flags as far as it is in force: the start's,
-// with what later reloads have changed.
-func (a *App) files() config.Config {
-	if c := a.reloaded.Load(); c != nil {
-		return *c
-	}
-	return a.Config
+// reloader puts a changed configuration into force.
+type reloader struct {
+	given    *given
+	policies *policies
+	deciding *deciding
+	servers  *servers
 }
 
 // Reload reads the configuration again and puts into force what can change. The outcome
 // lists every field that differs. An error means that nothing has changed.
-func (a *App) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
-	if a.Load == nil {
+func (r *reloader) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
+	if r.given.Load == nil {
 		return node.Reloaded{}, errdefs.Preconditionf("this berthd was started without files to read again")
 	}
-	p := a.policies
+	p := r.policies
 	p.mu.Lock() // one change of the configuration or the policy at a time
 	defer p.mu.Unlock()
-	now := a.files()
-	next, notes, err := a.Load()
+	now := p.files()
+	next, notes, err := r.given.Load()
 	if err != nil {
 		return node.Reloaded{}, err
 	}
@@ -113,10 +113,10 @@ func (a *App) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
 	if err != nil {
 		return node.Reloaded{}, err
 	}
-	policy, inTheWay := a.withoutTaken(now, next)
-	r := node.Reloaded{Changes: changes, Notes: notes}
-	for i := range r.Changes {
-		c := &r.Changes[i]
+	policy, inTheWay := withoutTaken(p.state.ledger.View(), now, next)
+	out := node.Reloaded{Changes: changes, Notes: notes}
+	for i := range out.Changes {
+		c := &out.Changes[i]
 		switch {
 		case c.Field == "reserved.cpus" && inTheWay != "":
 			c.Reason = inTheWay
@@ -135,15 +135,15 @@ func (a *App) Reload(ctx context.Context, dryRun bool) (node.Reloaded, error) {
 	if err := into.Validate(); err != nil {
 		return node.Reloaded{}, fmt.Errorf("with the fields that need a restart as they are: %w", err)
 	}
-	if err := a.adopt(ctx, now, into, dryRun); err != nil || dryRun {
-		return r, err
+	if err := r.adopt(ctx, now, into, dryRun); err != nil || dryRun {
+		return out, err
 	}
-	a.logReload(ctx, r)
-	return r, nil
+	logReload(ctx, out, r.given.Log)
+	return out, nil
 }
 
 // adopt puts a configuration into force that differs from the one in force only where it may.
-func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) error {
+func (r *reloader) adopt(ctx context.Context, now, into config.Config, dryRun bool) error {
 	before, err := now.Digest()
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 	// A policy that was set by a call stays until files and flags have another one.
 	if before != after {
 		keep := func(string) (*ledger.Override, error) { return nil, nil }
-		if _, _, err := a.policies.change(ctx, into, keep, dryRun); err != nil {
+		if _, _, err := r.policies.change(ctx, into, keep, dryRun); err != nil {
 			return err
 		}
 	}
@@ -163,35 +163,35 @@ func (a *App) adopt(ctx context.Context, now, into config.Config, dryRun bool) e
 		return nil
 	}
 	if mode := into.SocketMode(); mode != now.SocketMode() {
-		if err := a.agentSocket.SetMode(mode); err != nil {
+		if err := r.servers.agentSocket.SetMode(mode); err != nil {
 			return err
 		}
 	}
-	a.access.Change(into.Access)
-	if err := a.external.EndRegistrations(ctx); err != nil {
-		a.Log.WarnContext(ctx, "end the registrations of users without the role provider; berthd tries again", "error", err)
+	r.deciding.access.Change(into.Access)
+	if err := r.deciding.external.EndRegistrations(ctx); err != nil {
+		r.given.Log.WarnContext(ctx, "end the registrations of users without the role provider; berthd tries again", "error", err)
 	}
 	l := into.Limits
-	a.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements,
+	r.servers.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements,
 		Ceiling: l.Call.Duration})
-	a.readers.SetLimits(rpc.Limits{MaxElements: l.MessageElements, Ceiling: l.Call.Duration})
-	a.readersLimit.SetLimit(rate.Limit(l.PodResourcesPerSecond))
-	a.readersLimit.SetBurst(l.PodResourcesBurst)
-	if a.LogLevel != nil {
-		if err := a.LogLevel.UnmarshalText([]byte(into.Log.Level)); err != nil {
+	r.servers.readers.SetLimits(rpc.Limits{MaxElements: l.MessageElements, Ceiling: l.Call.Duration})
+	r.servers.readersLimit.SetLimit(rate.Limit(l.PodResourcesPerSecond))
+	r.servers.readersLimit.SetBurst(l.PodResourcesBurst)
+	if level := r.given.LogLevel; level != nil {
+		if err := level.UnmarshalText([]byte(into.Log.Level)); err != nil {
 			return err
 		}
 	}
-	a.reloaded.Store(&into)
+	r.policies.reloaded.Store(&into)
 	return nil
 }
 
 // withoutTaken returns the policy of a configuration. CPUs that it would reserve stay as they
 // are if a container has one of them for itself; inTheWay then names it.
-func (a *App) withoutTaken(now, next config.Config) (p config.Policy, inTheWay string) {
+func withoutTaken(view *ledger.View, now, next config.Config) (p config.Policy, inTheWay string) {
 	p = next.Policy()
 	if added := next.Reserved.CPUs.Minus(now.Reserved.CPUs); !added.IsEmpty() {
-		if inTheWay = a.holder(added); inTheWay != "" {
+		if inTheWay = holder(view, added); inTheWay != "" {
 			p.Reserved.CPUs = now.Reserved.CPUs
 		}
 	}
@@ -199,8 +199,7 @@ func (a *App) withoutTaken(now, next config.Config) (p config.Policy, inTheWay s
 }
 
 // holder names a container that has one of the CPUs for itself; empty if there is none.
-func (a *App) holder(cpus cpuset.Set) string {
-	view := a.Ledger.View()
+func holder(view *ledger.View, cpus cpuset.Set) string {
 	if view.ExclusiveCPUs().Intersect(cpus).IsEmpty() {
 		return ""
 	}
@@ -218,20 +217,20 @@ func (a *App) holder(cpus cpuset.Set) string {
 }
 
 // logReload logs the changes of a reload, and the changes that need a restart.
-func (a *App) logReload(ctx context.Context, r node.Reloaded) {
+func logReload(ctx context.Context, r node.Reloaded, log *slog.Logger) {
 	for _, n := range r.Notes {
-		a.Log.WarnContext(ctx, n)
+		log.WarnContext(ctx, n)
 	}
 	for _, c := range r.Changes {
 		if c.Applied {
-			a.Log.InfoContext(ctx, "the configuration was changed", "field", c.Field, "from", c.From, "to", c.To)
+			log.InfoContext(ctx, "the configuration was changed", "field", c.Field, "from", c.From, "to", c.To)
 		} else {
-			a.Log.WarnContext(ctx, "a field of the configuration is not in force", "field", c.Field, "in_force", c.From, "in_file", c.To,
+			log.WarnContext(ctx, "a field of the configuration is not in force", "field", c.Field, "in_force", c.From, "in_file", c.To,
 				"reason", c.Reason)
 		}
 	}
 	if len(r.Changes) == 0 {
-		a.Log.InfoContext(ctx, "the configuration was read again, and nothing has changed")
+		log.InfoContext(ctx, "the configuration was read again, and nothing has changed")
 	}
 }
 
@@ -286,6 +285,14 @@ func spread(out map[string]string, prefix string, tree map[string]json.RawMessag
 // managers, the limits and the cgroups follow it.
 const AfterMachineChange = "app/after-machine-change"
 
+// measure returns the machine to work on, and facts of the running system; none if the machine is simulated.
+func measure(c config.Config) (m *machine.Topology, facts nodes.Facts, err error) {
+	if m, err = findMachine(c.Machine); err == nil && c.Machine == "" {
+		facts, err = measureHost(c)
+	}
+	return m, facts, err
+}
+
 // findMachine returns the machine to work on: the one that a snapshot file or a
 // shape describes, or with neither the one that berthd runs on.
 func findMachine(fileOrShape string) (*machine.Topology, error) {
@@ -318,30 +325,44 @@ func readMachine(file string) ([]byte, error) {
 	return trust.ReadFile(file, largestMachine)
 }
 
-// machine returns the machine in use.
-func (a *App) machine() *machine.Topology {
-	if a.Ledger == nil {
-		return a.found
-	}
-	return a.Ledger.View().Machine()
-}
-
-// probeMachine returns a text that differs after each change of the machine; false for a machine
+// probe returns a text that differs after each change of the machine; false for a machine
 // that cannot change.
-func (a *App) probeMachine() (text string, changes bool, err error) {
-	if a.Config.Machine == "" {
-		text, err := sysfs.ProbeHost(a.machine().CPUs())
+func (m *machineChanges) probe() (text string, changes bool, err error) {
+	if m.given.Config.Machine == "" {
+		text, err := sysfs.ProbeHost(m.inUse().CPUs())
 		return text, true, err
 	}
-	data, err := readMachine(a.Config.Machine)
+	data, err := readMachine(m.given.Config.Machine)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", false, nil // a shape
 	}
 	return string(data), true, err
 }
 
-// machineWatch is the state of the comparison of the machine with the one in use.
-type machineWatch struct {
+// machineChanges makes the managers, the ledger and the cgroups follow a changed machine.
+type machineChanges struct {
+	given    *given
+	policies *policies
+	// places is the present machine with the CPUs that have gone offline, see notePlaces.
+	places atomic.Pointer[machine.Topology]
+	// settingPages is held while huge pages are set by a call. pagesSet has an element after such a change that berthd may not have
+	// noticed.
+	settingPages sync.Mutex
+	pagesSet     chan struct{}
+	// following is held from the reading of a machine to its commit. Otherwise a machine that was read before huge pages were set
+	// could come into force after them, and a CPU that went offline meanwhile could come back.
+	following sync.Mutex
+}
+
+func newMachineChanges(p *policies) *machineChanges {
+	return &machineChanges{given: p.given, policies: p, pagesSet: make(chan struct{}, 1)}
+}
+
+// inUse returns the machine in use.
+func (m *machineChanges) inUse() *machine.Topology { return m.policies.state.ledger.View().Machine() }
+
+// comparison is the state of the comparison of the machine with the one in use.
+type comparison struct {
 	debounce machine.Debounce
 	// probed is the last text of a probe whose machine needs nothing more.
 	probed string
@@ -352,15 +373,15 @@ type machineWatch struct {
 // calm is how long events of the kernel may be collected: one action causes several.
 const calm = 50 * time.Millisecond
 
-// followMachine compares the machine with the one in use, after each event of the kernel and
+// follow compares the machine with the one in use, after each event of the kernel and
 // periodically.
-func (a *App) followMachine(ctx context.Context) error {
-	if _, changes, err := a.probeMachine(); !changes && err == nil {
+func (m *machineChanges) follow(ctx context.Context) error {
+	if _, changes, err := m.probe(); !changes && err == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	events := make(chan struct{}, 1)
-	if a.Config.Machine == "" {
+	if m.given.Config.Machine == "" {
 		listening := make(chan struct{})
 		defer func() { <-listening }()
 		go func() {
@@ -372,78 +393,78 @@ func (a *App) followMachine(ctx context.Context) error {
 				}
 			})
 			if ctx.Err() == nil {
-				a.Log.WarnContext(ctx, "changes of CPUs and memory are only found by polling", "hotplug.poll",
-					a.Config.Hotplug.Poll.Duration, "error", err)
+				m.given.Log.WarnContext(ctx, "changes of CPUs and memory are only found by polling", "hotplug.poll",
+					m.given.Config.Hotplug.Poll.Duration, "error", err)
 			}
 		}()
 	}
-	w := machineWatch{debounce: machine.Debounce{For: a.Config.Hotplug.Debounce.Duration}}
-	tick := time.NewTicker(a.Config.Hotplug.Poll.Duration)
+	w := comparison{debounce: machine.Debounce{For: m.given.Config.Hotplug.Debounce.Duration}}
+	tick := time.NewTicker(m.given.Config.Hotplug.Poll.Duration)
 	defer tick.Stop()
 	for {
 		var due <-chan time.Time
-		if again := a.compareMachine(ctx, &w); !again.IsZero() {
-			due = time.After(max(again.Sub(a.Now()), calm))
+		if again := m.compare(ctx, &w); !again.IsZero() {
+			due = time.After(max(again.Sub(m.given.Now()), calm))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		case <-due:
-		case <-a.pages.made:
+		case <-m.pagesSet:
 		case <-events:
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(calm):
 			}
-			a.reconcile.CPUsMayHaveChanged()
+			m.policies.kernel.loop.CPUsMayHaveChanged()
 		}
 	}
 }
 
-// compareMachine reads the machine if it may have changed, and changes the one in use if it has.
+// compare reads the machine if it may have changed, and changes the one in use if it has.
 // An error is logged, unless it is the last one again. again is when to compare once more; the
 // zero time for the next event.
-func (a *App) compareMachine(ctx context.Context, w *machineWatch) (again time.Time) {
-	a.pages.following.Lock()
-	defer a.pages.following.Unlock()
-	text, _, err := a.probeMachine()
+func (m *machineChanges) compare(ctx context.Context, w *comparison) (again time.Time) {
+	m.following.Lock()
+	defer m.following.Unlock()
+	text, _, err := m.probe()
 	if err == nil && text == w.probed {
 		return time.Time{}
 	}
 	w.probed = ""
 	var observed *machine.Topology
 	if err == nil {
-		observed, err = findMachine(a.Config.Machine)
+		observed, err = findMachine(m.given.Config.Machine)
 	}
 	var next *machine.Topology
 	if err == nil {
-		next, again = w.debounce.Observe(a.machine(), observed, a.Now())
+		next, again = w.debounce.Observe(m.inUse(), observed, m.given.Now())
 	}
 	if next != nil {
-		err = a.changeMachine(ctx, next)
+		err = m.change(ctx, next)
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && err.Error() != w.failed:
 		w.failed = err.Error()
-		a.Log.ErrorContext(ctx, "the machine has changed, and berthd cannot follow", "error", err)
-		a.metrics.MachineFailed()
+		m.given.Log.ErrorContext(ctx, "the machine has changed, and berthd cannot follow", "error", err)
+		m.given.metrics.MachineFailed()
 	case err == nil && again.IsZero():
 		w.probed, w.failed = text, ""
 	}
 	return again
 }
 
-// changeMachine makes the managers, the ledger and the cgroups follow a changed machine. If the
+// change makes the managers, the ledger and the cgroups follow a changed machine. If the
 // configuration does not fit it, missing CPUs and missing memory are still taken out of use; the error then says what
 // does not fit.
-func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
-	p := a.policies
+func (m *machineChanges) change(ctx context.Context, to *machine.Topology) error {
+	p := m.policies
 	p.mu.Lock() // one change of the configuration, the policy or the machine at a time
 	defer p.mu.Unlock()
-	before := a.machine()
-	err := a.useMachine(ctx, to)
+	before := m.inUse()
+	err := m.use(ctx, to)
 	if class := errdefs.ClassOf(err); err == nil || class == errdefs.Unavailable || ctx.Err() != nil {
 		return err
 	}
@@ -452,55 +473,55 @@ func (a *App) changeMachine(ctx context.Context, to *machine.Topology) error {
 		return err
 	}
 	gone := machine.Compare(before, less)
-	if lacks := a.useMachine(ctx, less); lacks != nil {
+	if lacks := m.use(ctx, less); lacks != nil {
 		return fmt.Errorf("what is gone was not taken out of use (%s), and a start of berthd would fail: %w", gone, errors.Join(err, lacks))
 	}
 	return fmt.Errorf("only what is gone was taken out of use (%s), and a start of berthd would fail: %w", gone, err)
 }
 
-// useMachine puts a machine into force, under the policy in force. The caller holds policies.mu.
-func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
-	now := a.Ledger.View()
-	policy, _ := a.policies.Policy()
-	managers, err := a.managerSetOn(a.files().With(policy), to, a.Config.KeptReserved(now.Rules().ReservedCPUs))
+// use puts a machine into force, under the policy in force. The caller holds policies.mu.
+func (m *machineChanges) use(ctx context.Context, to *machine.Topology) error {
+	p, k, d := m.policies, m.policies.kernel, m.policies.deciding
+	now := p.state.ledger.View()
+	policy, _ := p.Policy()
+	managers, err := p.state.sets.on(p.files().With(policy), to, m.given.Config.KeptReserved(now.Rules().ReservedCPUs))
 	if err != nil {
 		return err
 	}
-	limits, err := a.limitsOf(ctx, managers)
+	limits, err := k.limitsOf(ctx, managers)
 	if err != nil {
 		return err
 	}
-	if err := a.Managers.Stage(managers); err != nil {
+	if err := d.Stage(managers); err != nil {
 		return err
 	}
-	a.notePlaces(to)
+	m.notePlaces(to)
 	// The ledger decides which managers stay active, whether or not the change succeeds.
-	defer func() { a.Managers.Activate(a.Ledger.View().Rules()) }()
-	ctx = ledger.WithCall(ctx, &ledger.Call{Name: "MachineChange", Time: a.Now()})
-	outlook, err := a.Engine.ChangeMachine(ctx, managers.Rules)
+	defer func() { d.Activate(p.state.ledger.View().Rules()) }()
+	ctx = ledger.WithCall(ctx, &ledger.Call{Name: "MachineChange", Time: m.given.Now()})
+	outlook, err := d.engine.ChangeMachine(ctx, managers.Rules)
 	if err != nil {
 		return err
 	}
-	a.Failpoint.Hit(AfterMachineChange)
-	if tree, ok := a.tree.(interface {
+	m.given.Failpoint.Hit(AfterMachineChange)
+	if tree, ok := k.tree.(interface {
 		SetOnline(cpuset.Set)
 		SetNodes(numa.Mask)
 	}); ok { // cgroups in memory are of the simulated machine
 		tree.SetOnline(to.CPUs())
 		tree.SetNodes(to.MemoryNodeMask())
 	}
-	a.limits.Store(&limits)
-	a.reconcile.SetLimits(limits)
+	k.setLimits(limits)
 	change := machine.Compare(now.Machine(), to)
-	a.metrics.MachineChanged()
-	a.Log.WarnContext(ctx, "the machine has changed", "change", change.String(), "generation", outlook.After.Generation())
+	m.given.metrics.MachineChanged()
+	m.given.Log.WarnContext(ctx, "the machine has changed", "change", change.String(), "generation", outlook.After.Generation())
 	if was, is := now.Rules().ReservedCPUs, managers.Rules.ReservedCPUs; was != is {
-		a.Log.WarnContext(ctx, "other CPUs are reserved on the changed machine", "before", was.String(), "now", is.String())
+		m.given.Log.WarnContext(ctx, "other CPUs are reserved on the changed machine", "before", was.String(), "now", is.String())
 	}
 	for _, pod := range outlook.Pods {
 		for _, f := range pod.Findings {
-			a.Log.WarnContext(ctx, "a pod has lost something on the changed machine", "pod", pod.Pod.Pod.String(), "uid", pod.Pod.UID(),
-				"finding", f.Text)
+			m.given.Log.WarnContext(ctx, "a pod has lost something on the changed machine", "pod", pod.Pod.Pod.String(),
+				"uid", pod.Pod.UID(), "finding", f.Text)
 		}
 	}
 	return nil
@@ -508,65 +529,17 @@ func (a *App) useMachine(ctx context.Context, to *machine.Topology) error {
 
 // notePlaces keeps the places of CPUs that go offline, before another machine comes into force: places is the present
 // machine with those.
-func (a *App) notePlaces(to *machine.Topology) {
-	places := a.offlinePlaces(to)
+func (m *machineChanges) notePlaces(to *machine.Topology) {
+	places := m.offlinePlaces(to)
 	if whole, err := to.With(places); err == nil {
-		a.places.Store(whole)
+		m.places.Store(whole)
 	}
 }
 
 // offlinePlaces returns the offline CPUs of a machine that were online since the start.
-func (a *App) offlinePlaces(m *machine.Topology) []machine.CPU {
-	if whole := a.places.Load(); whole != nil {
-		return machine.Places(m, whole)
+func (m *machineChanges) offlinePlaces(of *machine.Topology) []machine.CPU {
+	if whole := m.places.Load(); whole != nil {
+		return machine.Places(of, whole)
 	}
-	return machine.Places(m, a.found)
-}
-
-// keptUnder returns the reserved CPUs that another policy keeps: the present ones, if it reserves
-// the same.
-func (a *App) keptUnder(next config.Config) cpuset.Set {
-	policy, _ := a.policies.Policy()
-	if !reflect.DeepEqual(policy.Reserved, next.Reserved) || !reflect.DeepEqual(policy.CPU, next.CPU) {
-		return cpuset.Set{}
-	}
-	return a.Config.KeptReserved(a.Ledger.View().Rules().ReservedCPUs)
-}
-
-// keepReserved implements ledger.Options.Keep: a start in the same boot keeps what the berthd
-// before it kept.
-func (a *App) keepReserved(reserved cpuset.Set, o *ledger.Override) (ledger.Rules, bool) {
-	set, err := a.managerSetKeeping(a.Config.KeptReserved(reserved), o)
-	if err != nil {
-		return ledger.Rules{}, false
-	}
-	return set.Rules, true
-}
-
-// managerSetKeeping makes the managers of the configuration, or of the policy that replaces it, with
-// CPUs that stay reserved.
-func (a *App) managerSetKeeping(reserved cpuset.Set, o *ledger.Override) (*managerset.Set, error) {
-	c := a.files()
-	if o != nil {
-		var err error
-		if c, err = a.overridden(*o); err != nil {
-			return nil, err
-		}
-	}
-	return a.managerSetOn(c, a.machine(), reserved)
-}
-
-// managerSetOn makes the managers that a configuration requests on a machine. kept are the CPUs
-// that stay reserved; empty for those that follow from the configuration.
-func (a *App) managerSetOn(c config.Config, m *machine.Topology, kept cpuset.Set) (*managerset.Set, error) {
-	cfg, err := c.ManagerSet(m)
-	if err != nil {
-		return nil, err
-	}
-	cfg.CPU.KeptReserved = kept
-	cfg.Facts = a.facts
-	if check := c.Memory.CheckFreeHugePages; check != config.PagesIgnore && c.Machine == "" {
-		cfg.Pages = &memory.Pages{Free: a.freePages, Wait: check == config.PagesDefer}
-	}
-	return managerset.New(cfg, m)
+	return machine.Places(of, m.policies.state.found)
 }

@@ -2,12 +2,23 @@ package app
 
 import (
 	"context"
+	"fmt"
+	"net"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	devicev1 "github.com/berthd/berth/api/berth/device/v1"
+	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/deviceplugin"
+	"github.com/berthd/berth/server/internal/readiness"
+	"github.com/berthd/berth/server/internal/rpc/podresources"
+	"github.com/berthd/berth/server/internal/socket"
 )
 
 // healthServer is gRPC's health service with streams that end when berthd does. A graceful stop
@@ -51,3 +62,80 @@ type healthStream struct {
 }
 
 func (s healthStream) Context() context.Context { return s.ctx }
+
+// The interval and the timeout of probes.
+const (
+	probeEvery   = 5 * time.Second
+	probeTimeout = 10 * time.Second
+)
+
+// newMonitor constructs the health checks. Without commits berthd still serves reads. Without its
+// own socket it serves nothing. The sockets of readers and plugins affect only their own
+// services.
+func newMonitor(g *given, s *state, records *recordFiles, plugins *deviceplugin.Server, srv *servers) *readiness.Monitor {
+	only := func(services ...grpc.ServiceDesc) (names []string) {
+		for i := range services {
+			names = append(names, services[i].ServiceName)
+		}
+		return names
+	}
+	checks := []readiness.Check{
+		{
+			Name: "ledger", Probe: func(ctx context.Context) error {
+				if err := s.probe(ctx); err != nil {
+					return err
+				}
+				return records.probe(ctx, g)
+			},
+			Only: append(only(admissionv1.AdmissionService_ServiceDesc, lifecyclev1.LifecycleService_ServiceDesc), ""),
+		},
+		{Name: "socket", Probe: func(ctx context.Context) error { return callItself(ctx, srv.agentSocket, g.Config.Listen) }},
+		{
+			Name: "device plugin socket", Probe: func(context.Context) error { return plugins.Problem() },
+			Only: only(devicev1.DeviceService_ServiceDesc),
+		},
+	}
+	if srv.readerSocket != nil {
+		checks = append(checks, readiness.Check{
+			Name: "podresources socket", Probe: func(context.Context) error { return srv.readerSocket.Problem() },
+			Only: []string{podresources.ServiceV1},
+		})
+	}
+	return readiness.New(readiness.Config{
+		Every: probeEvery, Timeout: probeTimeout, Log: g.Log.With("part", "readiness"), Changed: srv.publishHealth,
+	}, checks...)
+}
+
+// publishHealth sets the health service's statuses. After Shutdown it has no effect.
+func (s *servers) publishHealth(m *readiness.Monitor) {
+	set := func(service string) {
+		status := healthpb.HealthCheckResponse_NOT_SERVING
+		if m.Serves(service) {
+			status = healthpb.HealthCheckResponse_SERVING
+		}
+		s.health.SetServingStatus(service, status)
+	}
+	for service := range s.main.GetServiceInfo() {
+		set(service)
+	}
+	set("")
+}
+
+// callItself makes a call as an agent does, by the path of the socket.
+func callItself(ctx context.Context, own *socket.Keeper, path string) error {
+	if err := own.Problem(); err != nil {
+		return err
+	}
+	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", path)
+		}))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
+		return fmt.Errorf("call the health service over %s: %w", path, err)
+	}
+	return nil
+}

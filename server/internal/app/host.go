@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,24 +31,20 @@ import (
 	"github.com/berthd/berth/server/internal/tracing"
 )
 
-// measureHost adds facts of the running system.
-func (a *App) measureHost(facts *node.Facts) (err error) {
+// measureHost returns facts of the running system.
+func measureHost(c config.Config) (facts node.Facts, err error) {
 	if facts.MaxPIDs, err = procfs.MaxPIDs(os.DirFS("/proc")); err != nil {
-		return err
+		return facts, err
 	}
-	if a.Config.Node.LocalStorage {
-		dir := a.Config.Node.StorageDir
-		if dir == "" {
-			dir = a.Config.StateDir
-		}
-		facts.StorageBytes, err = disk.Size(dir)
+	if c.Node.LocalStorage {
+		facts.StorageBytes, err = disk.Size(cmp.Or(c.Node.StorageDir, c.StateDir))
 	}
-	return err
+	return facts, err
 }
 
 // swapBytes is the swap space that containers may get parts of.
-func (a *App) swapBytes() (int64, error) {
-	if a.Config.Machine != "" {
+func swapBytes(c config.Config) (int64, error) {
+	if c.Machine != "" {
 		return 0, nil
 	}
 	return procfs.SwapBytes(os.DirFS("/proc"))
@@ -71,11 +68,11 @@ func refuseSwap(c config.Config, swapping bool) error {
 
 // checkHost checks that the running system fits the configuration. A tree in memory has no
 // requirements.
-func (a *App) checkHost(ctx context.Context) error {
-	if a.Config.Cgroups.Tree == config.TreeMemory {
+func checkHost(ctx context.Context, c config.Config, version cgroup.Version, log *slog.Logger) error {
+	if c.Cgroups.Tree == config.TreeMemory {
 		return nil
 	}
-	if err := refuseV1(a.Config, a.reconcile.QoS.Cgroup.Facts.Version); err != nil {
+	if err := refuseV1(c, version); err != nil {
 		return err
 	}
 	proc, err := os.OpenRoot("/proc")
@@ -87,21 +84,21 @@ func (a *App) checkHost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseSwap(a.Config, swapping); err != nil {
+	if err := refuseSwap(c, swapping); err != nil {
 		return err
 	}
 	if swapping {
 		if err := procfs.NoSwap(); err != nil {
-			a.Log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk",
+			log.WarnContext(ctx, "volumes in memory may end up on disk, as swap is on", "reason", "PossibleMemoryBackedVolumesOnDisk",
 				"error", err)
 		}
 	}
-	a.keepScore(ctx, proc)
-	return a.checkTunables(ctx, proc)
+	keepScore(ctx, c, proc, log)
+	return checkTunables(ctx, c, proc, log)
 }
 
-func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
-	action := a.Config.Node.KernelTunables
+func checkTunables(ctx context.Context, c config.Config, proc *os.Root, log *slog.Logger) error {
+	action := c.Node.KernelTunables
 	if action == config.TunablesIgnore {
 		return nil
 	}
@@ -115,10 +112,10 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 		err = errors.Join(err, sysctl.Set(proc, differences))
 	default:
 		if len(differences) > 0 {
-			a.Log.WarnContext(ctx, "kernel settings differ from what Kubernetes expects", "differences", differences)
+			log.WarnContext(ctx, "kernel settings differ from what Kubernetes expects", "differences", differences)
 		}
 		if err != nil {
-			a.Log.WarnContext(ctx, "read kernel settings", "error", err)
+			log.WarnContext(ctx, "read kernel settings", "error", err)
 		}
 		return nil
 	}
@@ -130,8 +127,8 @@ func (a *App) checkTunables(ctx context.Context, proc *os.Root) error {
 
 // setScore is how the reconciler scores processes: not at all where cgroups are
 // not the kernel's.
-func (a *App) setScore() (func(pid, score int) error, error) {
-	if a.Config.Cgroups.Tree == config.TreeMemory {
+func setScore(c config.Config) (func(pid, score int) error, error) {
+	if c.Cgroups.Tree == config.TreeMemory {
 		return nil, nil
 	}
 	proc, err := os.OpenRoot("/proc")
@@ -185,26 +182,22 @@ func score(c config.Config) (score int, set bool, err error) {
 }
 
 // keepScore writes berthd's own score, or logs why it cannot.
-func (a *App) keepScore(ctx context.Context, proc *os.Root) {
-	adj, set, err := score(a.Config)
+func keepScore(ctx context.Context, c config.Config, proc *os.Root, log *slog.Logger) {
+	adj, set, err := score(c)
 	if set {
 		err = procfs.SetOOMScoreAdj(proc, os.Getpid(), adj)
 	}
 	if err != nil {
-		a.Log.WarnContext(ctx, "berthd keeps its score of the out-of-memory killer", "error", err)
+		log.WarnContext(ctx, "berthd keeps its score of the out-of-memory killer", "error", err)
 	}
 }
 
 // noScore means that no score is written.
 const noScore = math.MinInt
 
-// checkDirectories refuses files and directories that other users can change. They could replace the
-// ledger or a socket, or register plugins. A missing directory is checked when it is created.
-func (a *App) checkDirectories(context.Context) error { return trust.CheckFields(a.Config) }
-
 // httpDir is where the socket for metrics lies; empty if there is none.
-func (a *App) httpDir() string {
-	path, ok := a.Config.HTTPSocket()
+func httpDir(c config.Config) string {
+	path, ok := c.HTTPSocket()
 	if !ok {
 		return ""
 	}
@@ -213,24 +206,24 @@ func (a *App) httpDir() string {
 
 // openStateDir makes the directory of the ledger so that others get through where the socket lies in it and they have
 // roles. The ledger's files are berthd's alone in any case.
-func (a *App) openStateDir() error {
-	rel, err := filepath.Rel(a.Config.StateDir, a.Config.Listen)
-	if err != nil || !filepath.IsLocal(rel) || len(a.Config.Access) == 0 {
+func openStateDir(c config.Config) error {
+	rel, err := filepath.Rel(c.StateDir, c.Listen)
+	if err != nil || !filepath.IsLocal(rel) || len(c.Access) == 0 {
 		return nil
 	}
-	return trust.MkdirAll(a.Config.StateDir, 0o711)
+	return trust.MkdirAll(c.StateDir, 0o711)
 }
 
 // checkReach warns if users with roles cannot reach the socket.
-func (a *App) checkReach() {
-	if len(a.Config.Access) == 0 {
+func checkReach(c config.Config, log *slog.Logger) {
+	if len(c.Access) == 0 {
 		return
 	}
-	for dir := filepath.Dir(a.Config.Listen); ; dir = filepath.Dir(dir) {
+	for dir := filepath.Dir(c.Listen); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err == nil && info.Mode().Perm()&0o001 == 0 {
-			a.Log.Warn("users that access gives roles cannot reach listen unless they are of the directory's group: "+
-				"give the directory the mode 0711, or let listen lie elsewhere", "listen", a.Config.Listen, "directory", dir, "mode",
+			log.Warn("users that access gives roles cannot reach listen unless they are of the directory's group: "+
+				"give the directory the mode 0711, or let listen lie elsewhere", "listen", c.Listen, "directory", dir, "mode",
 				fmt.Sprintf("%#o", info.Mode().Perm()))
 		}
 		if dir == filepath.Dir(dir) {
@@ -299,8 +292,7 @@ func httpPort(c config.Config) (port uint16, ok bool) {
 // Confine takes away from this process what a configuration does not need. It replaces the
 // program by itself, and returns in the new one. The file is the connection to the reader of huge pages; nil without one.
 func Confine(ctx context.Context, c config.Config, files []string, traces tracing.Settings, log *slog.Logger) (*os.File, error) {
-	a := &App{Config: c}
-	if err := a.checkDirectories(ctx); err != nil {
+	if err := trust.CheckFields(c); err != nil {
 		return nil, err
 	}
 	p := c.Privileges
@@ -314,7 +306,7 @@ func Confine(ctx context.Context, c config.Config, files []string, traces tracin
 		}
 	}
 	if p.Landlock {
-		rules, err := a.rules(append(files, traces.Files...))
+		rules, err := landlockRules(c, append(files, traces.Files...))
 		if err != nil {
 			return nil, err
 		}
@@ -358,11 +350,10 @@ func lacking(c config.Config, have confine.Set) (lines []string) {
 	return lines
 }
 
-// rules lists the files that the configuration needs. A rule can name only existing files, so
+// landlockRules lists the files that the configuration needs. A rule can name only existing files, so
 // directories that berthd would create later are created now. A directory that cannot be created
 // is reported by the part that needs it.
-func (a *App) rules(files []string) (*confine.Rules, error) {
-	c := a.Config
+func landlockRules(c config.Config, files []string) (*confine.Rules, error) {
 	allow := func(rights confine.Rights, paths ...string) (out []confine.File) {
 		for _, p := range paths {
 			out = append(out, confine.File{Path: p, Rights: rights})
@@ -410,7 +401,7 @@ func (a *App) rules(files []string) (*confine.Rules, error) {
 		{config.Path(c.DevicePluginDir), 0o755, true},
 		{config.Path(c.PluginRegistryDir), 0o750, true},
 		{config.Path(c.PodResourcesDir), 0o750, true},
-		{a.httpDir(), 0o755, true},
+		{httpDir(c), 0o755, true},
 	} {
 		if d.path == "" {
 			continue

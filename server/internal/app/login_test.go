@@ -31,7 +31,7 @@ func (noConn) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallO
 func TestLoginOnSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "http.sock")
-	a := &App{Config: config.Config{HTTP: "unix://" + path, HTTPMode: "0660"}, access: rpc.NewAccess(selfUID(), nil, nil)}
+	a := &web{config: config.Config{HTTP: "unix://" + path, HTTPMode: "0660"}, access: rpc.NewAccess(selfUID(), nil, nil)}
 	login := page.NewSharedLogin()
 	for range 2 { // the file of an earlier process is replaced
 		if err := a.writeLogin(login); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -13,17 +14,17 @@ import (
 
 // markReady records in the state directory that berthd has been ready on this node once. berth-nri reads it: before, nobody relies
 // on berthd, so pods start without it. Without the mark nothing of berthd's own changes.
-func (a *App) markReady(ctx context.Context) {
-	path := filepath.Join(a.Config.StateDir, config.ReadyMark)
+func markReady(ctx context.Context, stateDir string, log *slog.Logger) {
+	path := filepath.Join(stateDir, config.ReadyMark)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return
 	}
 	if err == nil {
 		_, err = f.WriteString("berthd has been ready on this node. While this file is there, berth-nri starts no container that berthd cannot place.\n")
-		err = errors.Join(err, f.Sync(), f.Close(), store.SyncDir(a.Config.StateDir))
+		err = errors.Join(err, f.Sync(), f.Close(), store.SyncDir(stateDir))
 	}
 	if err != nil {
-		a.Log.WarnContext(ctx, "record that berthd has been ready", "file", path, "error", err)
+		log.WarnContext(ctx, "record that berthd has been ready", "file", path, "error", err)
 	}
 }

@@ -11,43 +11,41 @@ import (
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// buildMover constructs what carries out the moves of the ledger.
-func (a *App) buildMover() {
-	a.mover = mover.New(mover.Config{
-		View: a.Ledger.View, Advance: a.Engine.Advance, Observe: a.metrics.Moved,
-		Log: a.Log.With("part", "mover"), Now: a.Now,
+// newMover constructs what carries out the moves of the ledger.
+func newMover(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Mover {
+	m := mover.New(mover.Config{
+		View: l.View, Advance: engine.Advance, Observe: g.metrics.Moved,
+		Log: g.Log.With("part", "mover"), Now: g.Now,
 	})
-	a.Ledger.Follow(func(old, new *ledger.View) {
+	l.Follow(func(old, new *ledger.View) {
 		for _, c := range ledger.Changes(old, new) {
 			if c.Kind == ledger.PodChanged && c.Pod.Move != nil {
-				a.mover.Wake()
+				m.Wake()
 				return
 			}
 		}
 	})
+	return m
 }
 
-// buildReplacer constructs what moves pods that lose something when the machine changes, if the configuration
-// requests that.
-func (a *App) buildReplacer() {
-	if a.Config.Hotplug.OnLost != config.LostReplace {
-		return
-	}
-	a.replacer = mover.NewReplacer(mover.ReplacerConfig{
-		View: a.Ledger.View, Plan: a.Engine.PlanReplacement,
-		Begin: func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error {
-			return a.Engine.Relocate(ledger.WithCall(ctx, &ledger.Call{Name: "Replace", Time: a.Now()}), r, bytesPerSecond)
+// newReplacer constructs what moves pods that lose something when the machine changes.
+func newReplacer(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Replacer {
+	r := mover.NewReplacer(mover.ReplacerConfig{
+		View: l.View, Plan: engine.PlanReplacement,
+		Begin: func(ctx context.Context, to admission.Relocation, bytesPerSecond uint64) error {
+			return engine.Relocate(ledger.WithCall(ctx, &ledger.Call{Name: "Replace", Time: g.Now()}), to, bytesPerSecond)
 		},
-		Observe: a.metrics.Replaced, Log: a.Log.With("part", "replacer"), Now: a.Now,
+		Observe: g.metrics.Replaced, Log: g.Log.With("part", "replacer"), Now: g.Now,
 	})
-	a.Ledger.Follow(func(_, _ *ledger.View) { a.replacer.Wake() })
+	l.Follow(func(_, _ *ledger.View) { r.Wake() })
+	return r
 }
 
 // defragmenter makes room for pods.
-func (a *App) defragmenter() *mover.Defragmenter {
+func defragmenter(g *given, d *deciding) *mover.Defragmenter {
 	return &mover.Defragmenter{
-		Plan: a.Engine.PlanDefragment, Begin: a.Engine.Relocate, Cancel: a.Engine.CancelMove,
-		View: a.Ledger.View, Use: a.moves.Use, Now: a.Now, Away: rpc.Away,
+		Plan: d.engine.PlanDefragment, Begin: d.engine.Relocate, Cancel: d.engine.CancelMove,
+		View: d.ledger.View, Use: d.moves.Use, Now: g.Now, Away: rpc.Away,
 	}
 }
 
@@ -58,15 +56,15 @@ func memoryIsReported(c config.Config) bool {
 }
 
 // ReportMemory implements lifecycle.Memory.
-func (a *App) ReportMemory(id string, r moves.Report) bool {
-	found, used, news := a.moves.ReportMemory(id, r)
-	if news && a.replacer != nil {
-		a.replacer.Wake() // the pod may move now
+func (d *deciding) ReportMemory(id string, r moves.Report) bool {
+	found, used, news := d.moves.ReportMemory(id, r)
+	if news && d.replacer != nil {
+		d.replacer.Wake() // the pod may move now
 	}
-	view := a.Ledger.View()
+	view := d.ledger.View()
 	if b, ok := view.Binding(id); ok && used {
 		if pod, ok := view.Pod(b.Owner.Pod); ok && pod.Move != nil {
-			a.mover.Retry(pod.UID())
+			d.mover.Retry(pod.UID())
 		}
 	}
 	return found

@@ -48,7 +48,7 @@ func TestAllowPage(t *testing.T) {
 		{"another machine", nil, true, "192.0.2.1:5", read, "only for this machine"},
 		{"a policy on an address", nil, true, "127.0.0.1:5", change, "cannot be had on an address"},
 	} {
-		a := &App{Config: config.Config{HTTPPage: tt.page}, access: rpc.NewAccess(7777, grants, nil)}
+		a := &web{config: config.Config{HTTPPage: tt.page}, access: rpc.NewAccess(7777, grants, nil)}
 		h := a.allowPage(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") }))
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://localhost"+tt.path, nil)
 		r.RemoteAddr = tt.remote
@@ -72,7 +72,7 @@ func TestPagePeer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &App{Config: config.Config{HTTP: "unix://" + path}, access: rpc.NewAccess(selfUID(), nil, nil)}
+	a := &web{config: config.Config{HTTP: "unix://" + path}, access: rpc.NewAccess(selfUID(), nil, nil)}
 	s := &http.Server{
 		Handler:     a.allowPage(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "served") })),
 		ConnContext: a.withPeer,

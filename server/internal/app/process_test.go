@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -145,7 +144,7 @@ func TestDirectoryOfTheSocket(t *testing.T) {
 				t.Errorf("tree %s: %s: %v, %v; want %s", tree, path, info, err, want)
 			}
 		}
-		if err := errors.Join(a.store.Close(), a.closeRecords()); err != nil {
+		if err := a.opened.close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -169,10 +168,10 @@ func TestHandedOverProcessesAreLookedAtAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (a.reconcile.StillThere != nil) != (tree == apiconfig.TreeKernel) {
-			t.Errorf("tree %s: processes are looked at again: %v", tree, a.reconcile.StillThere != nil)
+		if (a.kernel.loop.StillThere != nil) != (tree == apiconfig.TreeKernel) {
+			t.Errorf("tree %s: processes are looked at again: %v", tree, a.kernel.loop.StillThere != nil)
 		}
-		if err := a.store.Close(); err != nil {
+		if err := a.opened.close(); err != nil {
 			t.Error(err)
 		}
 	}

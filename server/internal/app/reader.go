@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/numamaps"
@@ -29,15 +30,15 @@ func ReadHugePages(conn *os.File, proc fs.FS) error {
 }
 
 // hugePages has what moves of running containers with huge pages need.
-func (a *App) hugePages() (out moves.HugePages) {
-	out.Move = a.Config.Moves.HugePages
-	if a.Reader != nil {
-		reader := numamaps.NewClient(a.Reader)
+func hugePages(c config.Config, conn *os.File) (out moves.HugePages) {
+	out.Move = c.Moves.HugePages
+	if conn != nil {
+		reader := numamaps.NewClient(conn)
 		out.Check, out.Read = reader.Check, reader.Read
-	} else if out.Move && realCgroups(a.Config) {
+	} else if out.Move && realCgroups(c) {
 		out.Move = false // a berthd that main has not started
 	}
-	if a.Config.Machine == "" {
+	if c.Machine == "" {
 		out.Free = freeHugeBytes
 	}
 	return out

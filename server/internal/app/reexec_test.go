@@ -62,14 +62,12 @@ func TestSlicesThatSystemdBringsBack(t *testing.T) {
 	}
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	a := &App{tree: tree}
-	a.Log = log
-	a.reconcile = reconcile.New(reconcile.Config{
+	loop := reconcile.New(reconcile.Config{
 		Tree: tree, Layout: layout, Limits: reconcile.Limits{QoS: qos.Config{Cgroup: cgroup.DefaultConfig(memtree.V2())}},
 		View: l.View, Log: log, Now: time.Now,
 	})
-	a.sweeper = &reconcile.Sweeper{
-		Orphans: a.reconcile.Orphans, Remove: a.reconcile.RemoveOrphan, Layout: layout, Now: time.Now, Log: log,
+	sweeper := &reconcile.Sweeper{
+		Orphans: loop.Orphans, Remove: loop.RemoveOrphan, Layout: layout, Now: time.Now, Log: log,
 		Alone: func(ctx context.Context, _ string, do func(context.Context, *ledger.View) error) error {
 			return do(ctx, l.View())
 		},
@@ -80,7 +78,7 @@ func TestSlicesThatSystemdBringsBack(t *testing.T) {
 	}
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- a.followReloads(ctx) }()
+	go func() { ended <- followReloads(ctx, tree, loop, sweeper, log) }()
 
 	burstable := func(name string) cgroup.Name { return append(slices.Clone(layout.Tier(workload.Burstable)), name) }
 	here, gone, lives := burstable("podhere"), burstable("podgone"), burstable("podlives")
@@ -103,7 +101,7 @@ func TestSlicesThatSystemdBringsBack(t *testing.T) {
 		}
 		tree.begin <- struct{}{}
 		<-tree.over
-		a.sweeper.Wait()
+		sweeper.Wait()
 		if state(here) != cgroup.Valid || state(gone) != cgroup.Absent || state(lives) != cgroup.Valid {
 			t.Errorf("the pod that is here is %s, the removed one %s, the unknown one %s", state(here), state(gone), state(lives))
 		}

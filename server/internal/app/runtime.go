@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -13,52 +12,43 @@ import (
 // itself. The start needs the runtime's cgroup driver.
 const runtimeTimeout = 30 * time.Second
 
-// buildRuntime connects to the container runtime, if there is one. The runtime's cgroup
+// connectRuntime connects to the container runtime, if there is one. The runtime's cgroup
 // driver has precedence over the configured one: otherwise a pod would have cgroups with
 // two names.
-func (a *App) buildRuntime(ctx context.Context) (err error) {
-	a.driver = cgroup.Driver(a.Config.Cgroups.Driver)
-	if a.Config.RuntimeEndpoint == "" {
-		return nil
+func connectRuntime(ctx context.Context, g *given, end *closers) (*runtime.Client, cgroup.Driver, error) {
+	configured := cgroup.Driver(g.Config.Cgroups.Driver)
+	if g.Config.RuntimeEndpoint == "" {
+		return nil, configured, nil
 	}
-	if a.runtime, err = runtime.Dial(a.Config.RuntimeEndpoint); err != nil {
-		return err
+	client, err := runtime.Dial(g.Config.RuntimeEndpoint)
+	if err != nil {
+		return nil, "", err
 	}
+	end.add("the connection to the container runtime", client.Close)
 	ctx, cancel := context.WithTimeout(ctx, runtimeTimeout)
 	defer cancel()
-	about, err := a.runtime.About(ctx)
+	about, err := client.About(ctx)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	driver, known, err := a.runtime.Driver(ctx)
+	driver, known, err := client.Driver(ctx)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	if !known {
-		a.metrics.OldRuntime()
+		g.metrics.OldRuntime()
 	}
-	log := a.Log.With("runtime", about, "endpoint", a.Config.RuntimeEndpoint)
+	log := g.Log.With("runtime", about, "endpoint", g.Config.RuntimeEndpoint)
 	switch {
 	case driver == "":
 		log.WarnContext(ctx, "the container runtime does not report its cgroup driver; it must be the configured one", "driver",
-			a.Config.Cgroups.Driver)
-	case driver != a.driver:
+			configured)
+		driver = configured
+	case driver != configured:
 		log.WarnContext(ctx, "the container runtime's cgroup driver holds, not the configured one", "driver", driver, "configured",
-			a.driver)
-		a.driver = driver
+			configured)
 	default:
 		log.InfoContext(ctx, "containers are the container runtime's", "driver", driver)
 	}
-	return nil
-}
-
-// closeRuntime closes the container runtime, if there is one.
-func (a *App) closeRuntime() error {
-	if a.runtime == nil {
-		return nil
-	}
-	if err := a.runtime.Close(); err != nil {
-		return fmt.Errorf("close the connection to the container runtime: %w", err)
-	}
-	return nil
+	return client, driver, nil
 }

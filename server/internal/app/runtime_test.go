@@ -46,22 +46,24 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			a := &App{
+			g := &given{
 				Config: config.Config{Cgroups: config.Cgroups{Driver: "cgroupfs"}}, metrics: metrics.New(),
 				Environment: Environment{Log: logTo(&log)},
 			}
 			if row.runtime != nil {
-				a.Config.RuntimeEndpoint = serveRuntime(t, row.runtime)
+				g.Config.RuntimeEndpoint = serveRuntime(t, row.runtime)
 			}
-			if err := a.buildRuntime(t.Context()); err != nil {
+			var opened closers
+			_, driver, err := connectRuntime(t.Context(), g, &opened)
+			if err != nil {
 				t.Fatal(err)
 			}
-			defer a.closeRuntime()
-			if string(a.driver) != row.want || !strings.Contains(log.String(), row.log) {
-				t.Errorf("driver %s, log %q", a.driver, log.String())
+			defer opened.close()
+			if string(driver) != row.want || !strings.Contains(log.String(), row.log) {
+				t.Errorf("driver %s, log %q", driver, log.String())
 			}
 			page := httptest.NewRecorder()
-			a.metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+			g.metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 			if text := page.Body.String(); strings.Contains(text, losing) != row.losing ||
 				strings.Contains(text, "losing_support") != row.losing {
 				t.Errorf("metrics have %s: %v, want %v", losing, !row.losing, row.losing)

@@ -2,30 +2,17 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"log/slog"
-	"net"
-	"os"
-	"path/filepath"
-	"strings"
-	"syscall"
+	"slices"
 	"time"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/recovery"
-	"github.com/berthd/berth/server/internal/host/claimfiles"
-	"github.com/berthd/berth/server/internal/host/confine"
-	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/logs"
-	"github.com/berthd/berth/server/internal/rpc/inspect"
-	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/rpc/allocation"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -35,173 +22,49 @@ const AfterRecovery = "app/after-recovery"
 // Failpoints returns all points of this package.
 func Failpoints() []string { return []string{AfterRecovery, AfterMachineChange} }
 
-// keepsPods reports whether pods have cgroups in the kernel, which show running processes.
-func (a *App) keepsPods() bool {
-	return a.Config.Cgroups.Tree != config.TreeMemory && a.Config.Cgroups.PerQOS
-}
-
-// openRecords finds the storage of the pods' claim records: attributes of their cgroups. If the
-// tree is in memory or stores no attributes, the records are files.
-func (a *App) openRecords(ctx context.Context) (cgroup.Records, error) {
-	if a.keepsPods() {
-		records, ok := a.tree.(cgroup.Records)
-		if !ok {
-			return nil, nil // a test's tree without
-		}
-		_, err := records.ReadRecord(ctx, a.layout.Pods())
-		if errdefs.ClassOf(err) != errdefs.Unsupported {
-			return records, nil
-		}
-		a.Log.WarnContext(ctx, "claim records are kept as files", "directory", a.claimsDir(), "error", err)
-	}
-	boot, err := a.bootID(os.DirFS("/proc"))
-	if err != nil {
-		return nil, err
-	}
-	if err := a.makeClaimsDir(); err != nil {
-		return nil, err
-	}
-	files, err := claimfiles.Open(a.claimsDir(), boot)
-	if err != nil {
-		return nil, err
-	}
-	a.records = files
-	return files, nil
-}
-
-// claimsDir is in the directory of berthd's socket, which a boot usually clears.
-func (a *App) claimsDir() string { return filepath.Join(filepath.Dir(a.Config.Listen), "claims") }
-
-// makeClaimsDir makes the directory of claim records, which is berthd's alone. The one
-// around it is the socket's: others get through.
-func (a *App) makeClaimsDir() error {
-	if err := trust.MkdirAll(filepath.Dir(a.Config.Listen), listenDirMode); err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	return trust.MkdirAll(a.claimsDir(), 0o700)
-}
-
-// listenDirMode is that of the directory of berth's own socket where berthd makes it.
-const listenDirMode = 0o755
-
-func (a *App) closeRecords() error {
-	var errs []error
-	if a.records != nil {
-		errs = append(errs, a.records.(io.Closer).Close())
-	}
-	if a.lastCommit != nil {
-		errs = append(errs, a.lastCommit.Close())
-	}
-	return errors.Join(errs...)
-}
-
-// probeRecords reports whether claim records can be written. Where their directory is not in its
-// place any more, it is made again. Calls come one at a time.
-func (a *App) probeRecords(ctx context.Context) error {
-	files, ok := a.records.(*claimfiles.Files)
-	if !ok {
-		return nil // the kernel keeps them with the cgroups
-	}
-	renewed, err := files.Check()
-	if renewed > a.recordsRenewed {
-		a.recordsRenewed = renewed
-		a.Log.WarnContext(ctx, "the directory of claim records was removed or replaced, and is made again",
-			logs.Repaired(logs.Records, "directory", a.claimsDir())...)
-	}
-	return err
-}
-
-// openLastCommit opens the mark of the last commit. Without the mark, a ledger that is one commit
-// behind cannot be distinguished from a crash before that commit.
-func (a *App) openLastCommit(ctx context.Context) {
-	boot, err := a.bootID(os.DirFS("/proc"))
-	if err == nil {
-		err = a.makeClaimsDir()
-	}
-	if err == nil {
-		a.lastCommit, err = claimfiles.OpenMark(filepath.Join(a.claimsDir(), ".last-commit"), boot)
-	}
-	if err != nil {
-		a.Log.WarnContext(ctx, "the last commit is not marked: a copy of the ledger that is older by one commit would not be recognized",
-			"error", err)
-	}
-}
-
-// markCommits returns what marks each commit, before the call that made it answers. Calls come one at a time.
-func (a *App) markCommits() func(_, v *ledger.View) {
-	fails := false
-	return func(_, v *ledger.View) {
-		if a.lastCommit == nil {
-			return
-		}
-		err := a.lastCommit.Set(uint64(v.EpochID()), v.Revision())
-		if err != nil && !fails {
-			a.Log.Warn("the last commit cannot be marked", "error", err)
-		}
-		fails = err != nil
-	}
-}
-
-// acknowledged returns the last commit that the previous berthd marked. For a new or salvaged
-// ledger the revision is 0, because a lower revision does not make it an older copy.
-func (a *App) acknowledged() recovery.Commit {
-	if a.lastCommit == nil {
-		return recovery.Commit{}
-	}
-	epoch, revision, _ := a.lastCommit.Found()
-	if a.start.Damage != nil || a.Ledger.View().Generation() == 0 {
-		revision = 0
-	}
-	return recovery.Commit{Epoch: ledger.EpochID(epoch), Revision: revision}
-}
-
 // recover decides which pods exist and what they hold, and commits the result. Living pods are
 // not changed.
-func (a *App) recover(ctx context.Context) error {
-	observed, unseen, err := a.observePods(ctx)
+func (s *state) recover(ctx context.Context, g *given, loop *reconcile.Loop, history *allocation.History) error {
+	observed, unseen, err := observePods(ctx, loop, g.Log)
 	if err != nil {
 		return err
 	}
-	boot, err := a.bootID(os.DirFS("/proc"))
-	if err != nil {
-		return err
-	}
-	view := a.Ledger.View()
+	view := s.ledger.View()
 	fresh := view.Generation() == 0
 	plan := recovery.Decide(recovery.Input{
-		View: view, Report: a.start.Ledger, Observed: observed, BootID: boot, Unseen: unseen, Now: a.Now(),
-		Acknowledged: a.acknowledged(),
+		View: view, Report: s.start.Ledger, Observed: observed, BootID: g.boot, Unseen: unseen, Now: g.Now(),
+		Acknowledged: s.acknowledged(),
 	})
-	a.start.Recovery, a.start.OlderCopy = plan.Decisions, plan.OlderCopy
-	why := a.stillUncertain(view, observed, unseen)
+	s.start.Recovery, s.start.OlderCopy = plan.Decisions, plan.OlderCopy
+	why := s.stillUncertain(view, observed, unseen)
 	if plan.Changes() || plan.OlderCopy || why != view.Uncertain() {
-		_, err = a.Ledger.Update(ctx, func(d *ledger.Draft) error {
+		_, err = s.ledger.Update(ctx, func(d *ledger.Draft) error {
 			plan.Apply(d)
 			if plan.OlderCopy {
 				// The new epoch is committed with the recovered claims. If they were separate, a
 				// start between the two commits would not detect that its ledger is an older
 				// copy.
-				d.RenewEpoch(store.NewEpochID(), uint64(max(0, a.Now().UnixMilli())))
+				d.RenewEpoch(store.NewEpochID(), uint64(max(0, g.Now().UnixMilli())))
 			}
 			d.SetUncertain(why)
 			return nil
 		})
-	} else if fresh || len(a.start.Ledger.Renewed) > 0 {
+	} else if fresh || len(s.start.Ledger.Renewed) > 0 {
 		// The first generation marks that berthd has run here. Damaged values are written again before
 		// there are more.
-		_, err = a.Ledger.SetRules(ctx, view.Rules())
+		_, err = s.ledger.SetRules(ctx, view.Rules())
 	}
 	if err != nil {
 		return fmt.Errorf("commit the recovery: %w", err)
 	}
-	a.Failpoint.Hit(AfterRecovery)
+	g.Failpoint.Hit(AfterRecovery)
 	if plan.OlderCopy {
-		a.history.Start(a.Ledger.View()) // no reader has seen a state of this ledger
+		history.Start(s.ledger.View()) // no reader has seen a state of this ledger
 	}
 	for _, uid := range plan.Remove {
-		if err := a.reconcile.RemoveEmpty(ctx, a.Ledger.View(), uid); err != nil {
+		if err := loop.RemoveEmpty(ctx, s.ledger.View(), uid); err != nil {
 			// The sweep repeats a failed removal.
-			a.Log.ErrorContext(ctx, "remove what is left of a pod", "uid", uid, "error", err)
+			g.Log.ErrorContext(ctx, "remove what is left of a pod", "uid", uid, "error", err)
 		}
 	}
 	return nil
@@ -215,13 +78,13 @@ const (
 )
 
 // observePods reads the cgroups and claim records of all pods.
-func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
+func observePods(ctx context.Context, loop *reconcile.Loop, log *slog.Logger) (all []recovery.Observation, unseen bool, err error) {
 	for attempt := 1; ; attempt++ {
-		all, unseen, err = a.reconcile.ObservePods(ctx)
+		all, unseen, err = loop.ObservePods(ctx)
 		if err == nil || attempt == observeAttempts {
 			return all, unseen, err
 		}
-		a.Log.WarnContext(ctx, "observe the pods again", "error", err)
+		log.WarnContext(ctx, "observe the pods again", "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, false, err
@@ -232,7 +95,7 @@ func (a *App) observePods(ctx context.Context) (all []recovery.Observation, unse
 
 // stillUncertain returns why the agent must list the living pods although all pods were read.
 // Without the processes, a pod may live that neither the ledger nor a claim record lists.
-func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation, unseen bool) string {
+func (s *state) stillUncertain(view *ledger.View, observed []recovery.Observation, unseen bool) string {
 	if !unseen || view.Uncertain() == "" {
 		return ""
 	}
@@ -240,8 +103,8 @@ func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation,
 	for _, o := range observed {
 		seen[o.UID] = o.Record == recovery.Whole
 	}
-	r := a.start.Ledger
-	if r.Uncertain == "" && a.start.Damage != nil {
+	r := s.start.Ledger
+	if r.Uncertain == "" && s.start.Damage != nil {
 		for _, l := range r.Lost {
 			if !seen[l.UID] {
 				return view.Uncertain()
@@ -252,32 +115,12 @@ func (a *App) stillUncertain(view *ledger.View, observed []recovery.Observation,
 	return view.Uncertain()
 }
 
-// keepLiving reports whether a cgroup without a pod in the ledger is kept. Until the agent has
-// sent Sync, its processes may belong to a living pod.
-func (a *App) keepLiving(ctx context.Context, name cgroup.Name) (bool, error) {
-	if a.Engine.Synced() {
-		return false, nil
-	}
-	pids, err := a.tree.Procs(ctx, name)
-	return len(pids) > 0, err
-}
-
-// lives returns the known facts of a pod that a Sync has listed as living.
-func (a *App) lives(ctx context.Context, uid string) ledger.UnknownLivePod {
-	return a.reconcile.Known(ctx, uid, a.Ledger.View().BootID())
-}
-
-// recovered returns the decisions of the start, for Inspect.
-func (a *App) recovered() inspect.Recovered {
-	return inspect.Recovered{Decisions: a.start.Recovery, OlderCopy: a.start.OlderCopy}
-}
-
 // recoveryLines describes each pod whose case needs a line.
-func (a *App) recoveryLines() (lines []string) {
-	if a.start.OlderCopy {
+func (r *StartReport) recoveryLines() (lines []string) {
+	if r.OlderCopy {
 		lines = append(lines, "the ledger is an older copy: commits that were acknowledged are not in it; living pods keep what they have")
 	}
-	for _, d := range a.start.Recovery {
+	for _, d := range r.Recovery {
 		switch d.Case {
 		case recovery.Agrees, recovery.LedgerOnly, recovery.NotRunning, recovery.LedgerNewer:
 		default:
@@ -330,189 +173,114 @@ func renewedLines(r ledger.Report) (lines []string) {
 	return lines
 }
 
-// bootID returns the kernel's id of this boot, random(4), from a /proc.
-func bootID(proc fs.FS) (string, error) {
-	const file = "sys/kernel/random/boot_id"
-	text, err := fs.ReadFile(proc, file)
-	if err != nil {
-		return "", errdefs.Unavailablef("read the id of this boot: %w", err)
+// applyLedger makes the cgroup tree equal to the ledger, before any client can call.
+func applyLedger(ctx context.Context, g *given, s *state, k *kernel, history *allocation.History) error {
+	if err := checkHost(ctx, g.Config, k.qos.Cgroup.Facts.Version, g.Log); err != nil {
+		return err
 	}
-	id := strings.TrimSpace(string(text))
-	if id == "" {
-		return "", fmt.Errorf("read the id of this boot: /proc/%s is empty", file)
+	if err := s.recover(ctx, g, k.loop, history); err != nil {
+		return err
 	}
-	return id, nil
-}
-
-// bootID returns the id of this boot, or the id of a test.
-func (a *App) bootID(proc fs.FS) (string, error) {
-	if a.Stage != nil && a.Stage.BootID != "" {
-		return a.Stage.BootID, nil
-	}
-	return bootID(proc)
-}
-
-// checkTimeout is how long Check waits for the container runtime.
-const checkTimeout = 5 * time.Second
-
-// Check runs the checks of a start without its effects, and returns all errors. Notes are the
-// start's warnings, and the checks that were not possible. For a simulated machine the running
-// system is not checked.
-func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
-	if cfg.Machine != "" {
-		return nil, Validate(cfg)
-	}
-	a := &App{Config: cfg, Environment: Environment{Log: slog.New(slog.DiscardHandler)}}
-	errs := []error{a.checkDirectories(ctx)}
-	a.driver = cgroup.Driver(cfg.Cgroups.Driver)
-	driver, note := a.checkRuntime(ctx)
-	notes = append(notes, note...)
-	if driver != "" {
-		a.driver = driver
-	}
-	notes = append(notes, a.besideSystemd()...)
-	if driver == "" && cfg.RuntimeEndpoint != "" {
-		a.driver = cgroup.Cgroupfs // as in Validate
-	}
-	errs = append(errs, a.buildMachine(ctx), a.checkTree(), a.checkSystem(ctx))
-	taken, note, err := a.checkSockets()
-	notes = append(notes, note...)
-	errs = append(errs, err, taken)
-	note, err = a.checkAddress()
-	notes = append(notes, note...)
-	errs = append(errs, err)
-	if os.Geteuid() != 0 {
-		notes = append(notes,
-			fmt.Sprintf("checked as user %d: whether berthd has the rights that it needs is known only to the user that runs it",
-				os.Geteuid()))
-	} else if have, err := confine.Effective(); err == nil {
-		notes = append(notes, lacking(cfg, have)...)
-	}
-	return notes, errors.Join(errs...)
-}
-
-// checkRuntime gets the cgroup driver from the container runtime. It overrides the configured
-// one.
-func (a *App) checkRuntime(ctx context.Context) (driver cgroup.Driver, notes []string) {
-	endpoint := a.Config.RuntimeEndpoint
-	if endpoint == "" {
-		return "", nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
-	defer cancel()
-	client, err := runtime.Dial(endpoint)
-	if err != nil {
-		return "", []string{fmt.Sprintf("runtimeEndpoint (--runtime-endpoint): %v", err)}
-	}
-	defer func() { _ = client.Close() }()
-	found, _, err := client.Driver(ctx)
-	switch {
-	case err != nil:
-		return "", []string{fmt.Sprintf("runtimeEndpoint (--runtime-endpoint): the runtime does not answer now, and a start waits %s for it: %v", runtimeTimeout, err)}
-	case found == "":
-		return "", []string{fmt.Sprintf("the container runtime does not report its cgroup driver; it must be cgroups.driver (--cgroup-driver), which is %s", a.Config.Cgroups.Driver)}
-	case string(found) != a.Config.Cgroups.Driver:
-		notes = append(notes,
-			fmt.Sprintf("the container runtime's cgroup driver, %s, holds, not cgroups.driver (--cgroup-driver), which is %s", found,
-				a.Config.Cgroups.Driver))
-	}
-	return found, notes
-}
-
-// besideSystemd reports where systemd and berthd would both write the root of the tree.
-func (a *App) besideSystemd() []string {
-	c := a.Config.Cgroups
-	if _, err := os.Stat("/run/systemd/system"); err != nil || !realCgroups(a.Config) || a.driver != cgroup.Cgroupfs || c.Root != "/" {
-		return nil
-	}
-	return []string{"systemd manages the cgroups of this machine, and cgroups.driver (--cgroup-driver) is cgroupfs: both write the root of the tree; use systemd, or a cgroups.root (--cgroup-root) of berthd's own"}
-}
-
-// checkSystem is checkHost without its effects.
-func (a *App) checkSystem(ctx context.Context) error {
-	if !realCgroups(a.Config) {
-		return nil
-	}
-	proc, err := os.OpenRoot("/proc")
-	if err != nil {
-		return errdefs.Unavailablef("check the system: %w", err)
-	}
-	defer proc.Close()
-	swapping, err := procfs.Swapping(proc.FS())
-	errs := []error{err, refuseSwap(a.Config, swapping)}
-	if a.Config.Node.FailCgroupV1 {
-		// A tree that cannot be opened is refused by checkTree.
-		if tree, facts, err := a.openTree(); err == nil {
-			errs = append(errs, refuseV1(a.Config, facts.Version))
-			if c, ok := tree.(io.Closer); ok {
-				errs = append(errs, c.Close())
-			}
+	s.start.NoDevices = !knowsDevices(s.ledger.View())
+	if s.start.Ledger.Dropped != nil { // the dropped policy is removed from the ledger
+		if _, err := s.ledger.SetRules(ctx, s.ledger.View().Rules()); err != nil {
+			return err
 		}
 	}
-	if a.Config.Node.KernelTunables == config.TunablesRequire {
-		errs = append(errs, a.checkTunables(ctx, proc))
+	s.logStart(ctx, g)
+	if suspect := s.ledger.View().Uncertain(); suspect != "" {
+		g.Log.WarnContext(ctx, "nothing exclusive is given out until the agent has sent Sync", "reason", suspect)
 	}
-	return errors.Join(errs...)
+	if err := k.loop.Begin(ctx); err != nil {
+		return fmt.Errorf("create the cgroups of all pods: %w", err)
+	}
+	if err := k.loop.Pass(ctx); err != nil {
+		// What the kernel refuses one pod now, it may grant later.
+		g.Log.ErrorContext(ctx, "make the cgroup tree equal to the ledger", "error", err)
+	}
+	return nil
 }
 
-// checkSockets reports sockets that another program serves. Exempt are the sockets of a running
-// berthd with the same state directory, and a socket that systemd passes to berthd.
-func (a *App) checkSockets() (taken error, notes []string, err error) {
-	proc := os.DirFS("/proc")
-	if info, err := os.Stat(filepath.Join(a.Config.StateDir, store.LockFile)); err == nil {
-		pid, err := procfs.FlockHolder(proc, info)
-		if err != nil {
-			return nil, nil, err
-		}
-		if pid != 0 {
-			return nil, []string{fmt.Sprintf("berthd runs with this stateDir (process %d), so sockets and addresses are taken until it ends", pid)}, nil
+// knowsDevices reports whether a view has a device resource, or devices that a pod holds.
+func knowsDevices(view *ledger.View) bool {
+	for range view.SeenResources() {
+		return true
+	}
+	for u := range view.UnknownLivePods() {
+		if slices.ContainsFunc(u.Claims, func(c ledger.Claim) bool { return c.Devices != nil }) {
+			return true
 		}
 	}
-	sockets := []struct{ field, path string }{
-		{"listen (--listen)", a.Config.Listen},
-		{"podResourcesDir (--pod-resources-dir)", a.Config.PodResourcesSocket()},
-		{"devicePluginDir (--device-plugin-dir)", a.Config.DevicePluginSocket()},
+	for range view.DeviceHolders() {
+		return true
 	}
-	if path, ok := a.Config.HTTPSocket(); ok {
-		sockets = append(sockets, struct{ field, path string }{"http (--http)", path})
-	}
-	var errs []error
-	for _, s := range sockets {
-		if s.path == "" {
-			continue // switched off
-		}
-		inode, err := procfs.Listening(proc, s.path)
-		if err != nil {
-			return nil, nil, err
-		}
-		switch {
-		case inode == "":
-		case procfs.HasSocket(proc, 1, inode):
-			notes = append(notes, fmt.Sprintf("%s: systemd keeps %s for berthd", s.field, s.path))
-		default:
-			errs = append(errs, errdefs.Conflictf("%s: another process already serves %s: a kubelet (then start berthd with --beside=kubelet), or another berthd with the same path", s.field, s.path))
-		}
-	}
-	return errors.Join(errs...), notes, nil
+	return false
 }
 
-// checkAddress tries the address for metrics, unless a berthd that runs has it. An address that another program has taken is a note,
-// because a start tries it again.
-func (a *App) checkAddress() (notes []string, err error) {
-	if _, ok := a.Config.HTTPSocket(); ok || a.Config.HTTP == "" {
-		return nil, nil
-	}
-	if info, err := os.Stat(filepath.Join(a.Config.StateDir, store.LockFile)); err == nil {
-		if pid, err := procfs.FlockHolder(os.DirFS("/proc"), info); err == nil && pid != 0 {
-			return nil, nil
+// logStart logs what the start found.
+func (s *state) logStart(ctx context.Context, g *given) {
+	repairs := slices.Concat(damageLines(s.start.Damage, s.start.Ledger), renewedLines(s.start.Ledger), s.start.recoveryLines())
+	for _, line := range s.lines(g.Config) {
+		var keys []any
+		if slices.Contains(repairs, line) {
+			keys = logs.Repaired(logs.Ledger)
 		}
+		g.Log.WarnContext(ctx, line, keys...)
 	}
-	l, err := net.Listen("tcp", a.Config.HTTP)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return []string{fmt.Sprintf("http (--http): another program has the address, so metrics and health are not served until it is free: %v", err)}, nil
+}
+
+// lines lists, in sentences, what the start found and did; none if there was nothing to report.
+func (s *state) lines(c config.Config) (lines []string) {
+	r := s.start.Ledger
+	lines = append(lines, damageLines(s.start.Damage, r)...)
+	if uncertain := s.ledger.View().Uncertain(); uncertain != "" {
+		lines = append(lines, uncertain+"; waiting for the agent's Sync")
 	}
-	if err != nil {
-		return nil, errdefs.Unavailablef("http (--http): %w", err)
+	lines = append(lines, s.start.recoveryLines()...)
+	lines = append(lines, renewedLines(r)...)
+	if r.History != "" {
+		lines = append(lines, "the history of calls begins again, and nothing else is affected: "+r.History)
 	}
-	return nil, l.Close()
+	if r.MigratedFrom != nil {
+		lines = append(lines, fmt.Sprintf("the ledger was migrated from schema version %d", *r.MigratedFrom))
+	}
+	if line := s.policyLine(); line != "" {
+		lines = append(lines, line)
+	}
+	if r.MachineChanged {
+		lines = append(lines, "the machine has changed since the last commit")
+	}
+	if r.ConfigChanged {
+		lines = append(lines, "the configuration has changed since the last commit")
+	}
+	for _, f := range s.start.Drift {
+		lines = append(lines, f.Text)
+	}
+	for _, f := range r.Grandfathered {
+		if f.Rule == ledger.RuleMemory && slices.ContainsFunc(s.start.Drift, func(d ledger.Finding) bool {
+			return d.Rule == f.Rule && d.Resource == f.Resource
+		}) {
+			continue // has a line already, with the owners
+		}
+		lines = append(lines, "kept although today's rules would not allow it: "+f.Text)
+	}
+	for _, f := range r.Broken {
+		lines = append(lines, "broken: "+f.Text)
+	}
+	if c.Memory.CheckFreeHugePages != config.PagesIgnore && c.Machine != "" {
+		lines = append(lines, "free huge pages are not read: the machine is simulated")
+	}
+	return append(lines, s.first.Memory.Warnings()...)
+}
+
+// policyLine reports what became of a policy that was set before; empty if there was
+// none.
+func (s *state) policyLine() string {
+	if d := s.start.Ledger.Dropped; d != nil {
+		return fmt.Sprintf("the policy that was set at %s is dropped: %v", d.SetAt.UTC().Format(time.RFC3339), s.start.DropReason)
+	}
+	if o := s.ledger.View().Override(); o != nil {
+		return fmt.Sprintf("the policy that was set at %s replaces the configured one", o.SetAt.UTC().Format(time.RFC3339))
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -58,12 +59,12 @@ const (
 // keepSystemCgroups keeps the configured processes in their cgroups until ctx
 // ends. The first round is immediate. Errors are logged, and the next round tries
 // again.
-func (a *App) keepSystemCgroups(ctx context.Context) error {
-	if a.Config.Cgroups.Tree == config.TreeMemory {
+func keepSystemCgroups(ctx context.Context, c config.Config, found *atomic.Pointer[[]*nodev1.SystemContainer], log *slog.Logger) error {
+	if c.Cgroups.Tree == config.TreeMemory {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	tree, err := cgroupfs.Open(cgroupfs.Options{Mount: a.Config.Cgroups.Mount})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
 	if err != nil {
 		return err
 	}
@@ -74,13 +75,13 @@ func (a *App) keepSystemCgroups(ctx context.Context) error {
 	}
 	defer proc.Close()
 	keeper := systemCgroups{
-		tree: tree, proc: proc, system: configured(a.Config.Node.SystemCgroup), kept: a.keptProcesses(), found: &a.systemProcesses,
+		tree: tree, proc: proc, system: configured(c.Node.SystemCgroup), kept: keptProcesses(c), found: found,
 	}
 	tick := time.NewTicker(systemCgroupsPeriod)
 	defer tick.Stop()
 	for {
 		if err := keeper.round(ctx); err != nil && ctx.Err() == nil {
-			a.Log.WarnContext(ctx, "keep processes of the system in their cgroups", "error", err)
+			log.WarnContext(ctx, "keep processes of the system in their cgroups", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -99,9 +100,9 @@ func configured(literal string) cgroup.Name {
 }
 
 // keptProcesses are the configured processes.
-func (a *App) keptProcesses() []keptProcess {
-	c := a.Config.Node
-	own, set, _ := score(a.Config) // the start has logged the reason
+func keptProcesses(cfg config.Config) []keptProcess {
+	c := cfg.Node
+	own, set, _ := score(cfg) // the start has logged the reason
 	if !set {
 		own = noScore
 	}
@@ -117,8 +118,8 @@ func (a *App) keptProcesses() []keptProcess {
 	switch {
 	case c.RuntimePIDFile != "":
 		out = append(out, keptProcess{nodev1.SystemContainer_PART_RUNTIME, pidIn(c.RuntimePIDFile), configured(c.RuntimeCgroup), adj})
-	case a.Config.RuntimeEndpoint != "":
-		path := strings.TrimPrefix(a.Config.RuntimeEndpoint, "unix://")
+	case cfg.RuntimeEndpoint != "":
+		path := strings.TrimPrefix(cfg.RuntimeEndpoint, "unix://")
 		find := func(ctx context.Context) (int, error) {
 			ctx, cancel := context.WithTimeout(ctx, peerTimeout)
 			defer cancel()

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"context"
+
+	"github.com/berthd/berth/api/access"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/hintproxy"
+	"github.com/berthd/berth/server/internal/mover"
+	"github.com/berthd/berth/server/internal/moves"
+	"github.com/berthd/berth/server/internal/rpc"
+	"github.com/berthd/berth/server/internal/task"
+)
+
+// active are the managers that decide on a view.
+type active struct {
+	*managerset.Managers
+	ledger *ledger.Ledger
+	lock   *admission.Lock
+}
+
+// inForce returns the managers that decide now.
+func (a active) inForce() *managerset.Set {
+	_, set := a.InForce(a.ledger.View)
+	return set
+}
+
+// inFlight returns the view with the pods that are being admitted or resized, and the managers that decide on it.
+func (a active) inFlight() (*ledger.View, *managerset.Set) { return a.InForce(a.lock.InFlight) }
+
+// wholeNode returns the manager of the node as a whole that is in force.
+func (a active) wholeNode() *node.Manager { return a.inForce().Node }
+
+// ofView returns the hint bus and the topology manager for a view; nil if none decide on it any more.
+func (a active) ofView(view *ledger.View) (*hint.Bus, *topology.Manager) {
+	if p := a.On(view); p != nil {
+		return p.Bus, p.Topology
+	}
+	return nil, nil
+}
+
+// ofClaim returns the hint bus and the topology manager for a resource claim; nil if none decide on the view any more.
+func (a active) ofClaim(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
+	if p := a.On(view); p != nil {
+		return p.For(claim)
+	}
+	return nil, nil, nil
+}
+
+// cpus is the CPU manager in force, for services that outlive it.
+type cpus struct{ active active }
+
+// Describe implements hint.Describer.
+func (c cpus) Describe() hint.Description { return c.active.inForce().CPU.Describe() }
+
+// Allocatable returns the CPUs that may ever be given exclusively.
+func (c cpus) Allocatable() cpuset.Set { return c.active.inForce().CPU.Allocatable() }
+
+// deciding is what decides: the engine on the active managers, and what begins moves by itself.
+type deciding struct {
+	active
+	moves    *moves.Moves
+	engine   *admission.Engine
+	access   *rpc.Access
+	external *hintproxy.Registry
+	mover    *mover.Mover
+	replacer *mover.Replacer // nil if lost CPUs and memory are only reported
+}
+
+// newDeciding activates the managers and builds the engine on them.
+func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devices) (*deciding, error) {
+	managers, err := managerset.NewManagers(s.first, devs.manager, context.WithTimeout)
+	if err != nil {
+		return nil, err
+	}
+	d := &deciding{
+		active: active{managers, s.ledger, lock}, moves: k.moves,
+		access: rpc.NewAccess(selfUID(), g.Config.Access, func(podUID, containerID string) (owner string, ok bool) {
+			return ownerOf(s.ledger.View(), podUID, containerID)
+		}),
+	}
+	if d.external, err = newExternal(g, d.active, d.access, devs.inventory); err != nil {
+		return nil, err
+	}
+	s.ledger.Follow(func(_, _ *ledger.View) { d.external.Wake() })
+	d.engine = admission.New(admission.Config{
+		Features: g.Config.WorkloadFeatures(),
+		Bounds:   workload.Bounds{Containers: g.Config.Limits.Containers},
+
+		DeferWaits: g.Config.Verdicts.Deferred,
+		Resources:  g.Config.Resources(g.Now()), BytesPerSecond: g.Config.Moves.BytesPerSecond,
+	}, admission.Parts{
+		Ledger: s.ledger, Lock: lock, Managers: d.ofView, ClaimManagers: d.ofClaim,
+		CgroupManager: k.loop, Starter: devs.plugins, Mover: k.moves,
+		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod {
+			return k.loop.Known(ctx, uid, s.ledger.View().BootID())
+		},
+		Environment: admission.Environment{
+			Now: g.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: recordSteps(g.Tracer.Steps(g.metrics.Step)),
+		},
+	})
+	d.mover = newMover(g, s.ledger, d.engine)
+	if g.Config.Hotplug.OnLost == config.LostReplace {
+		d.replacer = newReplacer(g, s.ledger, d.engine)
+	}
+	return d, nil
+}
+
+// noGroup is the id that no group has (setgid(2)).
+const noGroup = ^uint32(0)
+
+// newExternal adds the ledger's external providers to the built-in ones.
+func newExternal(g *given, present active, roles *rpc.Access, inventory *device.Inventory) (*hintproxy.Registry, error) {
+	return hintproxy.New(externalConfig(g.Config), hintproxy.Parts{
+		Ledger: present.ledger, Publish: present.SetExternal, Log: g.Log.With("part", "hintproxy"), Now: g.Now,
+		Bus: func() []hint.Entry { return present.inForce().Bus.Entries() },
+		MayProvide: func(uid uint32, gid *uint32) bool {
+			who := rpc.Peer{UID: uid, GID: noGroup}
+			if gid != nil {
+				who.GID = *gid
+			}
+			return roles.Allows(who, access.Provider)
+		},
+		Plugin: func(resource string) bool {
+			r, ok := inventory.Snapshot().Resource(resource)
+			return ok && r.State != device.Expired
+		},
+	})
+}
+
+// ownerOf returns the owner of a pod, named by its uid or by the id of one of its containers. It
+// returns false if there is no such pod, or its owner is unknown.
+func ownerOf(view *ledger.View, podUID, containerID string) (owner string, ok bool) {
+	if containerID != "" {
+		b, ok := view.Binding(containerID)
+		if !ok {
+			return "", false
+		}
+		podUID = b.Owner.Pod
+	}
+	if p, ok := view.Pod(podUID); ok {
+		return p.Agent(), true
+	}
+	if u, ok := view.UnknownLivePod(podUID); ok {
+		return u.Agent()
+	}
+	return "", false
+}
+
+// keepLiving returns a function that reports whether a cgroup without a pod in the ledger is kept. Until the agent has
+// sent Sync, its processes may belong to a living pod.
+func keepLiving(engine *admission.Engine, tree cgroup.Tree) func(context.Context, cgroup.Name) (bool, error) {
+	return func(ctx context.Context, name cgroup.Name) (bool, error) {
+		if engine.Synced() {
+			return false, nil
+		}
+		pids, err := tree.Procs(ctx, name)
+		return len(pids) > 0, err
+	}
+}
