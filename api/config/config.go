@@ -464,6 +464,9 @@ const (
 	TreeMemory = "memory"
 )
 
+// KernelCgroups reports whether cgroups are the kernel's.
+func (c Config) KernelCgroups() bool { return c.Cgroups.Tree != TreeMemory }
+
 // What happens to values that another program has changed.
 const (
 	DriftRepair = "repair"

@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/host/journal"
 	"github.com/berthd/berth/server/internal/host/service"
+	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/store"
 	"github.com/berthd/berth/server/internal/tracing"
@@ -78,11 +79,11 @@ func command() *cobra.Command {
 		return run(cmd.Context(), *sources, hook)
 	}
 	root.AddCommand(configCommand(sources), probeCommand(), version.Command("berthd"), &cobra.Command{
-		Use: app.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
+		Use: privileges.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
 		RunE: func(*cobra.Command, []string) error {
 			// It ends with its connection. Service managers send signals to all processes of a service.
 			signal.Ignore(append(unsupported, os.Interrupt, syscall.SIGTERM)...)
-			return app.ReadHugePages(os.Stdin, os.DirFS("/proc"))
+			return privileges.ReadHugePages(os.Stdin, os.DirFS("/proc"))
 		},
 	})
 	version.AddFlag(root)
@@ -106,7 +107,7 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	reader, err := app.Confine(ctx, c, []string{sources.BerthFile, sources.KubeletFile, sources.KubeletDir}, traces, log)
+	reader, err := privileges.Drop(ctx, c, []string{sources.BerthFile, sources.KubeletFile, sources.KubeletDir}, traces, log)
 	if err != nil {
 		return err
 	}

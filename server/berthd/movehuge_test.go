@@ -21,9 +21,9 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/host/numamaps"
 	"github.com/berthd/berth/server/internal/host/sysfs"
+	"github.com/berthd/berth/server/internal/privileges"
 )
 
 // asHuge has how many huge pages of 2 MiB a process uses for itself, shares with others, and pins until it gets a line, and
@@ -445,7 +445,7 @@ func TestReaderNeedsItsCapability(t *testing.T) {
 			t.Fatal(err)
 		}
 		mine, theirs := os.NewFile(uintptr(ends[0]), "reader"), os.NewFile(uintptr(ends[1]), "berthd")
-		cmd := exec.Command(os.Args[0], app.ReaderCommand)
+		cmd := exec.Command(os.Args[0], privileges.ReaderCommand)
 		cmd.Env = append(os.Environ(), asDaemon+"=1", without+"="+capability)
 		cmd.Stdin, cmd.Stderr = theirs, os.Stderr
 		if err := cmd.Start(); err != nil {
@@ -491,7 +491,7 @@ func readers(root string) (pids []int) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		args := strings.Split(string(text), "\x00")
-		if err != nil || len(args) < 2 || args[1] != app.ReaderCommand {
+		if err != nil || len(args) < 2 || args[1] != privileges.ReaderCommand {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))

@@ -11,8 +11,8 @@
 //   - start.go decides at the start which pods exist and what they hold, and reports it.
 //   - changes.go applies changed files (Reload) and a changed machine while berthd runs.
 //   - run.go starts the parts and stops them in reverse order; health.go checks their health.
-//   - host.go compares the running system with the configuration, and drops the
-//     privileges that are not needed. systemcgroups.go moves the system's processes.
+//   - host.go compares the running system with the configuration. systemcgroups.go moves the
+//     processes of the system.
 //
 // Constructors start nothing. An App that was built and never run has only created its state
 // directory and the directory of claim records.

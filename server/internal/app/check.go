@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/procfs"
+	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/runtime"
 	"github.com/berthd/berth/server/internal/store"
 )
@@ -44,7 +45,7 @@ func checkMachine(c config.Config) error {
 // checkTree checks that this machine has the configured cgroup tree and controllers. With a
 // simulated machine there is nothing to check.
 func checkTree(c config.Config, driver cgroup.Driver) error {
-	if c.Machine != "" || c.Cgroups.Tree == config.TreeMemory {
+	if c.Machine != "" || !c.KernelCgroups() {
 		return nil
 	}
 	tree, _, err := openTree(c, driver)
@@ -98,7 +99,7 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 			fmt.Sprintf("checked as user %d: whether berthd has the rights that it needs is known only to the user that runs it",
 				os.Geteuid()))
 	} else if have, err := confine.Effective(); err == nil {
-		notes = append(notes, lacking(cfg, have)...)
+		notes = append(notes, privileges.Lacking(cfg, have)...)
 	}
 	return notes, errors.Join(errs...)
 }
@@ -133,7 +134,7 @@ func checkRuntime(ctx context.Context, c config.Config) (driver cgroup.Driver, n
 
 // besideSystemd reports where systemd and berthd would both write the root of the tree.
 func besideSystemd(c config.Config, driver cgroup.Driver) []string {
-	if _, err := os.Stat("/run/systemd/system"); err != nil || !realCgroups(c) || driver != cgroup.Cgroupfs || c.Cgroups.Root != "/" {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || !c.KernelCgroups() || driver != cgroup.Cgroupfs || c.Cgroups.Root != "/" {
 		return nil
 	}
 	return []string{"systemd manages the cgroups of this machine, and cgroups.driver (--cgroup-driver) is cgroupfs: both write the root of the tree; use systemd, or a cgroups.root (--cgroup-root) of berthd's own"}
@@ -141,7 +142,7 @@ func besideSystemd(c config.Config, driver cgroup.Driver) []string {
 
 // checkSystem is checkHost without its effects.
 func checkSystem(ctx context.Context, c config.Config, driver cgroup.Driver) error {
-	if !realCgroups(c) {
+	if !c.KernelCgroups() {
 		return nil
 	}
 	proc, err := os.OpenRoot("/proc")

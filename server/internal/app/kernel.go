@@ -77,13 +77,13 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 		Observe: g.metrics.Pass, Timed: g.metrics.Cgroup,
 		Listed: listed(c, p.layout.Driver()),
 	}
-	if realCgroups(c) {
+	if c.KernelCgroups() {
 		parts.StillThere = stillThere(os.DirFS("/proc"))
 	}
 	if client != nil {
 		parts.Runtime = client
 	}
-	if p.layout.Driver() == cgroup.Systemd && realCgroups(c) && (g.Stage == nil || g.Stage.Tree == nil) {
+	if p.layout.Driver() == cgroup.Systemd && c.KernelCgroups() && (g.Stage == nil || g.Stage.Tree == nil) {
 		// Plain directories, where the driver makes slices.
 		if parts.Plain, err = cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount}); err != nil {
 			return nil, err
@@ -107,7 +107,7 @@ func openPodTree(g *given, m *machine.Topology, driver cgroup.Driver) (p podTree
 	switch {
 	case g.Stage != nil && g.Stage.Tree != nil:
 		p.tree, facts = g.Stage.Tree, g.Stage.Tree.Facts()
-	case !realCgroups(c):
+	case !c.KernelCgroups():
 		facts = memtree.V1()
 		p.tree = memtree.New(facts, m.CPUs(), m.MemoryNodeMask()).TakeAny()
 	default:

@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"os"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/host/numamaps"
 	"github.com/berthd/berth/server/internal/mover"
 	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -52,7 +55,7 @@ func defragmenter(g *given, d *deciding) *mover.Defragmenter {
 // memoryIsReported returns whether agents report where the memory of containers is. A tree in memory does not show
 // it, except on a simulated machine, on which no container has memory.
 func memoryIsReported(c config.Config) bool {
-	return c.Cgroups.Tree == config.TreeMemory && (c.Machine == "" || c.Beside == config.Kubelet)
+	return !c.KernelCgroups() && (c.Machine == "" || c.Beside == config.Kubelet)
 }
 
 // ReportMemory implements lifecycle.Memory.
@@ -68,4 +71,31 @@ func (d *deciding) ReportMemory(id string, r moves.Report) bool {
 		}
 	}
 	return found
+}
+
+// hugePages has what moves of running containers with huge pages need.
+func hugePages(c config.Config, conn *os.File) (out moves.HugePages) {
+	out.Move = c.Moves.HugePages
+	if conn != nil {
+		reader := numamaps.NewClient(conn)
+		out.Check, out.Read = reader.Check, reader.Read
+	} else if out.Move && c.KernelCgroups() {
+		out.Move = false // a berthd that main has not started
+	}
+	if c.Machine == "" {
+		out.Free = freeHugeBytes
+	}
+	return out
+}
+
+// freeHugeBytes implements moves.HugePages.
+func freeHugeBytes() (cgroup.HugeBytes, error) {
+	nodes, err := freeHugePages()
+	out := cgroup.HugeBytes{}
+	for _, n := range nodes {
+		for _, p := range n.HugePages {
+			out.Add(cgroup.HugeBytes{int64(p.SizeKiB << 10): {n.ID: p.SizeKiB << 10 * p.Count}})
+		}
+	}
+	return out, err
 }

@@ -50,6 +50,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/admission"
@@ -116,7 +117,7 @@ func newServers(g *given, access *rpc.Access) *servers {
 	frame.MaxReceiveBytes = readerBytes
 	s.readers = rpc.NewServer(frame)
 	s.agentSocket = socket.New(c.Listen, socket.Options{
-		DirMode: listenDirMode, Mode: c.SocketMode(), Group: c.ListenGroup,
+		DirMode: privileges.ListenDirMode, Mode: c.SocketMode(), Group: c.ListenGroup,
 	}, g.Log)
 	if path := c.PodResourcesSocket(); path != "" {
 		s.readerSocket = socket.New(path, socket.Options{DirMode: 0o750, Mode: 0o755}, g.Log)
@@ -312,7 +313,7 @@ func nodeStatus(c config.Config, k *kernel, noDevices bool, excess []string) *no
 		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS,
 			Cgroup: podRoot})
 	}
-	if !realCgroups(c) {
+	if !c.KernelCgroups() {
 		return out
 	}
 	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/internal/host/claimfiles"
 	"github.com/berthd/berth/server/internal/logs"
+	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -190,7 +191,7 @@ func (s *state) keepFile(ctx context.Context) error {
 
 // keepsPods reports whether pods have cgroups in the kernel, which show running processes.
 func keepsPods(c config.Config) bool {
-	return c.Cgroups.Tree != config.TreeMemory && c.Cgroups.PerQOS
+	return c.KernelCgroups() && c.Cgroups.PerQOS
 }
 
 // recordFiles are claim records that are files.
@@ -247,14 +248,11 @@ func claimsDir(c config.Config) string { return filepath.Join(filepath.Dir(c.Lis
 // makeClaimsDir makes the directory of claim records, which is berthd's alone. The one
 // around it is the socket's: others get through.
 func makeClaimsDir(c config.Config) error {
-	if err := trust.MkdirAll(filepath.Dir(c.Listen), listenDirMode); err != nil {
+	if err := trust.MkdirAll(filepath.Dir(c.Listen), privileges.ListenDirMode); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return trust.MkdirAll(claimsDir(c), 0o700)
 }
-
-// listenDirMode is that of the directory of berth's own socket where berthd makes it.
-const listenDirMode = 0o755
 
 // bootID returns the id of this boot, or the id of a test.
 func (e *Environment) bootID(proc fs.FS) (string, error) {

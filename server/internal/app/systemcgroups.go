@@ -60,7 +60,7 @@ const (
 // ends. The first round is immediate. Errors are logged, and the next round tries
 // again.
 func keepSystemCgroups(ctx context.Context, c config.Config, found *atomic.Pointer[[]*nodev1.SystemContainer], log *slog.Logger) error {
-	if c.Cgroups.Tree == config.TreeMemory {
+	if !c.KernelCgroups() {
 		<-ctx.Done()
 		return ctx.Err()
 	}

@@ -1,4 +1,4 @@
-package app
+package privileges
 
 import (
 	"fmt"
@@ -69,7 +69,7 @@ func TestNeedsOfAConfiguration(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, row.want)
 		}
 	}
-	lines := lacking(config.Default(), cgroups&^confine.Of(confine.Kill))
+	lines := Lacking(config.Default(), cgroups&^confine.Of(confine.Kill))
 	if len(lines) != 1 || !strings.HasPrefix(lines[0], "berthd lacks CAP_KILL, which it needs to end ") {
 		t.Errorf("%q", lines)
 	}
