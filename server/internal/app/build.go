@@ -9,7 +9,7 @@
 //     callers.go limits the use of services by callers.
 //   - check.go checks the system for a configuration (berthd config check).
 //   - start.go decides at the start which pods exist and what they hold, and reports it.
-//   - changes.go applies changed files (Reload) and a changed machine while berthd runs.
+//   - reload.go applies changed files, and machine.go a changed machine, while berthd runs.
 //   - run.go starts the parts and stops them in reverse order; health.go checks their health.
 //   - host.go compares the running system with the configuration. systemcgroups.go moves the
 //     processes of the system.

@@ -22,27 +22,27 @@ import (
 	"github.com/berthd/berth/server/internal/task"
 )
 
-// active are the managers that decide on a view.
-type active struct {
+// activeManagers are the managers that decide on a view.
+type activeManagers struct {
 	*managerset.Managers
 	ledger *ledger.Ledger
 	lock   *admission.Lock
 }
 
 // inForce returns the managers that decide now.
-func (a active) inForce() *managerset.Set {
+func (a activeManagers) inForce() *managerset.Set {
 	_, set := a.InForce(a.ledger.View)
 	return set
 }
 
 // inFlight returns the view with the pods that are being admitted or resized, and the managers that decide on it.
-func (a active) inFlight() (*ledger.View, *managerset.Set) { return a.InForce(a.lock.InFlight) }
+func (a activeManagers) inFlight() (*ledger.View, *managerset.Set) { return a.InForce(a.lock.InFlight) }
 
 // wholeNode returns the manager of the node as a whole that is in force.
-func (a active) wholeNode() *node.Manager { return a.inForce().Node }
+func (a activeManagers) wholeNode() *node.Manager { return a.inForce().Node }
 
 // ofView returns the hint bus and the topology manager for a view; nil if none decide on it any more.
-func (a active) ofView(view *ledger.View) (*hint.Bus, *topology.Manager) {
+func (a activeManagers) ofView(view *ledger.View) (*hint.Bus, *topology.Manager) {
 	if p := a.On(view); p != nil {
 		return p.Bus, p.Topology
 	}
@@ -50,7 +50,7 @@ func (a active) ofView(view *ledger.View) (*hint.Bus, *topology.Manager) {
 }
 
 // ofClaim returns the hint bus and the topology manager for a resource claim; nil if none decide on the view any more.
-func (a active) ofClaim(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
+func (a activeManagers) ofClaim(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error) {
 	if p := a.On(view); p != nil {
 		return p.For(claim)
 	}
@@ -58,7 +58,7 @@ func (a active) ofClaim(view *ledger.View, claim *workload.Pod) (*hint.Bus, *top
 }
 
 // cpus is the CPU manager in force, for services that outlive it.
-type cpus struct{ active active }
+type cpus struct{ active activeManagers }
 
 // Describe implements hint.Describer.
 func (c cpus) Describe() hint.Description { return c.active.inForce().CPU.Describe() }
@@ -68,7 +68,8 @@ func (c cpus) Allocatable() cpuset.Set { return c.active.inForce().CPU.Allocatab
 
 // deciding is what decides: the engine on the active managers, and what begins moves by itself.
 type deciding struct {
-	active
+	ledger   *ledger.Ledger
+	managers activeManagers
 	moves    *moves.Moves
 	engine   *admission.Engine
 	access   *rpc.Access
@@ -84,12 +85,12 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		return nil, err
 	}
 	d := &deciding{
-		active: active{managers, s.ledger, lock}, moves: k.moves,
+		ledger: s.ledger, managers: activeManagers{managers, s.ledger, lock}, moves: k.moves,
 		access: rpc.NewAccess(selfUID(), g.Config.Access, func(podUID, containerID string) (owner string, ok bool) {
 			return ownerOf(s.ledger.View(), podUID, containerID)
 		}),
 	}
-	if d.external, err = newExternal(g, d.active, d.access, devs.inventory); err != nil {
+	if d.external, err = newExternal(g, d.managers, d.access, devs.inventory); err != nil {
 		return nil, err
 	}
 	s.ledger.Follow(func(_, _ *ledger.View) { d.external.Wake() })
@@ -100,7 +101,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		DeferWaits: g.Config.Verdicts.Deferred,
 		Resources:  g.Config.Resources(g.Now()), BytesPerSecond: g.Config.Moves.BytesPerSecond,
 	}, admission.Parts{
-		Ledger: s.ledger, Lock: lock, Managers: d.ofView, ClaimManagers: d.ofClaim,
+		Ledger: s.ledger, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
 		CgroupManager: k.loop, Starter: devs.plugins, Mover: k.moves,
 		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod {
 			return k.loop.Known(ctx, uid, s.ledger.View().BootID())
@@ -121,7 +122,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 const noGroup = ^uint32(0)
 
 // newExternal adds the ledger's external providers to the built-in ones.
-func newExternal(g *given, present active, roles *rpc.Access, inventory *device.Inventory) (*hintproxy.Registry, error) {
+func newExternal(g *given, present activeManagers, roles *rpc.Access, inventory *device.Inventory) (*hintproxy.Registry, error) {
 	return hintproxy.New(externalConfig(g.Config), hintproxy.Parts{
 		Ledger: present.ledger, Publish: present.SetExternal, Log: g.Log.With("part", "hintproxy"), Now: g.Now,
 		Bus: func() []hint.Entry { return present.inForce().Bus.Entries() },

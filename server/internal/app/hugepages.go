@@ -15,7 +15,7 @@ import (
 // setHugePages implements node.Parts.
 func (m *machineChanges) setHugePages(ctx context.Context, pools []memory.Pool, dryRun bool) ([]node.PoolResult, error) {
 	check := func() error {
-		view, set := m.policies.deciding.inFlight()
+		view, set := m.policies.deciding.managers.inFlight()
 		return memory.CheckPools(view, pools, set.Node.Requested(view), set.Node.Reservation())
 	}
 	if err := check(); err != nil {

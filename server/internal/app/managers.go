@@ -169,7 +169,7 @@ func (p *policies) SetPolicy(ctx context.Context, change func(now, configured co
 func (p *policies) change(ctx context.Context, cfg config.Config, override func(digest string) (*ledger.Override, error), dryRun bool) (
 	changed bool, outlook admission.Outlook, err error,
 ) {
-	active, view := p.deciding.active, p.state.ledger.View
+	active, view := p.deciding.managers, p.state.ledger.View
 	managers, err := p.state.sets.on(cfg, view().Machine(), p.keptUnder(cfg))
 	if err != nil {
 		return false, outlook, err
@@ -245,7 +245,7 @@ func (p *policies) overrideOf(next config.Policy, digest string) (*ledger.Overri
 // at returns the managers that decide on a view, which may be one of the past: with the policy
 // in force, on the machine of that time.
 func (p *policies) at(view *ledger.View) (*managerset.Set, error) {
-	return p.deciding.At(view, func() (*managerset.Set, error) {
+	return p.deciding.managers.At(view, func() (*managerset.Set, error) {
 		policy, _ := p.Policy()
 		var kept cpuset.Set
 		if rules := view.Rules(); rules.ConfigDigest == p.state.ledger.View().Rules().ConfigDigest {

@@ -160,9 +160,9 @@ func (a *App) registerServices() error {
 		Features: g.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: g.Config.Limits.Containers},
 	}
-	counted := &schedulers{node: d.wholeNode, claims: func() workload.Quantities { return d.inForce().ClaimAmounts() }}
+	counted := &schedulers{node: d.managers.wholeNode, claims: func() workload.Quantities { return d.managers.inForce().ClaimAmounts() }}
 	engine := newVerdicts(d.engine, g.metrics, g.Log.With("part", "admission"), g.Now)
-	readers := podresources.Parts{Ledger: l, CPUs: cpus{d.active}, Inventory: devs.manager, Counter: g.metrics, Timeout: a.timeout}
+	readers := podresources.Parts{Ledger: l, CPUs: cpus{d.managers}, Inventory: devs.manager, Counter: g.metrics, Timeout: a.timeout}
 	admissionv1.RegisterAdmissionServiceServer(main, admission.New(engine, l, read, counted, defragmenter(g, d)))
 	allocationv1.RegisterAllocationServiceServer(main, allocation.New(
 		allocation.Config{Read: read, Cgroup: k.containerConfig}, allocation.Parts{
@@ -176,7 +176,7 @@ func (a *App) registerServices() error {
 		}))
 	lifecyclev1.RegisterLifecycleServiceServer(main, lifecycle.New(ownProcesses{d.engine, os.DirFS("/proc"), selfUID()}, l, d))
 	states := handlers.Parts{Ledger: l, Hinter: d.engine, Read: read}
-	cpuv1.RegisterCPUServiceServer(main, handlers.CPUs(states, cpus{d.active}))
+	cpuv1.RegisterCPUServiceServer(main, handlers.CPUs(states, cpus{d.managers}))
 	memoryv1.RegisterMemoryServiceServer(main, handlers.Memory(states, func(view *ledger.View) (handlers.MemoryManager, error) {
 		set, err := a.policies.at(view)
 		if err != nil {
@@ -185,7 +185,7 @@ func (a *App) registerServices() error {
 		return set.Memory, nil
 	}, kernelFree(g.Config)))
 	devicev1.RegisterDeviceServiceServer(main, handlers.Devices(states, devs.manager, devs.plugins))
-	fitv1.RegisterFitServiceServer(main, fit.New(fit.Parts{Ledger: l, Present: d.inFlight, Managers: a.policies.at,
+	fitv1.RegisterFitServiceServer(main, fit.New(fit.Parts{Ledger: l, Present: d.managers.inFlight, Managers: a.policies.at,
 		Inventory: devs.manager.Inventory, Read: read, Admission: d.engine.Config, Mover: k.moves, Now: g.Now}))
 	topologyv1.RegisterTopologyServiceServer(main, topology.New(a.policies, l, d.engine, read))
 	if err := a.registerNode(main, counted); err != nil {
@@ -196,7 +196,7 @@ func (a *App) registerServices() error {
 		inspect.Parts{
 			Ledger: l, Importer: importer.Importer{Engine: d.engine}, Read: read,
 			Settings: func(kind kubelet.Kind) kubelet.Settings {
-				return settingsOf(d.inForce(), devs.manager.Inventory(), kind)
+				return settingsOf(d.managers.inForce(), devs.manager.Inventory(), kind)
 			},
 			Kernel: k.loop.Findings,
 			Start:  func() []string { return append(slices.Clone(g.Notes), a.state.lines(g.Config)...) },
@@ -276,12 +276,12 @@ func (a *App) registerNode(s grpc.ServiceRegistrar, counted *schedulers) error {
 	}
 	c := a.given.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
-		Machine: a.machine.inUse, Places: a.machine.offlinePlaces, Node: d.wholeNode, View: a.Ledger.View,
+		Machine: a.machine.inUse, Places: a.machine.offlinePlaces, Node: d.managers.wholeNode, View: a.Ledger.View,
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) {
 			return nodeStatus(c, k, a.state.start.NoDevices, counted.excess()), nil
 		},
 		Claims: func() (nodes []managerset.ClaimNode, onePool bool) {
-			view, set := d.InForce(a.Ledger.View)
+			view, set := d.managers.InForce(a.Ledger.View)
 			return set.ClaimNodes(view), set.Rules.OnePool
 		},
 		Config: &nodev1.GetConfigResponse{
@@ -292,9 +292,9 @@ func (a *App) registerNode(s grpc.ServiceRegistrar, counted *schedulers) error {
 			NodeFit: c.Node.NodeFit, DriftPolicy: convert.EnumOf[nodev1.DriftPolicy](c.Cgroups.DriftPolicy),
 			PodPidsLimit:    c.Cgroups.PodPIDsLimit,
 			RuntimeEndpoint: c.RuntimeEndpoint, CgroupsPerQos: c.Cgroups.PerQOS,
-			MountedSubsystems: subsystems(facts.Subsystems), SystemCgroupsLimit: convert.AmountTexts(d.wholeNode().SystemCgroupsLimit(),
-				nil),
-			DevicesUnknown: convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
+			MountedSubsystems:  subsystems(facts.Subsystems),
+			SystemCgroupsLimit: convert.AmountTexts(d.managers.wholeNode().SystemCgroupsLimit(), nil),
+			DevicesUnknown:     convert.EnumOf[nodev1.UnknownDevicePolicy](c.Devices.Unknown), DevicesElsewhere: c.Devices.Elsewhere,
 		},
 		Version: Version(), Reload: a.reloader.Reload, SetHugePages: a.machine.setHugePages, Usage: usageReader(a.given, k, a.Ledger.View),
 	}))
@@ -356,9 +356,9 @@ func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *dec
 	sources := metrics.Sources{
 		View: d.ledger.View, Sockets: devs.registry.Sockets, Kernel: k.loop.Findings, Phases: k.loop.Phases,
 		Settings: func() metrics.Settings {
-			return settings(d.inForce(), k.qos.Cgroup, g.Config.WorkloadFeatures().PodLevelResourceManagers)
+			return settings(d.managers.inForce(), k.qos.Cgroup, g.Config.WorkloadFeatures().PodLevelResourceManagers)
 		},
-		Allocatable: func() workload.Quantities { return d.inForce().Node.Allocatable() },
+		Allocatable: func() workload.Quantities { return d.managers.inForce().Node.Allocatable() },
 		Watchers:    func() int { return history.Streams() },
 		LedgerBytes: func() int64 {
 			info, err := os.Stat(filepath.Join(g.Config.StateDir, LedgerFile))
