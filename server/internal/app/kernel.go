@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/numamaps"
 	"github.com/berthd/berth/server/internal/host/systemd"
 	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -98,6 +99,39 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 	s.ledger.Follow(func(_, _ *ledger.View) { loop.Wake() })
 	s.ledger.Follow(k.moves.Committed)
 	return k, nil
+}
+
+// memoryIsReported returns whether agents report where the memory of containers is. A tree in memory does not show
+// it, except on a simulated machine, on which no container has memory.
+func memoryIsReported(c config.Config) bool {
+	return !c.KernelCgroups() && (c.Machine == "" || c.Beside == config.Kubelet)
+}
+
+// hugePages has what moves of running containers with huge pages need.
+func hugePages(c config.Config, conn *os.File) (out moves.HugePages) {
+	out.Move = c.Moves.HugePages
+	if conn != nil {
+		reader := numamaps.NewClient(conn)
+		out.Check, out.Read = reader.Check, reader.Read
+	} else if out.Move && c.KernelCgroups() {
+		out.Move = false // a berthd that main has not started
+	}
+	if c.Machine == "" {
+		out.Free = freeHugeBytes
+	}
+	return out
+}
+
+// freeHugeBytes implements moves.HugePages.
+func freeHugeBytes() (cgroup.HugeBytes, error) {
+	nodes, err := freeHugePages()
+	out := cgroup.HugeBytes{}
+	for _, n := range nodes {
+		for _, p := range n.HugePages {
+			out.Add(cgroup.HugeBytes{int64(p.SizeKiB << 10): {n.ID: p.SizeKiB << 10 * p.Count}})
+		}
+	}
+	return out, err
 }
 
 // openPodTree opens the cgroup tree that the configuration requests.

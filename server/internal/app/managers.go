@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"reflect"
 	"sync"
@@ -83,13 +84,15 @@ func (s setMaker) freePages() ([]memory.FreePages, *ledger.View, error) {
 }
 
 // freeHugePages reads the kernel's free huge pages by NUMA node.
-func freeHugePages() ([]machine.Node, error) {
+func freeHugePages() ([]machine.Node, error) { return readFree("free huge pages", sysfs.FreeHugePages) }
+
+func readFree(what string, read func(fs.FS) ([]machine.Node, error)) ([]machine.Node, error) {
 	sys, err := os.OpenRoot("/sys")
 	if err != nil {
-		return nil, errdefs.Unavailablef("read free huge pages: %w", err)
+		return nil, errdefs.Unavailablef("read %s: %w", what, err)
 	}
 	defer sys.Close()
-	return sysfs.FreeHugePages(sys.FS())
+	return read(sys.FS())
 }
 
 // kernelFree reads what the kernel has free of memory and huge pages; nil if the machine is
@@ -98,14 +101,7 @@ func kernelFree(c config.Config) func() ([]machine.Node, error) {
 	if c.Machine != "" {
 		return nil
 	}
-	return func() ([]machine.Node, error) {
-		sys, err := os.OpenRoot("/sys")
-		if err != nil {
-			return nil, errdefs.Unavailablef("read free memory: %w", err)
-		}
-		defer sys.Close()
-		return sysfs.Free(sys.FS())
-	}
+	return func() ([]machine.Node, error) { return readFree("free memory", sysfs.Free) }
 }
 
 // policies changes the policy while berthd runs.
