@@ -15,11 +15,30 @@ import (
 // The kubelet gives a runtime the same time for one call.
 const StartTime = 2 * time.Minute
 
+// Key names a container: one that a runtime has created by its id there, any other by its cgroup.
+type Key struct {
+	ID     string // empty if it is named by its cgroup
+	Cgroup string // empty if it is named by its id
+}
+
+// String returns the id or the cgroup.
+func (k Key) String() string { return cmp.Or(k.Cgroup, k.ID) }
+
+// Compare orders keys.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Cgroup, o.Cgroup), cmp.Compare(k.ID, o.ID))
+}
+
+// Owner is the pod of a container, by its uid, and the container's name in it.
+type Owner struct{ Pod, Container string }
+
 // Container is the state of one container.
 type Container struct {
-	// ID is the runtime's id. Name is the name for people: POD/CONTAINER.
-	ID, Name string
-	Phase    Phase
+	Key
+	Owner Owner
+	// Name is the name for people.
+	Name  string
+	Phase Phase
 	// Since is the beginning of the phase, or the last time that a start was allowed.
 	Since time.Time
 	// WantedCPUs are the container's CPUs in the ledger. OwnCPUs are the exclusive ones
@@ -31,8 +50,8 @@ type Container struct {
 	// container may also run on any other CPU.
 	PossibleCPUs cpuset.Set
 	Anywhere     bool
-	// BlockedBy are the names of the containers that block the start, since BlockedSince.
-	BlockedBy    []string
+	// BlockedBy are the containers that block the start, since BlockedSince.
+	BlockedBy    []Owner
 	BlockedSince time.Time
 
 	confirmed cpuset.Set // the possible CPUs without those in flight
@@ -49,9 +68,10 @@ type group struct {
 // Event is a change of a container.
 type Event struct {
 	Kind EventKind
-	ID   string
-	// Name is required for Plan and Restore.
-	Name string
+	Key  Key
+	// Owner or Name is required for Plan and Restore. Without a name it is POD/CONTAINER.
+	Owner Owner
+	Name  string
 	// CPUs are the set that was sent, confirmed or refused, or the kernel's set.
 	// The kernel must have been read after all earlier events.
 	CPUs cpuset.Set
@@ -72,35 +92,36 @@ type Effects struct {
 // Tracker has the state of all containers. The zero value is empty. It is not safe for
 // concurrent use.
 type Tracker struct {
-	containers map[string]*Container
+	containers map[Key]*Container
 	// starting has the containers with a possible start in progress. phases counts the
 	// containers in each phase.
-	starting map[string]*Container
+	starting map[Key]*Container
 	phases   map[Phase]int
 	// groups has the containers with possible CPUs, owners those with own CPUs. So a start
 	// costs what the containers in its way cost, and not what all cost.
-	groups map[group]map[string]*Container
-	owners map[string]*Container
+	groups map[group]map[Key]*Container
+	owners map[Key]*Container
 }
 
 // Apply applies an event. Events of unknown containers have no effect, except Plan and
 // Restore.
 func (t *Tracker) Apply(e Event) Effects {
-	c := t.containers[e.ID]
+	c := t.containers[e.Key]
 	if c == nil {
 		if e.Kind != Plan && e.Kind != Restore {
 			return Effects{}
 		}
 		if t.containers == nil {
-			t.containers = map[string]*Container{}
+			t.containers = map[Key]*Container{}
 		}
-		c = &Container{ID: e.ID}
-		t.containers[e.ID] = c
+		c = &Container{Key: e.Key}
+		t.containers[e.Key] = c
 		t.enter(c, Exited, e.At)
 	}
-	if e.Name != "" {
-		c.Name = e.Name
+	if e.Owner != (Owner{}) {
+		c.Owner, c.Name = e.Owner, e.Owner.Pod+"/"+e.Owner.Container
 	}
+	c.Name = cmp.Or(e.Name, c.Name)
 	step, known := table[e.Kind][c.Phase]
 	if !known {
 		return Effects{}
@@ -118,13 +139,13 @@ func (t *Tracker) Apply(e Event) Effects {
 // enter begins a phase.
 func (t *Tracker) enter(c *Container, phase Phase, at time.Time) {
 	if t.phases == nil {
-		t.starting, t.phases = map[string]*Container{}, map[Phase]int{}
+		t.starting, t.phases = map[Key]*Container{}, map[Phase]int{}
 	}
 	t.leave(c)
 	c.Phase, c.Since = phase, at
 	t.phases[phase]++
 	if phase == Starting || phase == Created {
-		t.starting[c.ID] = c
+		t.starting[c.Key] = c
 	}
 }
 
@@ -134,7 +155,7 @@ func (t *Tracker) regroup(c *Container) {
 	if now.cpus, now.anywhere = c.possible(); now == c.group {
 		return
 	}
-	delete(t.groups[c.group], c.ID)
+	delete(t.groups[c.group], c.Key)
 	if len(t.groups[c.group]) == 0 {
 		delete(t.groups, c.group)
 	}
@@ -142,12 +163,12 @@ func (t *Tracker) regroup(c *Container) {
 		return
 	}
 	if t.groups == nil {
-		t.groups = map[group]map[string]*Container{}
+		t.groups = map[group]map[Key]*Container{}
 	}
 	if t.groups[now] == nil {
-		t.groups[now] = map[string]*Container{}
+		t.groups[now] = map[Key]*Container{}
 	}
-	t.groups[now][c.ID] = c
+	t.groups[now][c.Key] = c
 }
 
 // on returns the containers that may run on some CPUs.
@@ -168,7 +189,7 @@ func (t *Tracker) on(cpus cpuset.Set) iter.Seq[*Container] {
 
 // leave removes a container from the data of its phase.
 func (t *Tracker) leave(c *Container) {
-	delete(t.starting, c.ID)
+	delete(t.starting, c.Key)
 	if t.phases[c.Phase]--; t.phases[c.Phase] <= 0 {
 		delete(t.phases, c.Phase)
 	}
@@ -237,46 +258,46 @@ func (c *Container) on(cpus cpuset.Set) cpuset.Set {
 
 // Want sets the container's CPUs in the ledger, and the exclusive ones among them. It must
 // be called for all containers with changed CPUs before Blockers, Grantable and Writes.
-func (t *Tracker) Want(id string, cpus, own cpuset.Set) {
-	c := t.containers[id]
+func (t *Tracker) Want(key Key, cpus, own cpuset.Set) {
+	c := t.containers[key]
 	if c == nil {
 		return
 	}
 	c.WantedCPUs, c.OwnCPUs = cpus, own
-	if delete(t.owners, id); own.IsEmpty() {
+	if delete(t.owners, key); own.IsEmpty() {
 		return
 	}
 	if t.owners == nil {
-		t.owners = map[string]*Container{}
+		t.owners = map[Key]*Container{}
 	}
-	t.owners[id] = c
+	t.owners[key] = c
 }
 
 // Forget removes a container for which there will be no more events.
-func (t *Tracker) Forget(id string) {
-	if c := t.containers[id]; c != nil {
+func (t *Tracker) Forget(key Key) {
+	if c := t.containers[key]; c != nil {
 		t.leave(c)
 		c.Phase = Exited
 		t.regroup(c)
-		delete(t.owners, id)
-		delete(t.containers, id)
+		delete(t.owners, key)
+		delete(t.containers, key)
 	}
 }
 
 // Get returns the state of a container.
-func (t *Tracker) Get(id string) (Container, bool) {
-	c := t.containers[id]
+func (t *Tracker) Get(key Key) (Container, bool) {
+	c := t.containers[key]
 	if c == nil {
 		return Container{}, false
 	}
 	return c.copy(), true
 }
 
-// All returns the containers in the order of their ids.
+// All returns the containers in the order of their keys.
 func (t *Tracker) All() iter.Seq[Container] {
 	return func(yield func(Container) bool) {
-		for _, id := range slices.Sorted(maps.Keys(t.containers)) {
-			if c := t.containers[id]; c != nil && !yield(c.copy()) {
+		for _, key := range slices.SortedFunc(maps.Keys(t.containers), Key.Compare) {
+			if c := t.containers[key]; c != nil && !yield(c.copy()) {
 				return
 			}
 		}
@@ -302,29 +323,31 @@ func (c *Container) copy() Container {
 }
 
 // Starts returns the containers with a possible start in progress, in the order of their
-// ids.
+// keys.
 func (t *Tracker) Starts() (out []Container) {
-	for _, id := range slices.Sorted(maps.Keys(t.starting)) {
-		out = append(out, t.starting[id].copy())
+	for _, key := range slices.SortedFunc(maps.Keys(t.starting), Key.Compare) {
+		out = append(out, t.starting[key].copy())
 	}
 	return out
 }
 
 // Overdue returns the starts that have exceeded StartTime. The caller has to apply
 // StartOverdue to each.
-func (t *Tracker) Overdue(now time.Time) (ids []string) {
+func (t *Tracker) Overdue(now time.Time) (keys []Key) {
 	for _, c := range t.Starts() {
 		if !now.Before(c.Since.Add(StartTime)) {
-			ids = append(ids, c.ID)
+			keys = append(keys, c.Key)
 		}
 	}
-	return ids
+	return keys
 }
 
 // Blocker is a container that blocks the start of another one.
 type Blocker struct {
-	ID, Name string
-	Phase    Phase
+	Key
+	Owner Owner
+	Name  string
+	Phase Phase
 	// CPUs are the CPUs in conflict.
 	CPUs cpuset.Set
 }
@@ -342,9 +365,9 @@ func (b Blocker) String() string {
 }
 
 // Blockers returns the containers that block a start because they may run on its own CPUs,
-// in the order of their ids.
-func (t *Tracker) Blockers(id string) []Blocker {
-	c := t.containers[id]
+// in the order of their keys.
+func (t *Tracker) Blockers(key Key) []Blocker {
+	c := t.containers[key]
 	if c == nil || c.OwnCPUs.IsEmpty() {
 		return nil
 	}
@@ -352,10 +375,10 @@ func (t *Tracker) Blockers(id string) []Blocker {
 }
 
 // Intrusions returns the started containers on whose own CPUs a container may run, in the
-// order of their ids. A runtime with a call before the first instruction of a container,
+// order of their keys. A runtime with a call before the first instruction of a container,
 // such as NRI's StartContainer, can then end the start.
-func (t *Tracker) Intrusions(id string) []Blocker {
-	c := t.containers[id]
+func (t *Tracker) Intrusions(key Key) []Blocker {
+	c := t.containers[key]
 	if c == nil {
 		return nil
 	}
@@ -367,26 +390,26 @@ func (t *Tracker) Intrusions(id string) []Blocker {
 	})
 }
 
-// inConflict returns the containers with CPUs in conflict, in the order of their ids.
+// inConflict returns the containers with CPUs in conflict, in the order of their keys.
 func inConflict(others iter.Seq[*Container], conflict func(*Container) cpuset.Set) (out []Blocker) {
 	for o := range others {
 		if cpus := conflict(o); !cpus.IsEmpty() {
-			out = append(out, Blocker{o.ID, o.Name, o.Phase, cpus})
+			out = append(out, Blocker{o.Key, o.Owner, o.Name, o.Phase, cpus})
 		}
 	}
-	slices.SortFunc(out, func(a, b Blocker) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out, func(a, b Blocker) int { return a.Key.Compare(b.Key) })
 	return out
 }
 
 // Block returns Blockers for a requested start, and stores them in the container as
 // BlockedBy and BlockedSince. BlockedSince stays the same until no container blocks the
 // start.
-func (t *Tracker) Block(id string, now time.Time) []Blocker {
-	out := t.Blockers(id)
-	if c := t.containers[id]; c != nil {
+func (t *Tracker) Block(key Key, now time.Time) []Blocker {
+	out := t.Blockers(key)
+	if c := t.containers[key]; c != nil {
 		c.BlockedBy = nil
 		for _, b := range out {
-			c.BlockedBy = append(c.BlockedBy, b.Name)
+			c.BlockedBy = append(c.BlockedBy, b.Owner)
 		}
 		if len(out) == 0 {
 			c.BlockedSince = time.Time{}
@@ -398,8 +421,8 @@ func (t *Tracker) Block(id string, now time.Time) []Blocker {
 }
 
 // Unblock clears BlockedBy after a start is no longer requested.
-func (t *Tracker) Unblock(id string) {
-	if c := t.containers[id]; c != nil {
+func (t *Tracker) Unblock(key Key) {
+	if c := t.containers[key]; c != nil {
 		c.BlockedBy, c.BlockedSince = nil, time.Time{}
 	}
 }
@@ -407,8 +430,8 @@ func (t *Tracker) Unblock(id string) {
 // Grantable returns the given CPUs that may be written to a container now. It leaves out
 // own CPUs that other containers have not left, unless the container may be on them already.
 // A container that has not started is on none but those that were confirmed last.
-func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
-	owner := t.containers[id]
+func (t *Tracker) Grantable(key Key, cpus cpuset.Set) cpuset.Set {
+	owner := t.containers[key]
 	if owner == nil || !owner.OwnCPUs.Overlaps(cpus) {
 		return cpus
 	}
@@ -427,7 +450,7 @@ func (t *Tracker) Grantable(id string, cpus cpuset.Set) cpuset.Set {
 
 // Write is a set of CPUs to write to a container.
 type Write struct {
-	ID   string
+	Key
 	CPUs cpuset.Set
 }
 
@@ -449,7 +472,7 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 		if c.Phase == Planned || c.Phase == Exited || c.WantedCPUs.IsEmpty() {
 			continue
 		}
-		to := t.Grantable(c.ID, c.WantedCPUs)
+		to := t.Grantable(c.Key, c.WantedCPUs)
 		if to.IsEmpty() {
 			// All of them are still in use, perhaps by one that is to get the CPUs that this one runs on.
 			to = c.PossibleCPUs.Minus(owned)
@@ -460,7 +483,7 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 		if to.IsEmpty() || c.keeps(to) {
 			continue
 		}
-		w := ranked{Write{c.ID, to}, 1}
+		w := ranked{Write{c.Key, to}, 1}
 		switch {
 		case !c.on(owned.Minus(c.OwnCPUs)).IsEmpty():
 			w.rank = 0
@@ -471,10 +494,10 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 	}
 	if detour := shared.Minus(owned); !detour.IsEmpty() {
 		if c := inCircle(stuck); c != nil {
-			out = append(out, ranked{Write{c.ID, detour}, 0})
+			out = append(out, ranked{Write{c.Key, detour}, 0})
 		}
 	}
-	slices.SortFunc(out, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(out, func(a, b ranked) int { return cmp.Or(cmp.Compare(a.rank, b.rank), a.Key.Compare(b.Key)) })
 	writes := make([]Write, len(out))
 	for i, w := range out {
 		writes[i] = w.Write
@@ -485,7 +508,7 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 // inCircle returns one of the given containers that waits for itself: it runs on own CPUs of another one, which runs on those of the next
 // one, and so on. It is always the same one; nil if there is none.
 func inCircle(waiting []*Container) *Container {
-	slices.SortFunc(waiting, func(a, b *Container) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(waiting, func(a, b *Container) int { return a.Key.Compare(b.Key) })
 	blocks := func(c *Container) (o *Container) {
 		i := slices.IndexFunc(waiting, func(o *Container) bool { return !o.intrudes(c).IsEmpty() })
 		if i < 0 {
@@ -509,14 +532,14 @@ func inCircle(waiting []*Container) *Container {
 
 // Unconfirmed returns whether a container runs where the ledger has it, with an earlier write
 // still in flight. That write may be carried out late, until another one is confirmed.
-func (t *Tracker) Unconfirmed(id string) bool {
-	c := t.containers[id]
+func (t *Tracker) Unconfirmed(key Key) bool {
+	c := t.containers[key]
 	return c != nil && len(c.flight) > 0 && c.confirmed == c.WantedCPUs && c.Phase != Planned && c.Phase != Exited
 }
 
 // InFlight returns whether a write to a container was sent and not confirmed.
-func (t *Tracker) InFlight(id string) bool {
-	c := t.containers[id]
+func (t *Tracker) InFlight(key Key) bool {
+	c := t.containers[key]
 	return c != nil && len(c.flight) > 0
 }
 

@@ -16,6 +16,9 @@ type story struct {
 	shared cpuset.Set
 }
 
+// at is the key of a container of a runtime.
+func at(id string) Key { return Key{ID: id} }
+
 func newStory(t *testing.T) *story { return &story{T: t, now: time.Unix(100, 0)} }
 
 func set(t *testing.T, list string) cpuset.Set {
@@ -29,14 +32,14 @@ func set(t *testing.T, list string) cpuset.Set {
 
 func (s *story) tell(kind EventKind, id, cpus string) Effects {
 	s.Helper()
-	return s.Apply(Event{Kind: kind, ID: id, Name: "pod/" + id, CPUs: set(s.T, cpus), At: s.now})
+	return s.Apply(Event{Kind: kind, Key: at(id), Owner: Owner{"pod", id}, CPUs: set(s.T, cpus), At: s.now})
 }
 
 // start has a container start on some CPUs, up to the answer.
 func (s *story) start(id, cpus, own string) {
 	s.Helper()
 	s.tell(Plan, id, "")
-	s.Want(id, set(s.T, cpus), set(s.T, own))
+	s.Want(at(id), set(s.T, cpus), set(s.T, own))
 	s.tell(Sent, id, cpus)
 	s.tell(Confirmed, id, cpus)
 	s.tell(Allow, id, "")
@@ -51,7 +54,7 @@ func (s *story) runs(id, cpus, own string) {
 
 func (s *story) blocked(id, want string) {
 	s.Helper()
-	if got := fmt.Sprint(s.Blockers(id)); got != "["+want+"]" {
+	if got := fmt.Sprint(s.Blockers(at(id))); got != "["+want+"]" {
 		s.Errorf("%s is blocked by %s, want [%s]", id, got, want)
 	}
 }
@@ -70,9 +73,9 @@ func (s *story) writes(want string) {
 // own makes the ledger have a container with CPUs 2-3 for itself, and the rest share 0-1.
 func (s *story) own(sharers ...string) {
 	s.tell(Plan, "own", "")
-	s.Want("own", set(s.T, "2-3"), set(s.T, "2-3"))
+	s.Want(at("own"), set(s.T, "2-3"), set(s.T, "2-3"))
 	for _, id := range sharers {
-		s.Want(id, set(s.T, "0-1"), cpuset.Set{})
+		s.Want(at(id), set(s.T, "0-1"), cpuset.Set{})
 	}
 }
 
@@ -104,7 +107,7 @@ func TestToldContainersCount(t *testing.T) {
 		"seen, being moved": {func(s *story) { s.runs("a", "0-3", ""); s.own("a"); s.tell(Sent, "a", "0-1") },
 			"CPUs 2-3 may be in use by container pod/a, which is running"},
 		"ended":     {func(s *story) { s.tell(Ended, "a", "") }, ""},
-		"forgotten": {func(s *story) { s.Forget("a") }, ""},
+		"forgotten": {func(s *story) { s.Forget(at("a")) }, ""},
 		"withdrawn": {func(s *story) { s.tell(Withdraw, "a", "") }, ""},
 		"being removed": {func(s *story) { s.tell(Stop, "a", "") },
 			"CPUs 2-3 may be in use by container pod/a, which is ending"},
@@ -145,7 +148,7 @@ func TestUnlistedIsListedAgainOnce(t *testing.T) {
 	if e := s.tell(KernelEmpty, "a", ""); !e.Freed {
 		t.Errorf("it is gone: %+v", e)
 	}
-	if c, _ := s.Get("a"); c.Phase != Exited || !c.PossibleCPUs.IsEmpty() {
+	if c, _ := s.Get(at("a")); c.Phase != Exited || !c.PossibleCPUs.IsEmpty() {
 		t.Errorf("it is gone: %+v", c)
 	}
 }
@@ -161,13 +164,13 @@ func TestLostAnswers(t *testing.T) {
 	s.own("a")
 	s.blocked("own", "CPUs 2-3 may be in use by container pod/a, which is running")
 	s.writes("a=0-1 ")
-	if !s.Unconfirmed("a") || s.Unconfirmed("own") || s.Unconfirmed("nobody") {
+	if !s.Unconfirmed(at("a")) || s.Unconfirmed(at("own")) || s.Unconfirmed(at("nobody")) {
 		t.Error("only a is unlisted")
 	}
 	s.tell(Sent, "a", "0-1")
 	s.tell(Confirmed, "a", "0-1")
 	s.blocked("own", "")
-	if s.Unconfirmed("a") {
+	if s.Unconfirmed(at("a")) {
 		t.Error("it is unlisted")
 	}
 	// A write that was not carried out for sure does not count.
@@ -196,9 +199,9 @@ func TestOrderOfWrites(t *testing.T) {
 	s.runs("b", "0-1", "")
 	s.runs("c", "0-3", "")
 	s.runs("own", "2", "2")
-	s.Want("own", set(t, "2-3"), set(t, "2-3"))
-	s.Want("b", set(t, "0"), cpuset.Set{})
-	s.Want("c", set(t, "0-1"), cpuset.Set{})
+	s.Want(at("own"), set(t, "2-3"), set(t, "2-3"))
+	s.Want(at("b"), set(t, "0"), cpuset.Set{})
+	s.Want(at("c"), set(t, "0-1"), cpuset.Set{})
 	s.writes("c=0-1 b=0 ")
 	for _, w := range s.Writes(s.shared) {
 		s.tell(Sent, w.ID, w.CPUs.String())
@@ -219,8 +222,8 @@ func TestLeavesBeforeItsCPUsAreFree(t *testing.T) {
 	s := &story{T: t}
 	s.runs("a", "2,7", "2,7")
 	s.runs("b", "0,8-9", "")
-	s.Want("a", set(t, "8-9"), set(t, "8-9"))
-	s.Want("b", set(t, "2"), set(t, "2"))
+	s.Want(at("a"), set(t, "8-9"), set(t, "8-9"))
+	s.Want(at("b"), set(t, "2"), set(t, "2"))
 	for _, want := range []string{"a=7 b=0 ", "a=8-9 b=2 ", ""} {
 		s.writes(want)
 		for _, w := range s.Writes(s.shared) {
@@ -238,7 +241,7 @@ func TestCircle(t *testing.T) {
 		s.runs(id, cpus, cpus)
 	}
 	for id, cpus := range map[string]string{"d": "1", "a": "3-4", "b": "5-6", "c": "2", "e": "8"} {
-		s.Want(id, set(t, cpus), set(t, cpus))
+		s.Want(at(id), set(t, cpus), set(t, cpus))
 	}
 	s.shared = cpuset.Set{}
 	s.writes("")
@@ -263,11 +266,11 @@ func TestLateStartsAreCompared(t *testing.T) {
 	s.tell(StartOverdue, "a", "")
 	s.own("a")
 	s.tell(Allow, "own", "")
-	if got := fmt.Sprint(s.Intrusions("a")); got != "[CPUs 2-3 may be in use by container pod/own, which is being started]" {
+	if got := fmt.Sprint(s.Intrusions(at("a"))); got != "[CPUs 2-3 may be in use by container pod/own, which is being started]" {
 		t.Errorf("it comes to run on CPUs of %s", got)
 	}
 	s.tell(Withdraw, "own", "")
-	if got := s.Intrusions("a"); len(got) > 0 {
+	if got := s.Intrusions(at("a")); len(got) > 0 {
 		t.Errorf("it comes to run on CPUs of %v", got)
 	}
 }
@@ -279,10 +282,10 @@ func TestBlockIsNoted(t *testing.T) {
 	s.own("a")
 	begun := s.now
 	for range 2 {
-		if got := s.Block("own", s.now); len(got) != 1 {
+		if got := s.Block(at("own"), s.now); len(got) != 1 {
 			t.Errorf("blocked by %v", got)
 		}
-		if c, _ := s.Get("own"); fmt.Sprint(c.BlockedBy) != "[pod/a]" || c.BlockedSince != begun {
+		if c, _ := s.Get(at("own")); fmt.Sprint(c.BlockedBy) != "[{pod a}]" || c.BlockedSince != begun {
 			t.Errorf("blocked by %v since %s", c.BlockedBy, c.BlockedSince)
 		}
 		s.now = s.now.Add(time.Second)
@@ -291,14 +294,14 @@ func TestBlockIsNoted(t *testing.T) {
 		t.Errorf("counted %v", got)
 	}
 	s.tell(KernelRuns, "a", "0-1")
-	s.Block("own", s.now)
-	if c, _ := s.Get("own"); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
+	s.Block(at("own"), s.now)
+	if c, _ := s.Get(at("own")); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
 		t.Errorf("blocked by %v since %s", c.BlockedBy, c.BlockedSince)
 	}
 	s.tell(KernelRuns, "a", "0-3")
-	s.Block("own", s.now)
-	s.Unblock("own")
-	if c, _ := s.Get("own"); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
+	s.Block(at("own"), s.now)
+	s.Unblock(at("own"))
+	if c, _ := s.Get(at("own")); len(c.BlockedBy) > 0 || !c.BlockedSince.IsZero() {
 		t.Errorf("nobody asks any more, and blocked by %v since %s", c.BlockedBy, c.BlockedSince)
 	}
 }
@@ -329,15 +332,15 @@ func TestOwnCPUsOfAPod(t *testing.T) {
 	s := newStory(t)
 	s.runs("a", "2-3", "2-3")
 	s.tell(Plan, "b", "")
-	s.Want("b", set(t, "2-3"), set(t, "2-3"))
+	s.Want(at("b"), set(t, "2-3"), set(t, "2-3"))
 	s.blocked("b", "")
 	s.runs("c", "0-3", "")
-	s.Want("c", set(t, "0-1"), cpuset.Set{})
+	s.Want(at("c"), set(t, "0-1"), cpuset.Set{})
 	s.blocked("b", "CPUs 2-3 may be in use by container pod/c, which is running")
-	if got := s.Grantable("b", set(t, "1-3")).String(); got != "1" {
+	if got := s.Grantable(at("b"), set(t, "1-3")).String(); got != "1" {
 		t.Errorf("it may get %s", got)
 	}
-	if got := s.Grantable("a", set(t, "2-3")).String(); got != "2-3" {
+	if got := s.Grantable(at("a"), set(t, "2-3")).String(); got != "2-3" {
 		t.Errorf("who is there may get %s", got)
 	}
 }
@@ -348,18 +351,18 @@ func TestCPUsAreNotGivenBack(t *testing.T) {
 	t.Parallel()
 	s := newStory(t)
 	s.start("own", "2-3", "2-3")
-	s.Want("own", set(t, "3"), set(t, "3"))
+	s.Want(at("own"), set(t, "3"), set(t, "3"))
 	s.tell(Sent, "own", "3")
 	s.tell(Confirmed, "own", "3")
 	s.runs("a", "0-2", "")
-	s.Want("a", set(t, "0-1"), cpuset.Set{})
-	s.Want("own", set(t, "2-3"), set(t, "2-3"))
-	if got := s.Grantable("own", set(t, "2-3")).String(); got != "3" {
+	s.Want(at("a"), set(t, "0-1"), cpuset.Set{})
+	s.Want(at("own"), set(t, "2-3"), set(t, "2-3"))
+	if got := s.Grantable(at("own"), set(t, "2-3")).String(); got != "3" {
 		t.Errorf("it may get %s, and a runs on 0-2", got)
 	}
 	s.tell(Sent, "a", "0-1")
 	s.tell(Confirmed, "a", "0-1")
-	if got := s.Grantable("own", set(t, "2-3")).String(); got != "2-3" {
+	if got := s.Grantable(at("own"), set(t, "2-3")).String(); got != "2-3" {
 		t.Errorf("it may get %s, and a has left", got)
 	}
 }

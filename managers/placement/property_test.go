@@ -70,7 +70,7 @@ var owns = []cpuset.Set{cpuset.Of(1), cpuset.Of(2, 3), cpuset.Of(3)}
 func (n *node) note(format string, args ...any) { n.log = append(n.log, fmt.Sprintf(format, args...)) }
 
 func (n *node) tell(kind EventKind, id string, cpus cpuset.Set) {
-	e := n.Apply(Event{Kind: kind, ID: id, Name: id, CPUs: cpus, At: n.now})
+	e := n.Apply(Event{Kind: kind, Key: at(id), Name: id, CPUs: cpus, At: n.now})
 	if e.Look {
 		n.look(id)
 	}
@@ -99,9 +99,9 @@ func (n *node) wants() {
 	shared := n.shared()
 	for id, b := range n.boxes {
 		if b.own.IsEmpty() {
-			n.Want(id, shared, cpuset.Set{})
+			n.Want(at(id), shared, cpuset.Set{})
 		} else {
-			n.Want(id, b.own, b.own)
+			n.Want(at(id), b.own, b.own)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (n *node) remove(id string) {
 		return
 	}
 	n.end(id)
-	n.Forget(id)
+	n.Forget(at(id))
 	delete(n.boxes, id)
 }
 
@@ -243,13 +243,13 @@ func (n *node) remove(id string) {
 func (n *node) start(id string) {
 	b := n.boxes[id]
 	n.tell(Plan, id, cpuset.Set{})
-	c, _ := n.Get(id)
+	c, _ := n.Get(at(id))
 	if !n.send(id, c.WantedCPUs, false) {
 		return
 	}
-	blockers := n.Block(id, n.now)
+	blockers := n.Block(at(id), n.now)
 	for _, o := range blockers {
-		if c, _ := n.Get(o.ID); !o.CPUs.IsSubsetOf(b.own) || !c.Anywhere && !o.CPUs.IsSubsetOf(c.PossibleCPUs) {
+		if c, _ := n.Get(at(o.ID)); !o.CPUs.IsSubsetOf(b.own) || !c.Anywhere && !o.CPUs.IsSubsetOf(c.PossibleCPUs) {
 			n.r.Fatalf("%s is blocked by %v, with which it shares nothing:\n%s", id, o, strings.Join(n.log, "\n"))
 		}
 	}
@@ -361,9 +361,8 @@ func (n *node) wait(d time.Duration) {
 	for _, id := range n.those(func(b *box) bool { return b.told && !b.lives() && n.now.Sub(b.at) >= StartTime }) {
 		n.boxes[id].told = false // the caller that started it has cancelled
 	}
-	ids := n.Overdue(n.now)
-	for _, id := range ids {
-		n.tell(StartOverdue, id, cpuset.Set{})
+	for _, key := range n.Overdue(n.now) {
+		n.tell(StartOverdue, key.ID, cpuset.Set{})
 	}
 }
 
@@ -396,20 +395,21 @@ func (n *node) check() {
 
 // compare compares the result by groups of containers with the result by all containers.
 func (n *node) compare() {
-	for id, c := range n.containers {
+	for _, c := range n.containers {
+		id := c.ID
 		var blockers, intrusions []string
-		for other, o := range n.containers {
+		for _, o := range n.containers {
 			if !o.intrudes(c).IsEmpty() {
-				blockers = append(blockers, other)
+				blockers = append(blockers, o.ID)
 			}
 			if o.Phase != Planned && o.Phase != Exited && !c.intrudes(o).IsEmpty() {
-				intrusions = append(intrusions, other)
+				intrusions = append(intrusions, o.ID)
 			}
 		}
 		for what, of := range map[string]struct {
 			want []string
 			got  []Blocker
-		}{"blockers": {blockers, n.Blockers(id)}, "intrusions": {intrusions, n.Intrusions(id)}} {
+		}{"blockers": {blockers, n.Blockers(at(id))}, "intrusions": {intrusions, n.Intrusions(at(id))}} {
 			var got []string
 			for _, b := range of.got {
 				got = append(got, b.ID)
@@ -439,7 +439,7 @@ func (n *node) calm() {
 		n.writes(true)
 	}
 	for _, id := range n.those(func(b *box) bool { return !b.ended && !b.lives() }) {
-		if got := n.Blockers(id); len(got) > 0 {
+		if got := n.Blockers(at(id)); len(got) > 0 {
 			n.r.Fatalf("%s is blocked by %v:\n%s", id, got, strings.Join(n.log, "\n"))
 		}
 	}

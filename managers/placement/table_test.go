@@ -69,10 +69,10 @@ func TestEveryCell(t *testing.T) {
 			if kind == Confirmed || kind == Refused {
 				cpus = cpuset.Of(2)
 			}
-			x := &Container{ID: "x", Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1),
+			x := &Container{Key: at("x"), Name: "p/x", Phase: from, Since: then, confirmed: cpuset.Of(0, 1),
 				flight: []cpuset.Set{cpuset.Of(2)}, PossibleCPUs: cpuset.Range(0, 2)}
-			tr := &Tracker{containers: map[string]*Container{"x": x}}
-			effects := tr.Apply(Event{Kind: kind, ID: "x", CPUs: cpus, At: now})
+			tr := &Tracker{containers: map[Key]*Container{x.Key: x}}
+			effects := tr.Apply(Event{Kind: kind, Key: at("x"), CPUs: cpus, At: now})
 			want := map[effect]string{
 				keep: "0-2", add: "0-3", arrive: "0-2", retract: "0-1", none: "", all: "",
 				become: "2-3", // what the kernel shows, and what is in flight
@@ -101,16 +101,16 @@ func TestUnknownContainersAndEvents(t *testing.T) {
 	t.Parallel()
 	var tr Tracker
 	for kind := range table {
-		if tr.Apply(Event{Kind: kind, ID: string(kind)}); len(tr.containers) > 0 != (kind == Plan || kind == Restore) {
+		if tr.Apply(Event{Kind: kind, Key: at(string(kind))}); len(tr.containers) > 0 != (kind == Plan || kind == Restore) {
 			t.Errorf("%s: %d containers", kind, len(tr.containers))
 		}
-		tr.Forget(string(kind))
+		tr.Forget(at(string(kind)))
 	}
-	tr.Apply(Event{Kind: Plan, ID: "x", Name: "p/x"})
-	if got := tr.Apply(Event{Kind: "nonsense", ID: "x"}); got != (Effects{}) {
+	tr.Apply(Event{Kind: Plan, Key: at("x"), Name: "p/x"})
+	if got := tr.Apply(Event{Kind: "nonsense", Key: at("x")}); got != (Effects{}) {
 		t.Errorf("an unknown event: %+v", got)
 	}
-	if _, ok := tr.Get("y"); ok || tr.Blockers("y") != nil || tr.Block("y", time.Time{}) != nil {
+	if _, ok := tr.Get(at("y")); ok || tr.Blockers(at("y")) != nil || tr.Block(at("y"), time.Time{}) != nil {
 		t.Error("an unknown container is known")
 	}
 }

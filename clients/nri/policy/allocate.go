@@ -256,7 +256,7 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	}
 	m.stopped, m.ended = true, p.Now()
 	p.room.Add(1)
-	p.tracker.Want(m.id, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
+	p.tracker.Want(m.at(), cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod
 	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.stopped })

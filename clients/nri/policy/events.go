@@ -129,7 +129,7 @@ func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 		return
 	}
 	p.apply(m, placement.Plan, cpuset.Set{})
-	p.tracker.Want(m.id, cpus, m.own)
+	p.tracker.Want(m.at(), cpus, m.own)
 	p.apply(m, placement.Sent, cpus)
 	p.apply(m, placement.Confirmed, cpus)
 	p.apply(m, placement.Allow, cpuset.Set{})

@@ -179,12 +179,12 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 	for _, m := range p.live() {
 		nodes := m.wide
 		m.wide = 0
-		c, known := p.tracker.Get(m.id)
+		c, known := p.tracker.Get(m.at())
 		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
 			c.Phase == placement.Starting {
 			continue
 		}
-		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)
+		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
 		if cpus.IsEmpty() {
 			continue
 		}

@@ -326,6 +326,9 @@ const (
 // title names a member in messages.
 func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
 
+// at is the key of a member in the tracker.
+func (m *member) at() placement.Key { return placement.Key{ID: m.id} }
+
 // key names a container in berthd that is admitted apart.
 func (s *sandbox) key(name string) string {
 	uid, _ := workload.Apart(s.uid, s.name, name)

@@ -84,7 +84,7 @@ func TestReconcileGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := p.members["trainer-1"]
-		if c, _ := p.tracker.Get(m.id); !c.WantedCPUs.IsEmpty() && c.WantedCPUs.String() != own {
+		if c, _ := p.tracker.Get(m.at()); !c.WantedCPUs.IsEmpty() && c.WantedCPUs.String() != own {
 			t.Fatalf("pass %d: the container with CPUs %s gets CPUs %s", passes, own, c.WantedCPUs)
 		}
 	}
@@ -92,7 +92,7 @@ func TestReconcileGoesOn(t *testing.T) {
 		t.Errorf("%d passes for %d containers", passes, len(containers))
 	}
 	for _, m := range p.live() {
-		if c, _ := p.tracker.Get(m.id); m.key == "" || m.match != compared || c.WantedCPUs.IsEmpty() {
+		if c, _ := p.tracker.Get(m.at()); m.key == "" || m.match != compared || c.WantedCPUs.IsEmpty() {
 			t.Errorf("container %s: key %q, match %d, CPUs %s", m.id, m.key, m.match, c.WantedCPUs)
 		}
 	}

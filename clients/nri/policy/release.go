@@ -124,7 +124,7 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 // own affinity, or a cgroup above has fewer CPUs, it still has fewer than all. Then its CPUs differ
 // from those that berth gave to the container.
 func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
-	c, _ := p.tracker.Get(m.id)
+	c, _ := p.tracker.Get(m.at())
 	online := all.Online
 	if online.IsEmpty() {
 		online = all.CPUs

@@ -63,7 +63,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	// nodes in this update could therefore replace those of a later update. Without them the
 	// container keeps the last ones that were sent to the runtime, and Follow sends others.
 	// An update by Follow adds CPUs, when others have left them.
-	mine := p.tracker.Grantable(m.id, m.own.Intersect(own))
+	mine := p.tracker.Grantable(m.at(), m.own.Intersect(own))
 	u := updateCPUs(m, mine)
 	if !mine.IsEmpty() {
 		p.send(m, mine)
@@ -72,7 +72,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		p.kick()
 	}
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
-		t, _ := p.tracker.Get(m.id)
+		t, _ := p.tracker.Get(m.at())
 		u = updateCPUs(m, t.WantedCPUs)
 		p.send(m, t.WantedCPUs)
 	}
@@ -183,7 +183,7 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 func (p *Policy) stay(m *member, r *api.LinuxResources) []*api.ContainerUpdate {
 	m.moved = true
 	p.kick()
-	t, _ := p.tracker.Get(m.id)
+	t, _ := p.tracker.Get(m.at())
 	if r.GetCpu().GetCpus() == "" || t.Anywhere || t.PossibleCPUs.IsEmpty() {
 		return nil
 	}

@@ -24,7 +24,7 @@ const (
 // pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
 // start, and may have made another container of that name: the runtime completes the start nevertheless.
 func (p *Policy) pending(m *member) bool {
-	c, known := p.tracker.Get(m.id)
+	c, known := p.tracker.Get(m.at())
 	begun := c.Phase == placement.Starting || c.Phase == placement.Created
 	return known && begun && !m.stopped && m.pid == 0 && (m.start == permitted || m.start == unseenStart)
 }

@@ -16,12 +16,12 @@ import (
 
 // apply sends an event of a member to the tracker.
 func (p *Policy) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
-	p.tracker.Apply(placement.Event{Kind: kind, ID: m.id, Name: m.title(), CPUs: cpus, At: p.Now()})
+	p.tracker.Apply(placement.Event{Kind: kind, Key: m.at(), Name: m.title(), CPUs: cpus, At: p.Now()})
 }
 
 // may reports whether processes of a member may run.
 func (p *Policy) may(m *member) bool {
-	c, known := p.tracker.Get(m.id)
+	c, known := p.tracker.Get(m.at())
 	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
 }
 
@@ -48,7 +48,7 @@ func (p *Policy) want(ctx context.Context) error {
 		c := l.place(m)
 		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
 			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
-			p.tracker.Want(m.id, cpuset.Set{}, p.ownOf(m))
+			p.tracker.Want(m.at(), cpuset.Set{}, p.ownOf(m))
 		}
 		switch {
 		case m.match == unplaced:
@@ -75,7 +75,7 @@ func (p *Policy) want(ctx context.Context) error {
 			m.mems, m.moved, m.stays, m.wide = now, true, time.Time{}, 0
 		}
 		m.held = claimedNodes(c)
-		p.tracker.Want(m.id, cpus, m.own)
+		p.tracker.Want(m.at(), cpus, m.own)
 	}
 	p.moveSandboxes()
 	return nil
@@ -130,7 +130,7 @@ func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 
 // stillOn returns the former CPUs of a member that it has not left.
 func (p *Policy) stillOn(m *member) cpuset.Set {
-	if t, _ := p.tracker.Get(m.id); !p.may(m) {
+	if t, _ := p.tracker.Get(m.at()); !p.may(m) {
 		m.former = cpuset.Set{}
 	} else if !t.Anywhere {
 		m.former = m.former.Intersect(t.PossibleCPUs)
@@ -235,7 +235,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 		return cpuset.Set{}, false, err
 	}
 	on := now
-	if c, _ := p.tracker.Get(m.id); now.IsSubsetOf(c.AssignedCPUs) {
+	if c, _ := p.tracker.Get(m.at()); now.IsSubsetOf(c.AssignedCPUs) {
 		on = c.AssignedCPUs
 	}
 	p.apply(m, placement.KernelRuns, on)
@@ -314,19 +314,19 @@ var errRefused = errors.New("the runtime refused")
 func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
 	for _, w := range p.tracker.Writes(p.shared) {
 		m := p.members[w.ID]
-		c, _ := p.tracker.Get(w.ID)
+		c, _ := p.tracker.Get(w.Key)
 		if m == nil || m.stopped || m.unlisted || c.Phase == placement.Starting || m.pushed == w.CPUs || !chosen(m, c) {
 			continue
 		}
 		out = append(out, w)
 	}
 	for _, m := range p.live() {
-		c, _ := p.tracker.Get(m.id)
+		c, _ := p.tracker.Get(m.at())
 		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
 		// Other containers may still be on some of the CPUs that it gets.
-		cpus := p.tracker.Grantable(m.id, c.WantedCPUs)
+		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
 		if m.moved && !listed && !m.unlisted && c.Phase != placement.Starting && !cpus.IsEmpty() && m.pushed != cpus && chosen(m, c) {
-			out = append(out, placement.Write{ID: m.id, CPUs: cpus})
+			out = append(out, placement.Write{Key: m.at(), CPUs: cpus})
 		}
 	}
 	return out
@@ -366,8 +366,8 @@ func (p *Policy) vacate(m *member) error {
 			errs = append(errs, errdefs.Unavailablef("CPUs %s may be in use by container %s: %w", m.own, other.title(), err))
 		}
 	}
-	blockers := p.tracker.Block(m.id, p.Now())
-	for _, b := range p.tracker.Intrusions(m.id) { // with CPUs of its own, if they are not those of its creation
+	blockers := p.tracker.Block(m.at(), p.Now())
+	for _, b := range p.tracker.Intrusions(m.at()) { // with CPUs of its own, if they are not those of its creation
 		if p.members[b.ID] != nil && p.members[b.ID].start == permitted {
 			blockers = append(blockers, b)
 		}
@@ -394,8 +394,8 @@ const ending = 2 * time.Second
 // visible process.
 func (p *Policy) expire(ctx context.Context) {
 	now := p.Now()
-	for _, id := range p.tracker.Overdue(now) {
-		if m := p.members[id]; m != nil {
+	for _, key := range p.tracker.Overdue(now) {
+		if m := p.members[key.ID]; m != nil {
 			p.startOverdue(ctx, m)
 		}
 	}
@@ -415,6 +415,6 @@ func (p *Policy) forget(m *member) {
 
 // discard removes a member and its state in the tracker.
 func (p *Policy) discard(m *member) {
-	p.tracker.Forget(m.id)
+	p.tracker.Forget(m.at())
 	delete(p.members, m.id)
 }

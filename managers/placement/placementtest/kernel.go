@@ -63,7 +63,7 @@ func (k *Kernel) Follow(t ledgertest.T, view *ledger.View) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(k.on)) {
 		if _, ok := owners[id]; !ok {
-			k.tracker.Forget(id)
+			k.tracker.Forget(placement.Key{ID: id})
 			delete(k.on, id)
 		}
 	}
@@ -73,7 +73,7 @@ func (k *Kernel) Follow(t ledgertest.T, view *ledger.View) {
 		if _, runs := k.on[id]; !runs {
 			k.apply(placement.Plan, id, cpuset.Set{})
 		}
-		k.tracker.Want(id, view.RunsOn(owners[id]), view.OwnCPUs(owners[id]))
+		k.tracker.Want(placement.Key{ID: id}, view.RunsOn(owners[id]), view.OwnCPUs(owners[id]))
 	}
 	k.clashes = k.all()
 	k.write(t)
@@ -86,7 +86,7 @@ func (k *Kernel) Follow(t ledgertest.T, view *ledger.View) {
 		if c.PossibleCPUs != c.WantedCPUs || k.on[c.ID] != c.WantedCPUs {
 			t.Fatalf("container %s runs on %s, possibly on %s, and has %s", c.ID, k.on[c.ID], c.PossibleCPUs, c.WantedCPUs)
 		}
-		if others := k.tracker.Intrusions(c.ID); len(others) > 0 {
+		if others := k.tracker.Intrusions(c.Key); len(others) > 0 {
 			t.Fatalf("container %s is on CPUs of %v", c.ID, others)
 		}
 	}
@@ -135,10 +135,10 @@ func (k *Kernel) write(t ledgertest.T) {
 // start starts a container. The others have left its CPUs.
 func (k *Kernel) start(t ledgertest.T, id string) {
 	t.Helper()
-	c, _ := k.tracker.Get(id)
+	c, _ := k.tracker.Get(placement.Key{ID: id})
 	k.apply(placement.Sent, id, c.WantedCPUs)
 	k.apply(placement.Confirmed, id, c.WantedCPUs)
-	if blockers := k.tracker.Blockers(id); len(blockers) > 0 {
+	if blockers := k.tracker.Blockers(placement.Key{ID: id}); len(blockers) > 0 {
 		t.Fatalf("the start of container %s is blocked by %v", id, blockers)
 	}
 	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning, placement.KernelRuns} {
@@ -149,7 +149,7 @@ func (k *Kernel) start(t ledgertest.T, id string) {
 }
 
 func (k *Kernel) apply(kind placement.EventKind, id string, cpus cpuset.Set) {
-	k.tracker.Apply(placement.Event{Kind: kind, ID: id, Name: id, CPUs: cpus, At: time.Unix(1, 0)})
+	k.tracker.Apply(placement.Event{Kind: kind, Key: placement.Key{ID: id}, Name: id, CPUs: cpus, At: time.Unix(1, 0)})
 }
 
 // check finds clashes that were not there before.
@@ -168,13 +168,13 @@ func (k *Kernel) check(t ledgertest.T) {
 func (k *Kernel) all() map[clash]bool {
 	out := map[clash]bool{}
 	for owner, on := range k.on {
-		c, _ := k.tracker.Get(owner)
+		c, _ := k.tracker.Get(placement.Key{ID: owner})
 		own := on.Intersect(c.OwnCPUs)
 		if own.IsEmpty() {
 			continue
 		}
 		for id, others := range k.on {
-			o, _ := k.tracker.Get(id)
+			o, _ := k.tracker.Get(placement.Key{ID: id})
 			for cpu := range others.Intersect(own).Minus(o.WantedCPUs).All() {
 				out[clash{id, owner, cpu}] = true
 			}

@@ -129,7 +129,7 @@ func TestPartialListsAreRepeated(t *testing.T) {
 	b.own()
 	b.mustWait(admission.Start{Binding: box("own1", "own")}, "2-3")
 	b.bound("a1")
-	if c, _ := b.tracker.Get("a1"); c.Phase != placement.Created || lists != 2 {
+	if c, _ := b.tracker.Get(ofID("a1")); c.Phase != placement.Created || lists != 2 {
 		t.Errorf("it is %s after %d lists", c.Phase, lists)
 	}
 }

@@ -179,7 +179,7 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	}
 	l.calls.writes[id] = w
 	if !v.CPUs.IsEmpty() {
-		l.record(placement.Event{Kind: placement.Sent, ID: id, CPUs: v.CPUs})
+		l.record(placement.Event{Kind: placement.Sent, Key: ofID(id), CPUs: v.CPUs})
 	}
 	l.calls.running.Go(func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
@@ -204,7 +204,7 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 // answered applies the answer of a write. The caller holds mu.
 func (l *Loop) answered(id string, w *write) error {
 	if !w.noted && w.err == nil && !w.values.CPUs.IsEmpty() {
-		l.record(placement.Event{Kind: placement.Confirmed, ID: id, CPUs: w.values.CPUs})
+		l.record(placement.Event{Kind: placement.Confirmed, Key: ofID(id), CPUs: w.values.CPUs})
 	}
 	w.noted = true
 	return w.err

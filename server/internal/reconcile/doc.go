@@ -22,8 +22,8 @@
 //     its own, because its sandbox may start at any moment.
 //   - unlisted: a runtime container that the last two lists lack. If it has processes, it
 //     cannot be moved.
-//   - key: the id of a container in the tracker (managers/placement): its runtime id if a
-//     runtime has created it, otherwise its cgroup.
+//   - key: names a container in the tracker (managers/placement): by its runtime id if a
+//     runtime has created it, otherwise by its cgroup.
 //   - turn: the work done while mu is held. Turns never overlap.
 //
 // One loop reads the kernel and the runtime's list, applies them to the tracker, writes the

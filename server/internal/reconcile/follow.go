@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
@@ -141,7 +140,7 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 		}
 	}
 	for _, c := range l.tracker.Starts() {
-		if !strings.HasPrefix(c.ID, "/") && !slices.Contains(t.ids, c.ID) {
+		if c.ID != "" && !slices.Contains(t.ids, c.ID) {
 			t.ids = append(t.ids, c.ID)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -98,9 +99,9 @@ func (u *unplugged) comeOrGo() {
 	bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 	bound.CgroupPath = "/node/kubepods/pod" + uid + "/c"
 	// As EnsureContainer, which waits for others to leave.
-	u.must(u.beginStart(u.t.Context(), bound.CgroupPath))
+	u.must(u.beginStart(u.t.Context(), placement.Key{Cgroup: bound.CgroupPath}))
 	err := u.ensureContainer(u.t.Context(), u.ledger.View(), admission.Start{Binding: bound, PID: u.pids[uid]})
-	u.endStart(bound.CgroupPath, bound.ID)
+	u.endStart(placement.Key{Cgroup: bound.CgroupPath}, bound.ID)
 	if u.note("start of %s: %v", uid, err); err != nil { // it leaves
 		u.must(u.RemovePod(u.t.Context(), u.ledger.View(), uid))
 		u.update(func(d *ledger.Draft) { d.RemovePod(uid) })

@@ -144,7 +144,7 @@ type Loop struct {
 	// last list lacked. Guarded by mu.
 	cgroups  map[string]cgroup.Name
 	located  sync.Map // the same for readers without mu
-	starting map[string]int
+	starting map[placement.Key]int
 	unlisted error
 	adopts   bool // unreported containers of the runtime are bound; guarded by mu
 	// ended are the cgroups of containers that were unbound since the last read; guarded by
@@ -179,7 +179,7 @@ func New(cfg Config) *Loop {
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
 		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered),
-		opening: make(map[string]opening), starting: make(map[string]int)}
+		opening: make(map[string]opening), starting: make(map[placement.Key]int)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
@@ -478,10 +478,10 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	}
 	defer l.timed(kind, l.Now())
 	if g, ok := l.applying.at(op.Name.String()); ok {
-		err := l.granted(g.id, &op.Values)
+		err := l.granted(ofID(g.id), &op.Values)
 		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}
-	withheld := l.granted(op.Name.String(), &op.Values)
+	withheld := l.granted(ofCgroup(op.Name), &op.Values)
 	inside := l.inContainer(op.Name)
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // the container has ended since the plan

@@ -112,7 +112,7 @@ func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
 	}
 	key := o.Name.String()
 	_, runs := g.at(key)
-	if c, known := l.tracker.Get(key); runs || known && c.Phase != placement.Planned {
+	if c, known := l.tracker.Get(ofCgroup(o.Name)); runs || known && c.Phase != placement.Planned {
 		l.scattered[key] = scattered{name: o.Name}
 	}
 }
@@ -196,11 +196,12 @@ func (l *Loop) gatherOne(ctx context.Context, name cgroup.Name) error {
 }
 
 // elsewhereOnV1 notes that processes of a cgroup may run on the CPUs of a parent. The caller holds mu.
-func (l *Loop) elsewhereOnV1(g runtimeContainers, key string) {
-	if c, ok := g.at(key); ok {
-		key = c.id
+func (l *Loop) elsewhereOnV1(g runtimeContainers, name string) {
+	key := placement.Key{Cgroup: name}
+	if c, ok := g.at(name); ok {
+		key = ofID(c.id)
 	}
 	if _, known := l.tracker.Get(key); known {
-		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.tracked.Machine().CPUs()})
+		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.tracked.Machine().CPUs()})
 	}
 }

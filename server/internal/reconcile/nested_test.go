@@ -153,7 +153,7 @@ func TestPassBesideAnEnd(t *testing.T) {
 			if got := b.seen(path).State; got != cgroup.Absent {
 				t.Errorf("after its end the cgroup is %s", got)
 			}
-			if c, known := b.tracker.Get(path); known {
+			if c, known := b.tracker.Get(placement.Key{Cgroup: path}); known {
 				t.Errorf("after its end it is known still: %+v", c)
 			}
 			_, err = b.startIn("a", "a2")
@@ -179,17 +179,17 @@ func TestBlockedStartsSayBywhom(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	// The view for people has the same, for as long as the start is requested.
-	b.must(b.beginStart(t.Context(), "own1"))
+	b.must(b.beginStart(t.Context(), ofID("own1")))
 	_ = b.ensureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("own1", "own")})
 	known, err := b.Placements(t.Context(), "own")
-	if err != nil || len(known) != 1 || known[0].Phase != placement.Planned || fmt.Sprint(known[0].BlockedBy) != "[a/c]" ||
+	if err != nil || len(known) != 1 || known[0].Phase != placement.Planned || fmt.Sprint(known[0].BlockedBy) != "[{a c}]" ||
 		!known[0].BlockedSince.Equal(b.clock()) {
 		t.Errorf("known of pod own: %+v, %v", known, err)
 	}
 	if got := b.Phases(); got[placement.Planned] != 1 || got[placement.Created] != 1 {
 		t.Errorf("phases %v", got)
 	}
-	b.endStart("own1", "own1")
+	b.endStart(ofID("own1"), "own1")
 	if known, err := b.Placements(t.Context(), "own"); err != nil || len(known) > 0 {
 		t.Errorf("nobody asks any more: %+v, %v", known, err)
 	}

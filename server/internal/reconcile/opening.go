@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
@@ -82,23 +81,26 @@ func (l *Loop) openAgain(view *ledger.View, uid string) {
 
 // isStarting returns whether a start in a pod may be in progress. The caller holds mu.
 func (l *Loop) isStarting(uid string) bool {
-	return slices.ContainsFunc(l.tracker.Starts(), func(c placement.Container) bool { return strings.HasPrefix(c.Name, uid+"/") })
+	return slices.ContainsFunc(l.tracker.Starts(), func(c placement.Container) bool { return c.Owner.Pod == uid })
 }
+
+// sandboxOf is the owner of a pod's sandbox.
+func sandboxOf(uid string) placement.Owner { return placement.Owner{Pod: uid, Container: "(sandbox)"} }
 
 // watchOpening adds an opening pod's cgroup, with its present CPUs, to the tracker. The caller
 // holds mu.
 func (l *Loop) watchOpening(view *ledger.View, uid string, present cpuset.Set) {
 	name := l.opening[uid].name
-	l.watch(name, uid+"/(sandbox)")
-	l.record(placement.Event{Kind: placement.ShownRunning, ID: name.String()})
-	l.record(placement.Event{Kind: placement.KernelRuns, ID: name.String(), CPUs: present})
+	l.watch(name, sandboxOf(uid))
+	l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)})
+	l.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(name), CPUs: present})
 	l.wantOpening(view, uid)
 }
 
 // wantOpening sets the CPUs of an opening pod's cgroup in the tracker. The caller holds mu.
 func (l *Loop) wantOpening(view *ledger.View, uid string) {
 	if o, ok := l.opening[uid]; ok {
-		l.tracker.Want(o.name.String(), l.openingCPUs(view, uid), cpuset.Set{})
+		l.tracker.Want(ofCgroup(o.name), l.openingCPUs(view, uid), cpuset.Set{})
 	}
 }
 
@@ -154,8 +156,8 @@ func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, pre
 			return fmt.Errorf("move the sandbox of pod %s: %w", s.pod, err)
 		}
 	}
-	l.record(placement.Event{Kind: placement.ShownRunning, ID: s.name.String()})
-	l.record(placement.Event{Kind: placement.KernelRuns, ID: s.name.String(), CPUs: cpus})
+	l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(s.name)})
+	l.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(s.name), CPUs: cpus})
 	return nil
 }
 
@@ -173,7 +175,7 @@ func (l *Loop) isContainer(view *ledger.View, uid string, name cgroup.Name) bool
 func (l *Loop) stopOpening(uid string) {
 	if o, ok := l.opening[uid]; ok {
 		delete(l.opening, uid)
-		l.forget(o.name.String())
+		l.forget(ofCgroup(o.name))
 		l.drift.forget(o.name)
 	}
 }

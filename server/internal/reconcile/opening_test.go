@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/runtime"
 )
@@ -110,7 +111,7 @@ func TestOpeningEndsWithAContainer(t *testing.T) {
 	b.runsOn("/kubepods/podb/b-sandbox", "0-1")
 	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
-	if _, known := b.tracker.Get("/kubepods/podb/b-sandbox"); known || len(b.opening)+len(b.sharers["b"]) > 0 {
+	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"}); known || len(b.opening)+len(b.sharers["b"]) > 0 {
 		t.Errorf("after the removal known is %t of %v, %v", known, b.opening, b.sharers)
 	}
 }
@@ -146,7 +147,7 @@ func TestOpeningEndsWithThePod(t *testing.T) {
 	_, _, err := b.EnsurePod(t.Context(), d.View(), "own")
 	b.must(err)
 	b.must(b.ForgetPod(t.Context(), d.View(), "own"))
-	if _, known := b.tracker.Get("/kubepods/podown"); known || len(b.opening) > 0 {
+	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown"}); known || len(b.opening) > 0 {
 		t.Errorf("known is %t of %v", known, b.opening)
 	}
 	b.refuse["/kubepods/podown"] = errRefused
@@ -227,7 +228,7 @@ func TestContainerIsNoSandbox(t *testing.T) {
 				b.on("own", "found", "2-3")
 				b.runsOn(path, "0")
 			}
-			if _, known := b.tracker.Get("/kubepods/podown/found"); known || len(b.sharers["own"]) != 1 {
+			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sharers["own"]) != 1 {
 				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers)
 			}
 		})

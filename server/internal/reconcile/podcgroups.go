@@ -198,13 +198,13 @@ func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind
 		sandboxes = append(sandboxes, s.name)
 	}
 	for _, name := range sandboxes {
-		l.record(placement.Event{Kind: kind, ID: name.String()})
+		l.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
 		if kind == placement.Withdraw {
-			l.record(placement.Event{Kind: placement.ShownRunning, ID: name.String()}) // no start is in progress
+			l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)}) // no start is in progress
 		}
 	}
 	for b := range view.BindingsOf(uid) {
-		l.record(placement.Event{Kind: kind, ID: l.key(b)})
+		l.record(placement.Event{Kind: kind, Key: l.key(b)})
 	}
 }
 
@@ -229,7 +229,7 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 	l.drift.forgetAll(name)
 	if err == nil {
 		l.forgetPodState(name)
-		l.forget(name.String())
+		l.forget(ofCgroup(name))
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -255,7 +255,7 @@ func (l *Loop) forgetPodState(name cgroup.Name) {
 // will leave soon.
 func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (path string, err error) {
 	b := s.Binding
-	key := b.ID
+	key := ofID(b.ID)
 	if l.NoPodCgroups {
 		if b.Own && s.PID == 0 {
 			return b.CgroupPath, nil // an earlier configuration created it
@@ -275,7 +275,7 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 		if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
 			return "", err
 		}
-		b.Own, key = true, name.String()
+		b.Own, key = true, ofCgroup(name)
 	}
 	s.Binding = b
 	if err := l.beginStart(ctx, key); err != nil {
@@ -323,8 +323,8 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err != nil {
 		return err
 	}
-	l.planStart(view, name.String(), s)
-	if err := l.clear(ctx, view, name.String(), b.Owner); err != nil {
+	l.planStart(view, ofCgroup(name), s)
+	if err := l.clear(ctx, view, ofCgroup(name), b.Owner); err != nil {
 		return err
 	}
 	l.drift.forget(name)
@@ -344,7 +344,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning} {
-		l.record(placement.Event{Kind: kind, ID: name.String()})
+		l.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
 	}
 	return nil
 }

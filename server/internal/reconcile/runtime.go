@@ -175,13 +175,13 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 		if c.Cgroup != nil {
 			l.locate(id, c.Cgroup)
 		}
-		e := l.record(placement.Event{Kind: kind, ID: id})
+		e := l.record(placement.Event{Kind: kind, Key: ofID(id)})
 		again = again || e.List
 		if kind == placement.Unlisted && e.Look {
 			errs = append(errs, l.search(ctx, ledger.Binding{ID: id, Owner: owner}))
 		}
-		if _, bound := l.tracked.Binding(id); !bound && !l.mayRun(id) && l.starting[id] == 0 {
-			l.forget(id) // there will be no more events for it
+		if _, bound := l.tracked.Binding(id); !bound && !l.mayRun(ofID(id)) && l.starting[ofID(id)] == 0 {
+			l.forget(ofID(id)) // there will be no more events for it
 		}
 	}
 	l.unlisted = errors.Join(errs...)
@@ -198,9 +198,8 @@ func (l *Loop) concerned(ids []string) map[string]ledger.Owner {
 		}
 	}
 	for _, c := range l.tracker.Starts() {
-		pod, name, ok := strings.Cut(c.Name, "/")
-		if ok && !strings.HasPrefix(c.ID, "/") && (ids == nil || slices.Contains(ids, c.ID)) {
-			out[c.ID] = ledger.Owner{Pod: pod, Container: name}
+		if c.ID != "" && (ids == nil || slices.Contains(ids, c.ID)) {
+			out[c.ID] = ledger.Owner(c.Owner)
 		}
 	}
 	return out
@@ -236,8 +235,8 @@ func few(ids []string) []string {
 // lists a container before its id is known to others, and keeps it in the list during its
 // start. The caller holds mu.
 func (l *Loop) cannotStart(listed *listing, id string, owner ledger.Owner) bool {
-	c, ok := l.tracker.Get(id)
-	return ok && c.Phase == placement.Starting && l.starting[id] == 0 && listed.ids == nil && c.Since.Before(listed.at) &&
+	c, ok := l.tracker.Get(ofID(id))
+	return ok && c.Phase == placement.Starting && l.starting[ofID(id)] == 0 && listed.ids == nil && c.Since.Before(listed.at) &&
 		!slices.ContainsFunc(listed.sandboxes, func(s runtime.Sandbox) bool { return s.Ready && s.Pod == owner.Pod })
 }
 
@@ -250,35 +249,35 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 	case err != nil:
 		return fmt.Errorf("%w: container %s, %s: %w", errUnlisted, b.Owner, b.ID, err)
 	case name == nil:
-		l.record(placement.Event{Kind: placement.KernelEmpty, ID: b.ID})
+		l.record(placement.Event{Kind: placement.KernelEmpty, Key: ofID(b.ID)})
 		return nil
 	}
 	l.locate(b.ID, name)
-	return l.lookAt(ctx, b.ID)
+	return l.lookAt(ctx, ofID(b.ID))
 }
 
 // lookAt reads from the kernel where a container may run. An error wraps errUnlisted if the
 // runtime does not list it and it runs elsewhere than it should. The caller holds mu.
-func (l *Loop) lookAt(ctx context.Context, id string) error {
-	name := l.cgroups[id]
-	if strings.HasPrefix(id, "/") {
-		name = cgroup.ParseCgroupfs(id)
+func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
+	name := l.cgroups[key.ID]
+	if key.Cgroup != "" {
+		name = cgroup.ParseCgroupfs(key.Cgroup)
 	}
 	if name == nil {
 		return nil
 	}
 	seen, err := l.Tree.Observe(ctx, name, 0)
 	if err != nil {
-		return fmt.Errorf("%w: container %s: %w", errUnlisted, id, err)
+		return fmt.Errorf("%w: container %s: %w", errUnlisted, key, err)
 	}
 	o := seen.Find(name)
-	c, _ := l.tracker.Get(id)
+	c, _ := l.tracker.Get(key)
 	if o.State == cgroup.Absent {
-		if strings.HasPrefix(id, "/") && l.starting[id] == 0 {
-			l.forget(id) // no process can be in it
+		if key.Cgroup != "" && l.starting[key] == 0 {
+			l.forget(key) // no process can be in it
 		}
 		if c.Phase == placement.Unknown { // it has ended meanwhile
-			l.record(placement.Event{Kind: placement.KernelEmpty, ID: id})
+			l.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
 		}
 		return nil
 	}
@@ -286,9 +285,9 @@ func (l *Loop) lookAt(ctx context.Context, id string) error {
 		return nil
 	}
 	on := l.allowed(o)
-	l.record(placement.Event{Kind: placement.KernelRuns, ID: id, CPUs: on})
+	l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
-		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, id, name, on,
+		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, key, name, on,
 			c.WantedCPUs)
 	}
 	return nil
@@ -312,7 +311,7 @@ func (l *Loop) takeOver(ctx context.Context) {
 func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 	ended := map[string]bool{}
 	for b := range l.bindings(listed.ids) {
-		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Exited {
+		if c, ok := l.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Exited {
 			ended[b.ID] = true
 		}
 	}
@@ -321,7 +320,7 @@ func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 		for _, c := range listed.all {
 			_, bound := l.tracked.Binding(c.ID)
 			_, known := l.tracked.Pod(c.Owner.Pod)
-			if known && !bound && c.Phase != runtime.Exited && l.starting[c.ID] == 0 {
+			if known && !bound && c.Phase != runtime.Exited && l.starting[ofID(c.ID)] == 0 {
 				found = append(found, admission.Found{ID: c.ID, Owner: c.Owner})
 			}
 		}
@@ -426,11 +425,11 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		return nil, err
 	}
 	for b := range view.BindingsOf(uid) {
-		if b.Own || l.mayRun(b.ID) && l.cgroups[b.ID] == nil && l.isUnlocated(ctx, b, &err) {
+		if b.Own || l.mayRun(ofID(b.ID)) && l.cgroups[b.ID] == nil && l.isUnlocated(ctx, b, &err) {
 			continue
 		}
 		name := l.cgroups[b.ID]
-		if name == nil || name.Within(pod) || !l.mayRun(b.ID) {
+		if name == nil || name.Within(pod) || !l.mayRun(ofID(b.ID)) {
 			continue
 		}
 		pids, err := l.Tree.Procs(ctx, name)
@@ -465,12 +464,12 @@ func (l *Loop) isUnlocated(ctx context.Context, b ledger.Binding, noted *error) 
 // hasEnded returns whether the runtime lists a container as ended. The caller holds mu.
 func (l *Loop) hasEnded(ctx context.Context, id string) bool {
 	_, _ = l.syncRuntime(ctx, []string{id}) // without an answer it counts as not ended
-	return !l.mayRun(id)
+	return !l.mayRun(ofID(id))
 }
 
 // mayRun returns whether a container may have a process. The caller holds mu.
-func (l *Loop) mayRun(id string) bool {
-	c, ok := l.tracker.Get(id)
+func (l *Loop) mayRun(key placement.Key) bool {
+	c, ok := l.tracker.Get(key)
 	return ok && c.Phase != placement.Exited && c.Phase != placement.Planned
 }
 
@@ -494,9 +493,9 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) (held []runtime
 
 // prepareOne is prepare for one container. withheld is the error about CPUs that were not sent.
 func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, err error) {
-	withheld = l.granted(c.id, &c.values)
+	withheld = l.granted(ofID(c.id), &c.values)
 	if err = l.send(ctx, c.id, c.values); err == nil {
-		err = l.lookAt(ctx, c.id)
+		err = l.lookAt(ctx, ofID(c.id))
 	}
 	return withheld, err
 }
@@ -507,7 +506,7 @@ func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, er
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for _, c := range g.all {
-		if l.tracker.Unconfirmed(c.id) && l.calls.writes[c.id] == nil {
+		if l.tracker.Unconfirmed(ofID(c.id)) && l.calls.writes[c.id] == nil {
 			errs = append(errs, l.update(ctx, c, c.values))
 		}
 	}
@@ -520,10 +519,10 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	if v.CPUWeight != nil {
 		v.CPUShares = g.values.CPUShares // CRI has no weight
 	}
-	if c, ok := l.tracker.Get(g.id); ok && v.CPUs.IsEmpty() && !c.WantedCPUs.IsEmpty() {
+	if c, ok := l.tracker.Get(ofID(g.id)); ok && v.CPUs.IsEmpty() && !c.WantedCPUs.IsEmpty() {
 		// With each update a runtime writes all values that it knows. Its CPUs are not those of
 		// the kernel if the container was moved while the runtime was away.
-		v.CPUs = l.tracker.Grantable(g.id, c.WantedCPUs)
+		v.CPUs = l.tracker.Grantable(ofID(g.id), c.WantedCPUs)
 		if v.CPUs.IsEmpty() {
 			return errdefs.Unavailablef("update container %s: all of its CPUs %s may be in use by others", g.id, c.WantedCPUs)
 		}
@@ -534,7 +533,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	}
 	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
 		l.Log.DebugContext(ctx, "a container has ended while it was updated", "container", g.owner.String(), "id", g.id, "error", err)
-		l.record(placement.Event{Kind: placement.Ended, ID: g.id})
+		l.record(placement.Event{Kind: placement.Ended, Key: ofID(g.id)})
 		return nil
 	}
 	return err
@@ -548,7 +547,7 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 		return runtimeContainers{}, err
 	}
 	for b := range view.BindingsOf(p.UID()) {
-		if c, ok := l.tracker.Get(b.ID); ok && !b.Own && c.Phase == placement.Unknown {
+		if c, ok := l.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Unknown {
 			return runtimeContainers{}, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/server/internal/runtime"
 )
 
@@ -100,7 +100,7 @@ func (l *Loop) knowSandboxes(ctx context.Context, view *ledger.View) error {
 func (l *Loop) forgetSharers(uid string, removed cgroup.Name) {
 	left := slices.DeleteFunc(l.sharers[uid], func(s sharer) bool {
 		if s.name.Within(removed) {
-			l.forget(s.name.String())
+			l.forget(ofCgroup(s.name))
 			return true
 		}
 		return false
@@ -116,7 +116,7 @@ func (l *Loop) forgetSandbox(b ledger.Binding) {
 	some := l.sharers[b.Owner.Pod]
 	at := slices.IndexFunc(some, func(s sharer) bool { return s.sandbox && !b.Own && isCalled(s.name, b.ID) })
 	if at >= 0 {
-		l.forget(some[at].name.String())
+		l.forget(ofCgroup(some[at].name))
 		l.sharers[b.Owner.Pod] = slices.Delete(some, at, at+1)
 	}
 }
@@ -158,14 +158,15 @@ func (l *Loop) watchSharer(view *ledger.View, s sharer) {
 	cpus := view.CommonCPUs()
 	switch {
 	case !s.sandbox:
-		l.watch(s.name, "of an unknown living pod in cgroup "+l.spelt(s.name))
+		l.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(s.name),
+			Owner: placement.Owner{Pod: s.pod}, Name: "of an unknown living pod in cgroup " + l.spelt(s.name)})
 	case cpus.IsEmpty():
-		l.forget(s.name.String())
+		l.forget(ofCgroup(s.name))
 		return
 	default:
-		l.watch(s.name, s.pod+"/(sandbox)")
+		l.watch(s.name, sandboxOf(s.pod))
 	}
-	l.tracker.Want(s.name.String(), cpus, cpuset.Set{})
+	l.tracker.Want(ofCgroup(s.name), cpus, cpuset.Set{})
 }
 
 // there returns whether the sharer is one in a view: the pod of a container may have been
@@ -199,9 +200,8 @@ func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgro
 // holds mu.
 func (l *Loop) podsOfStarts(ids []string) (uids []string) {
 	for _, c := range l.tracker.Starts() {
-		uid, _, ok := strings.Cut(c.Name, "/")
-		if ok && slices.Contains(ids, c.ID) && !slices.Contains(uids, uid) {
-			uids = append(uids, uid)
+		if slices.Contains(ids, c.ID) && !slices.Contains(uids, c.Owner.Pod) {
+			uids = append(uids, c.Owner.Pod)
 		}
 	}
 	return uids

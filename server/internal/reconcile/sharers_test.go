@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // sandbox has the runtime make the sandbox of a pod: its process may run on all CPUs.
@@ -97,7 +98,7 @@ func TestSandboxesAreFoundWithAStart(t *testing.T) {
 	b.must(b.prestart("own1", "own"))
 	b.must(b.tree.Remove(t.Context(), name(path)))
 	b.pass()
-	if _, known := b.tracker.Get(path); known || len(b.sharers) > 0 {
+	if _, known := b.tracker.Get(placement.Key{Cgroup: path}); known || len(b.sharers) > 0 {
 		t.Errorf("known is %v of %v", known, b.sharers)
 	}
 	b.shows("/kubepods/poda/a-sandbox", "")

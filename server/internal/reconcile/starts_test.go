@@ -82,12 +82,12 @@ func TestStartsWithoutASandbox(t *testing.T) {
 			}
 			// A list that began before the answer is no evidence.
 			_ = b.Follow(t.Context())
-			if !b.mayRun("a1") {
+			if !b.mayRun(ofID("a1")) {
 				t.Error("the start was given up at the moment when it was allowed")
 			}
 			b.wait(time.Second)
 			_ = b.Follow(t.Context())
-			if got, want := b.mayRun("a1"), row.listed || row.open; got != want {
+			if got, want := b.mayRun(ofID("a1")), row.listed || row.open; got != want {
 				t.Errorf("it counts as one that may run: %v, want %v", got, want)
 			}
 			if _, bound := b.ledger.View().Binding("a1"); bound != (row.bound && (row.listed || row.open)) {
@@ -127,7 +127,7 @@ func TestAnEventListsWhoItIsAbout(t *testing.T) {
 	}
 	d.start(t, "b1")
 	b.must(b.Follow(t.Context()))
-	if c, _ := b.tracker.Get("b1"); c.Phase != placement.Running {
+	if c, _ := b.tracker.Get(ofID("b1")); c.Phase != placement.Running {
 		t.Errorf("it is %s", c.Phase)
 	}
 	b.own() // other CPUs are shared: it is about all

@@ -21,12 +21,16 @@ const pollInterval = 50 * time.Millisecond
 
 // key returns the key of a bound container in the tracker: the id of a container that a
 // runtime created, otherwise its cgroup.
-func (l *Loop) key(b ledger.Binding) string {
+func (l *Loop) key(b ledger.Binding) placement.Key {
 	if b.Own {
-		return l.Layout.Driver().Parse(b.CgroupPath).String()
+		return ofCgroup(l.Layout.Driver().Parse(b.CgroupPath))
 	}
-	return b.ID
+	return ofID(b.ID)
 }
+
+// ofCgroup is the key of a cgroup of berth, and ofID that of a container of the runtime.
+func ofCgroup(name cgroup.Name) placement.Key { return placement.Key{Cgroup: name.String()} }
+func ofID(id string) placement.Key            { return placement.Key{ID: id} }
 
 // tracks returns whether the tracker has a bound container. A runtime's container is not
 // tracked if berthd no longer uses a runtime.
@@ -70,7 +74,7 @@ func (l *Loop) trackChanges() {
 			case c.Kind == ledger.Bound:
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
-				l.forget(c.Binding.ID)
+				l.forget(ofID(c.Binding.ID))
 				l.openAgain(view, c.Binding.Owner.Pod)
 			case c.Kind == ledger.Unbound:
 				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
@@ -87,7 +91,7 @@ func (l *Loop) trackChanges() {
 			l.want(view, l.key(b), b.Owner)
 		}
 		for _, u := range l.unbound {
-			l.want(view, u.name.String(), u.owner)
+			l.want(view, ofCgroup(u.name), u.owner)
 		}
 		for uid := range l.opening {
 			l.wantOpening(view, uid)
@@ -104,20 +108,20 @@ func (l *Loop) trackChanges() {
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
 		l.forgetSandbox(b)
-		l.record(placement.Event{Kind: placement.Restore, ID: l.key(b), Name: b.Owner.String()})
+		l.record(placement.Event{Kind: placement.Restore, Key: l.key(b), Owner: placement.Owner(b.Owner)})
 		l.want(l.tracked, l.key(b), b.Owner)
 	}
 }
 
 // forget removes the state of a container. The caller holds mu.
-func (l *Loop) forget(key string) {
+func (l *Loop) forget(key placement.Key) {
 	if _, known := l.tracker.Get(key); known {
 		l.tracker.Forget(key)
 		l.changed()
 	}
-	delete(l.cgroups, key)
-	l.located.Delete(key)
-	delete(l.calls.writes, key)
+	delete(l.cgroups, key.ID)
+	l.located.Delete(key.ID)
+	delete(l.calls.writes, key.ID)
 }
 
 // locate notes the cgroup of a runtime's container. The caller holds mu.
@@ -140,14 +144,14 @@ func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 }
 
 // want sets a container's CPUs of a view in the tracker.
-func (l *Loop) want(view *ledger.View, key string, owner ledger.Owner) {
+func (l *Loop) want(view *ledger.View, key placement.Key, owner ledger.Owner) {
 	l.tracker.Want(key, view.RunsOn(owner), view.OwnCPUs(owner))
 }
 
 // watch adds a cgroup with processes but without a binding to the tracker. The caller holds
 // mu.
-func (l *Loop) watch(n cgroup.Name, name string) {
-	l.record(placement.Event{Kind: placement.Restore, ID: n.String(), Name: name})
+func (l *Loop) watch(n cgroup.Name, owner placement.Owner) {
+	l.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(n), Owner: owner})
 }
 
 // allowed returns the CPUs on which the processes of a cgroup may run. On v2 a set without a CPU
@@ -166,22 +170,22 @@ func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
 // noteSeen applies the observed cgroups of containers to the tracker. With whole, the
 // snapshot has all cgroups of the pods. The caller holds mu.
 func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) {
-	there := make(map[string]bool, len(seen.Nodes))
+	there := make(map[placement.Key]bool, len(seen.Nodes))
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
 		if o.State == cgroup.Absent {
 			continue
 		}
-		key := o.Name.String()
+		key := ofCgroup(o.Name)
 		there[key] = true
 		l.noteScattered(g, o)
-		if c, ok := g.at(key); ok {
-			l.record(placement.Event{Kind: placement.KernelRuns, ID: c.id, CPUs: l.allowed(*o)})
+		if c, ok := g.at(key.Cgroup); ok {
+			l.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
-			l.record(placement.Event{Kind: placement.ShownRunning, ID: key})
-			l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(*o)})
+			l.record(placement.Event{Kind: placement.ShownRunning, Key: key})
+			l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(*o)})
 			if whole && !holdsProcess(seen.Nodes[i:]) {
-				l.record(placement.Event{Kind: placement.KernelEmpty, ID: key})
+				l.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
 			}
 		}
 	}
@@ -189,8 +193,8 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		return
 	}
 	for c := range l.tracker.All() {
-		if strings.HasPrefix(c.ID, "/") && !there[c.ID] && c.Phase != placement.Planned {
-			l.forget(c.ID)
+		if c.Cgroup != "" && !there[c.Key] && c.Phase != placement.Planned {
+			l.forget(c.Key)
 		}
 	}
 }
@@ -211,7 +215,7 @@ func holdsProcess(nodes []cgroup.Observed) bool {
 
 // granted removes exclusive CPUs that another container has not left yet from a write. It
 // returns an error if it did. The caller holds mu.
-func (l *Loop) granted(key string, v *cgroup.Values) error {
+func (l *Loop) granted(key placement.Key, v *cgroup.Values) error {
 	set := l.tracker.Grantable(key, v.CPUs)
 	if set == v.CPUs {
 		return nil
@@ -223,24 +227,24 @@ func (l *Loop) granted(key string, v *cgroup.Values) error {
 
 // written applies the result of a write to the tracker. The caller holds mu.
 func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, err error) {
-	key := name.String()
 	if cpus.IsEmpty() {
 		return
 	}
-	l.record(placement.Event{Kind: placement.Sent, ID: key, CPUs: cpus})
+	key := ofCgroup(name)
+	l.record(placement.Event{Kind: placement.Sent, Key: key, CPUs: cpus})
 	if err == nil {
-		l.record(placement.Event{Kind: placement.Confirmed, ID: key, CPUs: cpus})
+		l.record(placement.Event{Kind: placement.Confirmed, Key: key, CPUs: cpus})
 		return
 	}
 	// The kernel has finished the write in either case, so its value can be read.
-	l.record(placement.Event{Kind: placement.Refused, ID: key, CPUs: cpus})
+	l.record(placement.Event{Kind: placement.Refused, Key: key, CPUs: cpus})
 	seen, looked := l.Tree.Observe(ctx, name, 0)
 	if looked != nil {
-		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: cpus})
+		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: cpus})
 		return
 	}
 	if o := seen.Find(name); o.State != cgroup.Absent {
-		l.record(placement.Event{Kind: placement.KernelRuns, ID: key, CPUs: l.allowed(o)})
+		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(o)})
 	}
 }
 
@@ -287,7 +291,7 @@ func waits(err error) bool {
 
 // clear makes sure that no other container runs on the own CPUs of a container before its
 // start. It does nothing for a container without own CPUs. The caller holds mu.
-func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner ledger.Owner) error {
+func (l *Loop) clear(ctx context.Context, view *ledger.View, key placement.Key, owner ledger.Owner) error {
 	if c, ok := l.tracker.Get(key); ok && !c.OwnCPUs.IsEmpty() {
 		if err := l.knowSandboxes(ctx, view); err != nil {
 			return fmt.Errorf("clear the CPUs for %s: %w", owner, err)
@@ -304,9 +308,9 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 	err := l.follow(ctx, view, runtimeIDs(blocked))
 	// The list may have shown the end of a pod's last container, so that the pod opens again.
 	l.moveAway(ctx, view, slices.DeleteFunc(l.tracker.Block(key, l.Now()),
-		func(b placement.Blocker) bool { return !strings.HasPrefix(b.ID, "/") }))
+		func(b placement.Blocker) bool { return b.Cgroup == "" }))
 	for _, b := range l.tracker.Block(key, l.Now()) {
-		err = errors.Join(err, l.lookAt(ctx, b.ID))
+		err = errors.Join(err, l.lookAt(ctx, b.Key))
 	}
 	blockers := l.tracker.Block(key, l.Now())
 	if len(blockers) == 0 {
@@ -322,7 +326,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key string, owner l
 // runtimeIDs returns the ids of containers that a runtime created.
 func runtimeIDs(blockers []placement.Blocker) (ids []string) {
 	for _, b := range blockers {
-		if !strings.HasPrefix(b.ID, "/") {
+		if b.ID != "" {
 			ids = append(ids, b.ID)
 		}
 	}
@@ -338,14 +342,14 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 		listed, _ = l.syncRuntime(ctx, few(ids))
 	}
 	for _, b := range blockers {
-		c, _ := l.tracker.Get(b.ID)
-		late := c.Phase == placement.Running && l.tracker.InFlight(b.ID) // another write may still be carried out
+		c, _ := l.tracker.Get(b.Key)
+		late := c.Phase == placement.Running && l.tracker.InFlight(b.Key) // another write may still be carried out
 		if c.AssignedCPUs == c.WantedCPUs && !late || c.WantedCPUs.IsEmpty() {
 			continue // it is moved already, or its start may have read another set
 		}
 		var err error
-		if strings.HasPrefix(b.ID, "/") {
-			name := cgroup.ParseCgroupfs(b.ID)
+		if b.Cgroup != "" {
+			name := cgroup.ParseCgroupfs(b.Cgroup)
 			l.drift.forget(name)
 			_, err = l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: name,
 				Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
@@ -354,7 +358,7 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 			if name := l.cgroups[b.ID]; name != nil {
 				l.drift.forget(name)
 			}
-			if err = l.granted(b.ID, &v); err == nil {
+			if err = l.granted(b.Key, &v); err == nil {
 				err = l.send(ctx, b.ID, v)
 			}
 		}
@@ -399,7 +403,7 @@ func (l *Loop) untilClear(ctx context.Context, what string, do func() error) err
 }
 
 // beginStart records a requested start.
-func (l *Loop) beginStart(ctx context.Context, key string) error {
+func (l *Loop) beginStart(ctx context.Context, key placement.Key) error {
 	if err := l.enter(ctx); err != nil {
 		return err
 	}
@@ -411,25 +415,25 @@ func (l *Loop) beginStart(ctx context.Context, key string) error {
 // giveUp ends starts that have taken too long. A container whose start was allowed, and
 // that has no binding by then, was unbound again. The caller holds mu.
 func (l *Loop) giveUp() {
-	for _, id := range l.tracker.Overdue(l.Now()) {
-		l.record(placement.Event{Kind: placement.StartOverdue, ID: id})
-		if _, bound := l.tracked.Binding(id); !bound && !strings.HasPrefix(id, "/") && l.starting[id] == 0 {
-			l.forget(id)
+	for _, key := range l.tracker.Overdue(l.Now()) {
+		l.record(placement.Event{Kind: placement.StartOverdue, Key: key})
+		if _, bound := l.tracked.Binding(key.ID); !bound && key.Cgroup == "" && l.starting[key] == 0 {
+			l.forget(key)
 		}
 	}
 }
 
 // planStart adds a container with a requested start to the tracker. The caller holds mu.
-func (l *Loop) planStart(view *ledger.View, key string, s admission.Start) {
+func (l *Loop) planStart(view *ledger.View, key placement.Key, s admission.Start) {
 	if s.Still && !s.Again {
-		l.record(placement.Event{Kind: placement.Withdraw, ID: key}) // the earlier answer was not sent
+		l.record(placement.Event{Kind: placement.Withdraw, Key: key}) // the earlier answer was not sent
 	}
-	l.record(placement.Event{Kind: placement.Plan, ID: key, Name: s.Binding.Owner.String()})
+	l.record(placement.Event{Kind: placement.Plan, Key: key, Owner: placement.Owner(s.Binding.Owner)})
 	l.want(view, key, s.Binding.Owner)
 }
 
 // endStart removes a container whose start was not allowed, unless it is bound.
-func (l *Loop) endStart(key, id string) {
+func (l *Loop) endStart(key placement.Key, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tracker.Unblock(key)
@@ -448,8 +452,8 @@ func (l *Loop) endStart(key, id string) {
 // about to create it, with the answer of PreStartContainer. The caller holds mu.
 func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
-	l.planStart(view, b.ID, s)
-	if err := l.clear(ctx, view, b.ID, b.Owner); err != nil {
+	l.planStart(view, ofID(b.ID), s)
+	if err := l.clear(ctx, view, ofID(b.ID), b.Owner); err != nil {
 		return err
 	}
 	values, err := l.startValues(ctx, view, b)
@@ -459,7 +463,7 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err := l.send(ctx, b.ID, values); err != nil {
 		return err
 	}
-	l.record(placement.Event{Kind: placement.Allow, ID: b.ID}) // before another operation can see the container
+	l.record(placement.Event{Kind: placement.Allow, Key: ofID(b.ID)}) // before another operation can see the container
 	return nil
 }
 
@@ -472,7 +476,7 @@ func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Cont
 	defer l.mu.Unlock()
 	l.track()
 	for c := range l.tracker.All() {
-		if pod, _, ok := strings.Cut(c.Name, "/"); ok && pod == uid {
+		if c.Owner.Pod == uid {
 			out = append(out, c)
 		}
 	}

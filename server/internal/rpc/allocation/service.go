@@ -27,7 +27,6 @@ package allocation
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -225,9 +224,8 @@ func (s *service) Get(ctx context.Context, req *allocationv1.GetRequest) (*alloc
 // placements converts the placements of containers to messages.
 func placements(known []placement.Container) (out []*allocationv1.ContainerPlacement) {
 	for _, c := range known {
-		_, name, _ := strings.Cut(c.Name, "/")
 		p := &allocationv1.ContainerPlacement{
-			ContainerName: name, Id: c.ID, Phase: convert.EnumOf[allocationv1.ContainerPhase](string(c.Phase)),
+			ContainerName: c.Owner.Container, Id: c.Key.String(), Phase: convert.EnumOf[allocationv1.ContainerPhase](string(c.Phase)),
 			AssignedCpus: convert.CPUSet(c.AssignedCPUs), PossibleCpus: convert.CPUSet(c.PossibleCPUs), Anywhere: c.Anywhere,
 			BlockedBy: refs(c.BlockedBy),
 		}
@@ -239,11 +237,10 @@ func placements(known []placement.Container) (out []*allocationv1.ContainerPlace
 	return out
 }
 
-// refs converts names of containers, as the tracker of placements has them.
-func refs(names []string) (out []*typesv1.ContainerRef) {
-	for _, n := range names {
-		uid, container, _ := strings.Cut(n, "/")
-		out = append(out, &typesv1.ContainerRef{PodUid: uid, ContainerName: container})
+// refs converts owners of containers to messages.
+func refs(owners []placement.Owner) (out []*typesv1.ContainerRef) {
+	for _, o := range owners {
+		out = append(out, &typesv1.ContainerRef{PodUid: o.Pod, ContainerName: o.Container})
 	}
 	return out
 }
