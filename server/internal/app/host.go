@@ -109,7 +109,7 @@ func checkTunables(ctx context.Context, c config.Config, proc *os.Root, log *slo
 			log.WarnContext(ctx, "kernel settings differ from what Kubernetes expects", "differences", differences)
 		}
 		if err != nil {
-			log.WarnContext(ctx, "read kernel settings", "error", err)
+			log.WarnContext(ctx, "reading kernel settings failed", "error", err)
 		}
 		return nil
 	}

@@ -259,7 +259,7 @@ func followReloads(ctx context.Context, in cgroup.Tree, loop *reconcile.Loop, sw
 	for ok && ctx.Err() == nil {
 		err := tree.Reloads(ctx, func() {
 			if err := loop.Pass(ctx); err != nil && ctx.Err() == nil {
-				log.WarnContext(ctx, "reconcile cgroups after a reload of systemd", "error", err)
+				log.WarnContext(ctx, "reconciling cgroups after a reload of systemd failed", "error", err)
 			}
 			sweeper.Look(ctx)
 		})

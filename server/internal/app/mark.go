@@ -25,6 +25,6 @@ func markReady(ctx context.Context, stateDir string, log *slog.Logger) {
 		err = errors.Join(err, f.Sync(), f.Close(), store.SyncDir(stateDir))
 	}
 	if err != nil {
-		log.WarnContext(ctx, "record that berthd has been ready", "file", path, "error", err)
+		log.WarnContext(ctx, "recording that berthd has been ready failed", "file", path, "error", err)
 	}
 }

@@ -158,7 +158,7 @@ func (r *reloader) adopt(ctx context.Context, now, into config.Config, dryRun bo
 	}
 	r.deciding.access.Change(into.Access)
 	if err := r.deciding.external.EndRegistrations(ctx); err != nil {
-		r.given.Log.WarnContext(ctx, "end the registrations of users without the role provider; berthd tries again", "error", err)
+		r.given.Log.WarnContext(ctx, "ending the registrations of users without the role provider failed; berthd tries again", "error", err)
 	}
 	l := into.Limits
 	r.servers.main.SetLimits(rpc.Limits{Connections: l.UserConnections, Calls: l.UserCalls, MaxElements: l.MessageElements,

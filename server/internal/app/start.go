@@ -64,7 +64,7 @@ func (s *state) recover(ctx context.Context, g *given, loop *reconcile.Loop, his
 	for _, uid := range plan.Remove {
 		if err := loop.RemoveEmpty(ctx, s.ledger.View(), uid); err != nil {
 			// The sweep repeats a failed removal.
-			g.Log.ErrorContext(ctx, "remove what is left of a pod", "uid", uid, "error", err)
+			g.Log.ErrorContext(ctx, "removing what is left of a pod failed", "uid", uid, "error", err)
 		}
 	}
 	return nil
@@ -84,7 +84,7 @@ func observePods(ctx context.Context, loop *reconcile.Loop, log *slog.Logger) (a
 		if err == nil || attempt == observeAttempts {
 			return all, unseen, err
 		}
-		log.WarnContext(ctx, "observe the pods again", "error", err)
+		log.WarnContext(ctx, "reading the pods' cgroups failed; berthd reads them again", "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, false, err
@@ -196,7 +196,7 @@ func applyLedger(ctx context.Context, g *given, s *state, k *kernel, history *al
 	}
 	if err := k.loop.Pass(ctx); err != nil {
 		// What the kernel refuses one pod now, it may grant later.
-		g.Log.ErrorContext(ctx, "make the cgroup tree equal to the ledger", "error", err)
+		g.Log.ErrorContext(ctx, "making the cgroup tree equal to the ledger failed", "error", err)
 	}
 	return nil
 }

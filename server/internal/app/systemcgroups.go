@@ -81,7 +81,7 @@ func keepSystemCgroups(ctx context.Context, c config.Config, found *atomic.Point
 	defer tick.Stop()
 	for {
 		if err := keeper.round(ctx); err != nil && ctx.Err() == nil {
-			log.WarnContext(ctx, "keep processes of the system in their cgroups", "error", err)
+			log.WarnContext(ctx, "keeping processes of the system in their cgroups failed", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -80,7 +80,7 @@ func (r *Registry) endRegistrations() {
 	defer tick.Stop()
 	for {
 		if err := r.EndRegistrations(r.running); err != nil && r.running.Err() == nil {
-			r.parts.Log.Warn("end registrations of hint providers", "error", err)
+			r.parts.Log.Warn("ending registrations of hint providers failed", "error", err)
 		}
 		select {
 		case <-tick.C:

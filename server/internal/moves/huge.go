@@ -310,7 +310,7 @@ func (m *Moves) migrateAgain(ctx context.Context, c runningContainer) {
 		return err
 	})
 	if err != nil {
-		m.Loop.Log.DebugContext(ctx, "move memory again", "container", c.Owner.String(), "error", err)
+		m.Loop.Log.DebugContext(ctx, "moving memory again failed", "container", c.Owner.String(), "error", err)
 	}
 }
 

@@ -139,7 +139,7 @@ func (m *Moves) inPlace(ctx context.Context, view *ledger.View, uid string) (mig
 		return nil, err
 	}
 	if err := m.Loop.Follow(ctx); err != nil {
-		m.Loop.Log.DebugContext(ctx, "follow the ledger for a move", "uid", uid, "error", err) // the comparison shows whether it matters
+		m.Loop.Log.DebugContext(ctx, "following the ledger for a move failed", "uid", uid, "error", err) // the comparison shows whether it matters
 	}
 	err = m.Loop.EachBound(ctx, view, uid, func(b reconcile.Bound) error {
 		c, known, err := m.settled(ctx, view, pod, b)
@@ -247,7 +247,7 @@ func (m *Moves) Use(ctx context.Context, view *ledger.View, uid string) (out adm
 		if c.huge {
 			pages, err := m.hugePages(ctx, c.name)
 			if err != nil {
-				m.Loop.Log.DebugContext(ctx, "measure a pod that moves", "uid", uid, "error", err)
+				m.Loop.Log.DebugContext(ctx, "measuring a pod that moves failed", "uid", uid, "error", err)
 			}
 			for _, nodes := range pages {
 				for id, bytes := range nodes {

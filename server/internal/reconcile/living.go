@@ -188,7 +188,7 @@ func (l *Loop) Known(ctx context.Context, uid, boot string) ledger.UnknownLivePo
 	bare := ledger.UnknownLivePod{UID: uid, Since: l.Now()}
 	all, unseen, err := l.ObservePods(ctx)
 	if err != nil {
-		l.Log.ErrorContext(ctx, "look what a living pod holds", "uid", uid, "error", err)
+		l.Log.ErrorContext(ctx, "reading the resources of a running pod failed", "uid", uid, "error", err)
 		return bare
 	}
 	at := slices.IndexFunc(all, func(o recovery.Observation) bool { return o.UID == uid })

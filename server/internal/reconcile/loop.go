@@ -280,9 +280,9 @@ func (o *outage) report(ctx context.Context, l *Loop, err error) {
 		l.Log.InfoContext(ctx, "cgroups are reconciled again", "after", l.Now().Sub(o.since))
 		*o = outage{}
 	case text == o.text || isPending(err):
-		l.Log.DebugContext(ctx, "reconcile cgroups", "error", err)
+		l.Log.DebugContext(ctx, "reconciling cgroups failed", "error", err)
 	default:
-		l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+		l.Log.ErrorContext(ctx, "reconciling cgroups failed", "error", err)
 		if o.text == "" {
 			o.since = l.Now()
 		}
@@ -348,7 +348,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 		}
 	}
 	if done.err != nil {
-		l.Log.ErrorContext(ctx, "limit the QoS tiers", "error", done.err)
+		l.Log.ErrorContext(ctx, "limiting the QoS tiers failed", "error", done.err)
 	}
 	return nil
 }

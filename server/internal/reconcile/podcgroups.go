@@ -108,7 +108,7 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 			// A limit that the tier cannot have now does not concern this pod; the next
 			// pass tries again.
 			failed[op.Name.String()] = true
-			l.Log.ErrorContext(ctx, "update the tier of a new pod", "cgroup", pod.Name.String(), "error", err)
+			l.Log.ErrorContext(ctx, "updating the tier of a new pod failed", "cgroup", pod.Name.String(), "error", err)
 		}
 	}
 	l.drift.hold(nodes, failed)
@@ -306,7 +306,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	l.track()
 	if l.endLeaving(b.Owner.Pod, pod) {
 		if err := l.follow(ctx, view, nil); err != nil {
-			l.Log.ErrorContext(ctx, "reconcile cgroups", "error", err)
+			l.Log.ErrorContext(ctx, "reconciling cgroups failed", "error", err)
 		}
 	}
 	if !b.Own {

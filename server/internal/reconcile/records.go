@@ -97,7 +97,7 @@ func (l *Loop) followRecords(ctx context.Context, view *ledger.View) {
 		}
 		if err := l.writeRecord(ctx, view, p); err != nil {
 			l.records.view = nil // the next pass compares all records
-			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
+			l.Log.ErrorContext(ctx, "writing a pod's claim record failed", "uid", uid, "error", err)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (l *Loop) writeDue(ctx context.Context, view *ledger.View) {
 		}
 		if err := l.writeRecord(ctx, view, p); err != nil {
 			l.records.view = nil // the next pass compares all records
-			l.Log.ErrorContext(ctx, "record what a pod holds", "uid", uid, "error", err)
+			l.Log.ErrorContext(ctx, "writing a pod's claim record failed", "uid", uid, "error", err)
 		}
 	}
 	l.records.due = l.records.due[n:]

@@ -180,7 +180,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 			return err
 		default:
 			// As for a new pod, the next pass tries again.
-			l.Log.ErrorContext(ctx, "update the tier of a resized pod", "uid", uid, "error", err)
+			l.Log.ErrorContext(ctx, "updating the tier of a resized pod failed", "uid", uid, "error", err)
 		}
 	}
 	return nil

@@ -337,7 +337,7 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 	}
 	done, err := l.Bindings.ReconcileBindings(ctx, before, found, func(id string) bool { return ended[id] })
 	if err != nil {
-		l.Log.ErrorContext(ctx, "bring the container ids to what the runtime has", "error", err)
+		l.Log.ErrorContext(ctx, "comparing the container ids with those of the runtime failed", "error", err)
 		return
 	}
 	for _, b := range done.Bound {

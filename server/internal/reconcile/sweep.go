@@ -116,7 +116,7 @@ func (s *Sweeper) work(ctx context.Context, name cgroup.Name, t *try) {
 		return
 	}
 	t.next = s.Now().Add(t.wait)
-	s.Log.ErrorContext(ctx, "remove a cgroup without a pod", "name", name.String(), "again_in", t.wait, "error", err)
+	s.Log.ErrorContext(ctx, "removing a cgroup without a pod failed", "name", name.String(), "again_in", t.wait, "error", err)
 	t.wait = min(2*t.wait, lastRetry)
 }
 
@@ -157,6 +157,6 @@ func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 	if pids, err := l.Tree.Procs(ctx, name); err == nil && len(pids) == 0 {
 		level = slog.LevelDebug
 	}
-	l.Log.Log(ctx, level, "remove a cgroup without a pod", logs.Repaired(logs.Cgroup, "name", name.String())...)
+	l.Log.Log(ctx, level, "removing a cgroup without a pod failed", logs.Repaired(logs.Cgroup, "name", name.String())...)
 	return l.RemoveCgroup(ctx, name)
 }

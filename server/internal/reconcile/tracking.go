@@ -315,7 +315,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key placement.Key, 
 	blockers := l.tracker.Block(key, l.Now())
 	if len(blockers) == 0 {
 		if err != nil {
-			l.Log.DebugContext(ctx, "reconcile cgroups", "error", err) // the loop gets this error too, and reports it
+			l.Log.DebugContext(ctx, "reconciling cgroups failed", "error", err) // the loop gets this error too, and reports it
 			l.Wake()
 		}
 		return nil
@@ -363,7 +363,7 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 			}
 		}
 		if err != nil {
-			l.Log.DebugContext(ctx, "move a container from CPUs of another", "container", c.Name, "error", err)
+			l.Log.DebugContext(ctx, "moving a container from CPUs of another failed", "container", c.Name, "error", err)
 		}
 	}
 	l.Wake()

@@ -108,7 +108,7 @@ func (l *Loop) removeEmpty(ctx context.Context, empty []unbound) {
 			continue
 		}
 		if err := l.Tree.Remove(ctx, u.name); err != nil {
-			l.Log.ErrorContext(ctx, "remove the cgroup of a container that was not started", "owner", u.owner.String(), "error", err)
+			l.Log.ErrorContext(ctx, "removing the cgroup of a container that was not started failed", "owner", u.owner.String(), "error", err)
 			left = append(left, u)
 		}
 	}
@@ -133,7 +133,7 @@ func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 			}
 		}
 		if err != nil {
-			l.Log.ErrorContext(ctx, "remove the cgroup of a container that has ended", "name", name.String(), "error", err)
+			l.Log.ErrorContext(ctx, "removing the cgroup of a container that has ended failed", "name", name.String(), "error", err)
 		}
 	}
 	l.ended = nil

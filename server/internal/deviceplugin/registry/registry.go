@@ -156,7 +156,7 @@ func (r *Registry) Run(ctx context.Context) error {
 			r.noticed(ctx, e)
 		case err := <-failures:
 			// Events were probably lost, so everything is read again.
-			r.Log.Warn("watch the plugin registry", "dir", r.Dir, "error", err)
+			r.Log.Warn("watching the plugin registry failed", "dir", r.Dir, "error", err)
 			r.scan(ctx)
 		case <-tick:
 			r.scan(ctx)

@@ -71,7 +71,7 @@ func (r *Registry) poll(ctx context.Context, why error) {
 			"dir", r.Dir, "every", r.Poll, "error", why)
 	}
 	if err := r.followAll(ctx); err != nil {
-		r.Log.Debug("read the plugin registry", "dir", r.Dir, "error", err)
+		r.Log.Debug("reading the plugin registry failed", "dir", r.Dir, "error", err)
 	}
 }
 
