@@ -139,7 +139,8 @@ func (m *Moves) inPlace(ctx context.Context, view *ledger.View, uid string) (mig
 		return nil, err
 	}
 	if err := m.Loop.Follow(ctx); err != nil {
-		m.Loop.Log.DebugContext(ctx, "following the ledger for a move failed", "uid", uid, "error", err) // the comparison shows whether it matters
+		// The comparison shows whether it matters.
+		m.Loop.Log.DebugContext(ctx, "following the ledger for a move failed", "uid", uid, "error", err)
 	}
 	err = m.Loop.EachBound(ctx, view, uid, func(b reconcile.Bound) error {
 		c, known, err := m.settled(ctx, view, pod, b)
