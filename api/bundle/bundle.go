@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/numa"
@@ -62,7 +63,7 @@ type Bundle struct {
 	Config  *config.Config // of a read bundle: without its path of a machine
 	Node    node.Facts     // without the machine
 	Devices []Resource
-	State   *ledger.Snapshot
+	State   *history.Snapshot
 	// History has the newest entry first.
 	History []Line
 	Metrics []byte
@@ -112,11 +113,11 @@ type Line struct {
 }
 
 // LineOf returns the line of an entry.
-func LineOf(e *ledger.HistoryEntry, damage error) (Line, error) {
+func LineOf(e *history.Entry, damage error) (Line, error) {
 	if damage != nil {
 		return Line{Number: e.Number, Damage: damage.Error()}, nil
 	}
-	text, err := ledger.HistoryText(e)
+	text, err := history.Text(e)
 	return Line{Number: e.Number, Entry: text}, err
 }
 
@@ -150,11 +151,11 @@ func (b *Bundle) DevicesByResource() map[string][]device.Device {
 
 // EachEntry calls each with the entries, the newest first, and with the damage of those that
 // cannot be read, until each returns false.
-func (b *Bundle) EachEntry(each func(*ledger.HistoryEntry, error) bool) error {
+func (b *Bundle) EachEntry(each func(*history.Entry, error) bool) error {
 	for _, l := range b.History {
-		e, err := &ledger.HistoryEntry{Number: l.Number}, errors.New(l.Damage)
+		e, err := &history.Entry{Number: l.Number}, errors.New(l.Damage)
 		if l.Damage == "" {
-			e, err = ledger.ReadHistoryText(l.Number, l.Entry)
+			e, err = history.ReadText(l.Number, l.Entry)
 		}
 		if !each(e, err) {
 			return nil
@@ -165,14 +166,14 @@ func (b *Bundle) EachEntry(each func(*ledger.HistoryEntry, error) bool) error {
 
 // FromLedger reads the state and the history of a ledger file, which berthd may have open. The
 // machine is only used for a damaged file; without one such a file is an error of class Corrupt.
-// damage is what was damaged. Errors are those of ledgerfile.Read and ledger.ReadSnapshot.
+// damage is what was damaged. Errors are those of ledgerfile.Read and history.ReadSnapshot.
 func FromLedger(ctx context.Context, path string, m *machine.Topology) (b *Bundle, damage, err error) {
 	found, damage, err := ledgerfile.Read(ctx, path)
 	if err != nil {
 		return nil, nil, err
 	}
 	b = &Bundle{}
-	b.State, err = ledger.ReadSnapshot(found.Entries)
+	b.State, err = history.ReadSnapshot(found.Entries)
 	if errdefs.ClassOf(err) == errdefs.Corrupt && m != nil {
 		damage = err
 		saved, failed := ledger.Salvage(ledger.Options{Rules: ledger.Rules{Machine: m}}, found)
@@ -180,12 +181,12 @@ func FromLedger(ctx context.Context, path string, m *machine.Topology) (b *Bundl
 			return nil, damage, failed
 		}
 		found.Entries = saved.Entries
-		b.State, err = ledger.ReadSnapshot(found.Entries)
+		b.State, err = history.ReadSnapshot(found.Entries)
 	}
 	if err != nil {
 		return nil, damage, fmt.Errorf("%s: %w", path, err)
 	}
-	ledger.EachRecorded(found.Entries, func(e *ledger.HistoryEntry, bad error) {
+	history.Each(found.Entries, func(e *history.Entry, bad error) {
 		line, failed := LineOf(e, bad)
 		err = cmp.Or(err, failed)
 		b.History = append(b.History, line)
@@ -268,7 +269,7 @@ func (b *Bundle) Decode(part string, data []byte) (err error) {
 	case DevicesPart:
 		err = strictly(data, &b.Devices)
 	case StatePart:
-		b.State = &ledger.Snapshot{}
+		b.State = &history.Snapshot{}
 		err = strictly(data, b.State)
 	case HistoryPart:
 		err = b.readHistory(data)

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -52,10 +53,9 @@ func full(t *testing.T) *bundle.Bundle {
 	m := machinetest.Build("2s1n4c2t", machinetest.Named(host))
 	clock := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	now := func() time.Time { clock = clock.Add(time.Second); return clock }
-	l, _ := ledgertest.Open(t, ledger.Options{
+	l := ledgertest.OpenRecording(t, ledger.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m, ConfigDigest: "digest"},
-		History: ledger.HistoryLimits{Entries: 100}, Now: now,
-	})
+	}, history.Limits{Entries: 100}, now)
 	pod := workload.Pod{
 		UID: uid, Namespace: namespace, Name: name,
 		Labels: map[string]string{"secretlabel": "secretvalue"},
@@ -87,20 +87,20 @@ func full(t *testing.T) *bundle.Bundle {
 				Opaque: []byte(password)},
 		},
 	}
-	call := func(what string, r *ledger.HistoryRequest) *ledger.Call {
-		return &ledger.Call{Name: what, Time: clock, Caller: &ledger.Caller{UID: 4242, GID: 4343, PID: 4444, Name: process}, Request: r}
+	call := func(what string, r *history.Request) *history.Call {
+		return &history.Call{Name: what, Time: clock, Caller: &history.Caller{UID: 4242, GID: 4343, PID: 4444, Name: process}, Request: r}
 	}
-	admit := ledger.WithCall(t.Context(), call("Admit", &ledger.HistoryRequest{Pod: ledger.Recorded(&pod), Owner: owner}))
-	update := func(c *ledger.Call, change func(d *ledger.Draft)) {
+	admit := history.WithCall(t.Context(), call("Admit", &history.Request{Pod: history.Recorded(&pod), Owner: owner}))
+	update := func(c *history.Call, change func(d *ledger.Draft)) {
 		ctx := admit
 		if c != nil {
-			ctx = ledger.WithCall(t.Context(), c)
+			ctx = history.WithCall(t.Context(), c)
 		}
 		if _, err := l.Update(ctx, func(d *ledger.Draft) error { change(d); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	l.Refused(admit, ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "pod " + name + " does not fit", Pod: record,
+	l.Refused(admit, history.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "pod " + name + " does not fit", Pod: record,
 		View: l.View(), AdmissionID: "secretrefusal"})
 	update(nil, func(d *ledger.Draft) { d.PutPod(record) })
 	update(call("PreStartContainer", nil), func(d *ledger.Draft) {
@@ -113,7 +113,7 @@ func full(t *testing.T) *bundle.Bundle {
 		From: record.Claims[:1], To: record.Claims[:1], Migrating: []string{container}, Stayed: []string{container},
 		Before: "secretdigest", Reason: "to make room for pod secretspace/secretnew",
 	}
-	update(call("Resize", &ledger.HistoryRequest{Changes: []workload.Change{{Container: container,
+	update(call("Resize", &history.Request{Changes: []workload.Change{{Container: container,
 		Limits: workload.Quantities{workload.CPU: 1000}}}, Owner: owner}),
 		func(d *ledger.Draft) { d.PutPod(&resized) })
 	update(nil, func(d *ledger.Draft) {
@@ -137,9 +137,9 @@ func full(t *testing.T) *bundle.Bundle {
 		About:   bundle.About{Format: bundle.Format, Time: clock, Berthd: "1", Berthctl: "2", Kernel: "6"},
 		Machine: m, Config: &c, Node: node.Facts{MaxPIDs: 7, StorageBytes: 8},
 		Devices: []bundle.Resource{{Name: "example.com/gpu", Connected: true, Devices: []bundle.Device{{ID: deviceID, Healthy: true}}}},
-		State:   l.View().Snapshot(), Metrics: []byte("berth_pod{pod=\"" + name + "\"} 1\n"),
+		State:   history.SnapshotOf(l.View()), Metrics: []byte("berth_pod{pod=\"" + name + "\"} 1\n"),
 	}
-	if err := l.History(t.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+	if err := l.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
 		line, err := bundle.LineOf(e, damage)
 		if err != nil {
 			t.Fatal(err)
@@ -198,14 +198,14 @@ func TestMask(t *testing.T) {
 	b.State.Override = &ledger.Override{Over: "over",
 		Settings: json.RawMessage(`{"topology":{"policy":"none","options":{"secretoption":"x"}}}`)}
 	for i, l := range b.History {
-		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+		e, err := history.ReadText(l.Number, l.Entry)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if e.Before == nil {
 			continue
 		}
-		e.Before.Rules = &ledger.RulesBefore{Machine: fingerprint, Config: "digest", Override: b.State.Override}
+		e.Before.Rules = &ledger.PastRules{Machine: fingerprint, Config: "digest", Override: b.State.Override}
 		if b.History[i], err = bundle.LineOf(e, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestMask(t *testing.T) {
 		t.Errorf("the device is %s, and the pod has %+v", got, p.Claims[1].Devices)
 	}
 	for _, l := range b.History {
-		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+		e, err := history.ReadText(l.Number, l.Entry)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := view.Snapshot(); !reflect.DeepEqual(asJSON(t, got), asJSON(t, b.State)) {
+	if got := history.SnapshotOf(view); !reflect.DeepEqual(asJSON(t, got), asJSON(t, b.State)) {
 		t.Errorf("got %s\nwant %s", asJSON(t, got), asJSON(t, b.State))
 	}
 	var parts []*inspectv1.StreamBundleResponse
@@ -473,19 +473,19 @@ func packedText(t *testing.T, text string) []byte {
 // TestContradictoryState: a state that contradicts itself is refused.
 func TestContradictoryState(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(s *ledger.Snapshot){
-		"a pod twice": func(s *ledger.Snapshot) { s.Pods = append(s.Pods, s.Pods[0]) },
-		"no record":   func(s *ledger.Snapshot) { s.Pods[0].Record = nil },
-		"a CPU twice": func(s *ledger.Snapshot) {
+	for name, spoil := range map[string]func(s *history.Snapshot){
+		"a pod twice": func(s *history.Snapshot) { s.Pods = append(s.Pods, s.Pods[0]) },
+		"no record":   func(s *history.Snapshot) { s.Pods[0].Record = nil },
+		"a CPU twice": func(s *history.Snapshot) {
 			other := *s.Pods[0].Record
 			other.Pod.UID = "other"
-			s.Pods = append(s.Pods, ledger.PodSnapshot{Record: &other, Claims: moved(s.Pods[0].Claims, "other")})
+			s.Pods = append(s.Pods, history.Pod{Record: &other, Claims: moved(s.Pods[0].Claims, "other")})
 		},
-		"another's claim":     func(s *ledger.Snapshot) { s.Pods[0].Claims = moved(s.Pods[0].Claims, "other") },
-		"admitted and not":    func(s *ledger.Snapshot) { s.Unknown[0].UID = s.Pods[0].Record.UID() },
-		"a revision too low":  func(s *ledger.Snapshot) { s.Epoch, s.Revision = 5, 1 },
-		"an epoch too high":   func(s *ledger.Snapshot) { s.Epoch = 1 << 60 },
-		"a container of none": func(s *ledger.Snapshot) { s.Bindings[0].Binding.Owner.Pod = "nobody" },
+		"another's claim":     func(s *history.Snapshot) { s.Pods[0].Claims = moved(s.Pods[0].Claims, "other") },
+		"admitted and not":    func(s *history.Snapshot) { s.Unknown[0].UID = s.Pods[0].Record.UID() },
+		"a revision too low":  func(s *history.Snapshot) { s.Epoch, s.Revision = 5, 1 },
+		"an epoch too high":   func(s *history.Snapshot) { s.Epoch = 1 << 60 },
+		"a container of none": func(s *history.Snapshot) { s.Bindings[0].Binding.Owner.Pod = "nobody" },
 	} {
 		b := full(t)
 		spoil(b.State)
@@ -563,10 +563,10 @@ func FuzzParts(f *testing.F) {
 		`{"number":1,"entry":{"time":"2026-11-20T03:00:00Z","revision":1}}`, `[]`, "cpu: {policy: static}")
 	f.Add(`{}`, `{"pods":[{"record":{"pod":{"uid":"u","containers":[{"name":"c"}]},"digest":"","qos":"","admission_id":"","admitted_at":"2026-11-20T03:00:00Z"},"claims":[{"owner":{"pod":"u","container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"1-3","use":"exclusive"}}]}]}`, `{"number":2,"damage":"x"}`, `[{"name":"a/b","devices":[{"id":"x","nodes":"0"}]}]`, "")
 	m := machinetest.Build("2s1n4c2t")
-	f.Fuzz(func(t *testing.T, about, state, history, devices, configuration string) {
+	f.Fuzz(func(t *testing.T, about, state, entries, devices, configuration string) {
 		b := &bundle.Bundle{Machine: m}
 		for part, data := range map[string]string{
-			bundle.AboutPart: about, bundle.StatePart: state, bundle.HistoryPart: history, bundle.DevicesPart: devices,
+			bundle.AboutPart: about, bundle.StatePart: state, bundle.HistoryPart: entries, bundle.DevicesPart: devices,
 			bundle.ConfigPart: configuration,
 		} {
 			if err := b.Decode(part, []byte(data)); err != nil && errdefs.ClassOf(err) != errdefs.Invalid {
@@ -576,7 +576,7 @@ func FuzzParts(f *testing.F) {
 		if b.State != nil {
 			_, _ = b.State.View(m)
 		}
-		if err := b.EachEntry(func(*ledger.HistoryEntry, error) bool { return true }); err != nil {
+		if err := b.EachEntry(func(*history.Entry, error) bool { return true }); err != nil {
 			t.Fatal(err)
 		}
 		_ = b.Mask()

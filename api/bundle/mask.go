@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -186,24 +187,24 @@ func (m *mask) override(o *ledger.Override) *ledger.Override {
 	return &ledger.Override{Settings: m.policy(o.Settings), Over: o.Over, SetAt: o.SetAt}
 }
 
-func (m *mask) state(s *ledger.Snapshot) *ledger.Snapshot {
+func (m *mask) state(s *history.Snapshot) *history.Snapshot {
 	out := *s
 	out.Override = m.override(s.Override)
 	if out.Uncertain != "" {
 		out.Uncertain = "masked"
 	}
-	out.Pods = make([]ledger.PodSnapshot, len(s.Pods))
+	out.Pods = make([]history.Pod, len(s.Pods))
 	for i, p := range s.Pods {
 		if p.Record != nil {
-			out.Pods[i] = ledger.PodSnapshot{Record: m.record(p.Record), Claims: m.claims(p.Claims)}
+			out.Pods[i] = history.Pod{Record: m.record(p.Record), Claims: m.claims(p.Claims)}
 		}
 	}
 	out.Unknown, out.Bindings, out.Providers = nil, nil, nil
 	for _, u := range s.Unknown {
-		out.Unknown = append(out.Unknown, ledger.UnknownSnapshot{UID: m.name(pods, u.UID), Pod: m.unknown(u.Pod)})
+		out.Unknown = append(out.Unknown, m.unknown(u))
 	}
 	for _, b := range s.Bindings {
-		out.Bindings = append(out.Bindings, ledger.BindingSnapshot{ID: m.name(ids, b.ID), Binding: m.binding(b.Binding)})
+		out.Bindings = append(out.Bindings, m.binding(b))
 	}
 	for _, p := range s.Providers {
 		p.Name = m.name(providers, p.Name)
@@ -304,14 +305,24 @@ func (m *mask) owner(o ledger.Owner) ledger.Owner {
 	return ledger.Owner{Pod: m.name(pods, o.Pod), Container: m.name(containers, o.Container)}
 }
 
-func (m *mask) binding(b ledger.Binding) ledger.Binding {
-	b.ID, b.Owner, b.CgroupPath = m.name(ids, b.ID), m.owner(b.Owner), ""
+func (m *mask) binding(b history.Binding) history.Binding {
+	b.ID = m.name(ids, b.ID)
+	if b.Binding != nil {
+		masked := *b.Binding
+		masked.ID, masked.Owner, masked.CgroupPath = b.ID, m.owner(masked.Owner), ""
+		b.Binding = &masked
+	}
 	return b
 }
 
-func (m *mask) unknown(u ledger.UnknownLivePod) ledger.UnknownLivePod {
+func (m *mask) unknown(of history.Unknown) history.Unknown {
+	of.UID = m.name(pods, of.UID)
+	if of.Pod == nil {
+		return of
+	}
+	u := of.Pod
 	out := ledger.UnknownLivePod{
-		UID: m.name(pods, u.UID), Since: u.Since, Namespace: m.name(namespaces, u.Namespace), Name: m.name(names, u.Name),
+		UID: of.UID, Since: u.Since, Namespace: m.name(namespaces, u.Namespace), Name: m.name(names, u.Name),
 		Source: u.Source, Digest: m.name(ids, u.Digest), QoS: u.QoS, OwnedBy: m.name(owners, u.OwnedBy),
 		Claims: m.claims(u.Claims), DevicesUnknown: u.DevicesUnknown, ResourceClaim: u.ResourceClaim,
 	}
@@ -319,7 +330,8 @@ func (m *mask) unknown(u ledger.UnknownLivePod) ledger.UnknownLivePod {
 		out.Bindings = append(out.Bindings, ledger.RecordedBinding{ID: m.name(ids, b.ID), Container: m.name(containers, b.Container),
 			Own: b.Own})
 	}
-	return out
+	of.Pod = &out
+	return of
 }
 
 // line masks an entry. The number and the damage stay.
@@ -327,13 +339,13 @@ func (m *mask) line(l Line) Line {
 	if l.Damage != "" {
 		return Line{Number: l.Number, Damage: "damaged"}
 	}
-	e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+	e, err := history.ReadText(l.Number, l.Entry)
 	if err != nil {
 		return Line{Number: l.Number, Damage: "damaged"}
 	}
 	e.Message = maskedMessage(e.Message)
 	if c := e.Caller; c != nil {
-		e.Caller = &ledger.Caller{UID: m.user(c.UID), GID: m.user(c.GID), Name: m.name(processes, c.Name)}
+		e.Caller = &history.Caller{UID: m.user(c.UID), GID: m.user(c.GID), Name: m.name(processes, c.Name)}
 	}
 	e.Pod, e.Namespace, e.Name, e.Container = m.name(pods, e.Pod), m.name(namespaces, e.Namespace), m.name(names, e.Name),
 		m.name(containers, e.Container)
@@ -347,7 +359,7 @@ func (m *mask) line(l Line) Line {
 	if e.Before != nil {
 		e.Before = m.before(e.Before)
 	}
-	text, err := ledger.HistoryText(e)
+	text, err := history.Text(e)
 	m.failed(err)
 	return Line{Number: l.Number, Entry: text}
 }
@@ -376,7 +388,7 @@ func maskedMessage(text string) string {
 }
 
 // request masks the recorded request; one that cannot be read is left out.
-func (m *mask) request(e *ledger.HistoryEntry) {
+func (m *mask) request(e *history.Entry) {
 	req, err := e.Requested()
 	if err != nil || req == nil {
 		e.Request, e.Basis = nil, nil
@@ -400,7 +412,7 @@ func (m *mask) request(e *ledger.HistoryEntry) {
 }
 
 // basis masks what a verdict was decided on. Reservations that cannot be read are left out.
-func (m *mask) basis(e *ledger.HistoryEntry) {
+func (m *mask) basis(e *history.Entry) {
 	if e.Basis == nil {
 		return
 	}
@@ -420,35 +432,25 @@ func (m *mask) basis(e *ledger.HistoryEntry) {
 	e.Basis = &own
 }
 
-func (m *mask) before(b *ledger.HistoryBefore) *ledger.HistoryBefore {
-	out := &ledger.HistoryBefore{}
+func (m *mask) before(b *history.Before) *history.Before {
+	out := &history.Before{}
 	if b.Rules != nil {
 		rules := *b.Rules
 		rules.Override = m.override(rules.Override)
 		out.Rules = &rules
 	}
 	for _, p := range b.Pods {
-		masked := ledger.PodBefore{UID: m.name(pods, p.UID), Claims: m.claims(p.Claims)}
+		masked := history.Pod{UID: m.name(pods, p.UID), Claims: m.claims(p.Claims)}
 		if p.Record != nil {
 			masked.Record = m.record(p.Record)
 		}
 		out.Pods = append(out.Pods, masked)
 	}
 	for _, u := range b.Unknown {
-		masked := ledger.UnknownBefore{UID: m.name(pods, u.UID)}
-		if u.Pod != nil {
-			pod := m.unknown(*u.Pod)
-			masked.Pod = &pod
-		}
-		out.Unknown = append(out.Unknown, masked)
+		out.Unknown = append(out.Unknown, m.unknown(u))
 	}
 	for _, one := range b.Bindings {
-		masked := ledger.BindingBefore{ID: m.name(ids, one.ID)}
-		if one.Binding != nil {
-			binding := m.binding(*one.Binding)
-			masked.Binding = &binding
-		}
-		out.Bindings = append(out.Bindings, masked)
+		out.Bindings = append(out.Bindings, m.binding(one))
 	}
 	return out
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -28,33 +29,30 @@ type tester interface {
 // written is a ledger with a history, and what berthd writes of it.
 type written struct {
 	journal *ledgertest.Journal
-	ledger  *ledger.Ledger
-	options ledger.Options
+	ledger  history.Ledger
+	limits  history.Limits
 	clock   time.Time
 	devices []bundle.Resource
 }
 
-func newWritten(t ledgertest.T, limits ledger.HistoryLimits) *written {
-	w := &written{journal: ledgertest.NewJournal(), clock: time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)}
-	w.options = ledger.Options{
-		Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")}, History: limits,
-		Now: func() time.Time { w.clock = w.clock.Add(time.Second); return w.clock },
-	}
+func newWritten(t ledgertest.T, limits history.Limits) *written {
+	w := &written{journal: ledgertest.NewJournal(), limits: limits, clock: time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)}
 	w.open(t)
 	return w
 }
 
 func (w *written) open(t ledgertest.T) {
-	w.options.Journal = w.journal
-	w.ledger, _ = ledgertest.Open(t, w.options)
+	w.ledger = ledgertest.OpenRecording(t, ledger.Options{
+		Journal: w.journal, Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")},
+	}, w.limits, func() time.Time { w.clock = w.clock.Add(time.Second); return w.clock })
 }
 
 // commit makes a change as a call of a user.
 func (w *written) commit(t tester, uid uint32, pod *workload.Pod, change func(d *ledger.Draft)) {
 	t.Helper()
-	call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: uid, Name: "agent"},
-		Request: &ledger.HistoryRequest{Pod: pod}}
-	if _, err := w.ledger.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
+	call := &history.Call{Name: "Admit", Time: w.clock, Caller: &history.Caller{UID: uid, Name: "agent"},
+		Request: &history.Request{Pod: pod}}
+	if _, err := w.ledger.Update(history.WithCall(t.Context(), call), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -66,7 +64,7 @@ func (w *written) read(t tester) {
 		d.PutResource(ledger.SeenResource{Name: fmt.Sprint("example.com/", w.clock.Unix())})
 	})
 	var newest, lines uint64 // refusals are stored with the commit
-	if err := w.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry,
+	if err := w.ledger.Entries(t.Context(), 0, func(e *history.Entry,
 		_ error) bool {
 		newest = max(newest, e.Number)
 		return true
@@ -78,9 +76,9 @@ func (w *written) read(t tester) {
 	w.open(t)
 	b := &bundle.Bundle{
 		About: bundle.About{Format: bundle.Format, Time: w.clock}, Machine: before.Machine(), Devices: w.devices,
-		State: w.ledger.View().Snapshot(),
+		State: history.SnapshotOf(w.ledger.View()),
 	}
-	if err := w.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+	if err := w.ledger.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
 		if damage != nil || lines == 0 && e.Number < newest || e.Begins && e.Number > 1 && e.Call != "" && e.Message == "" {
 			t.Fatalf("entry %d of %d cannot be read after a start: begins %t, %v", e.Number, newest, e.Begins, damage)
 		}
@@ -106,7 +104,7 @@ func (w *written) read(t tester) {
 		t.Fatal(err)
 	}
 	entries := uint64(0)
-	if err := again.EachEntry(func(_ *ledger.HistoryEntry, damage error) bool {
+	if err := again.EachEntry(func(_ *history.Entry, damage error) bool {
 		if entries++; damage != nil {
 			t.Fatal(damage)
 		}
@@ -130,7 +128,7 @@ func many(pod string, n int, name func(i int) string) ledger.Claim {
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := newWritten(t, ledger.HistoryLimits{
+		w := newWritten(t, history.Limits{
 			Entries: rapid.SampledFrom([]int{1, 2, 31, 32, 33, 100, 10_000}).Draw(t, "entries"),
 			Bytes:   rapid.SampledFrom([]int{1 << 20, 2 << 20, 64 << 20}).Draw(t, "bytes"),
 		})
@@ -165,9 +163,9 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 			"refuse": func(t *rapid.T) {
 				p := ledgertest.Pod(uid.Draw(t, "uid"), "main")
 				p.Pod.Labels = map[string]string{"label": strings.ToValidUTF8(text.Draw(t, "label"), "?")}
-				call := &ledger.Call{Name: "Admit", Time: w.clock, Caller: &ledger.Caller{UID: caller.Draw(t, "caller")},
-					Request: &ledger.HistoryRequest{Pod: &p.Pod}}
-				w.ledger.Refused(ledger.WithCall(t.Context(), call), ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu",
+				call := &history.Call{Name: "Admit", Time: w.clock, Caller: &history.Caller{UID: caller.Draw(t, "caller")},
+					Request: &history.Request{Pod: &p.Pod}}
+				w.ledger.Refused(history.WithCall(t.Context(), call), history.Refusal{Verdict: "rejected", Reason: "OutOfcpu",
 					Message: text.Draw(t, "message"), Pod: p, View: w.ledger.View()})
 			},
 			"start": func(t *rapid.T) {
@@ -183,7 +181,7 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 // read again.
 func TestMostDevices(t *testing.T) {
 	t.Parallel()
-	w := newWritten(t, ledger.HistoryLimits{Entries: 100, Bytes: 64 << 20})
+	w := newWritten(t, history.Limits{Entries: 100, Bytes: 64 << 20})
 	devices := config.Default().Limits.PluginDevices
 	for _, uid := range []string{"a", "b"} {
 		name := func(i int) string { return fmt.Sprintf("%x", i) } // as short as ids can be

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
@@ -451,7 +451,7 @@ func Default() Config {
 			PluginDevices: 1 << 17, PluginResources: 256,
 			PodResourcesPerSecond: 100, PodResourcesBurst: 10, WatchEvents: 4096, PodResourcesWait: d(15 * time.Second),
 		},
-		History:    History{Entries: ledger.DefaultHistoryEntries, Bytes: ledger.DefaultHistoryBytes},
+		History:    History{Entries: history.DefaultEntries, Bytes: history.DefaultBytes},
 		Hotplug:    Hotplug{Poll: d(10 * time.Second), Debounce: d(5 * time.Second), ReservedCPUs: ReservedKeep, OnLost: LostReport},
 		Features:   Features{PodLevelResources: true, CPUBetaOptions: true, ExclusiveCPUResize: true, ExclusiveMemoryResize: true},
 		Privileges: Privileges{DropCapabilities: true, Landlock: true, Seccomp: true},

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -28,12 +29,12 @@ type Record struct {
 	Today map[string]string
 	// History calls each with the entries, the newest first, and with the damage of those that
 	// cannot be read, until each returns false.
-	History func(each func(*ledger.HistoryEntry, error) bool) error
+	History func(each func(*history.Entry, error) bool) error
 }
 
 // recorded is an entry of the history with what it changed.
 type recorded struct {
-	*ledger.HistoryEntry
+	*history.Entry
 	changes []ledger.Change
 	unknown []unknownAfter
 	// config is the digest of the configuration that decided.
@@ -76,8 +77,8 @@ const mostChanges = 1 << 18
 // commit. An error is that of History, or of ctx.
 func (r *Record) read(ctx context.Context) (timeline, error) {
 	var out timeline
-	rewinder, changes := ledger.NewRewinder(r.View), 0
-	next := func(e *ledger.HistoryEntry, damage error) bool {
+	rewinder, changes := history.NewRewinder(r.View), 0
+	next := func(e *history.Entry, damage error) bool {
 		if changes > mostChanges {
 			rewinder.Why = fmt.Sprintf("a replay takes %d changes, and there are more", mostChanges)
 		}
@@ -92,7 +93,7 @@ func (r *Record) read(ctx context.Context) (timeline, error) {
 		}
 		return true
 	}
-	err := r.History(func(e *ledger.HistoryEntry, damage error) bool {
+	err := r.History(func(e *history.Entry, damage error) bool {
 		if out.older > 0 || !next(e, damage) {
 			out.older++
 		}
@@ -138,10 +139,10 @@ func (r *Record) read(ctx context.Context) (timeline, error) {
 }
 
 // between returns an entry with the differences of the views before and after it.
-func between(before, after *ledger.View, e *ledger.HistoryEntry) recorded {
+func between(before, after *ledger.View, e *history.Entry) recorded {
 	own := *e
 	own.Before = nil // the changes have it
-	out := recorded{HistoryEntry: &own, changes: ledger.Changes(before, after), config: before.Rules().ConfigDigest}
+	out := recorded{Entry: &own, changes: ledger.Changes(before, after), config: before.Rules().ConfigDigest}
 	if e.Before == nil {
 		return out
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -308,7 +309,7 @@ func (r *replay) entry(ctx context.Context, e *recorded) error {
 }
 
 // verdict decides about a recorded request again.
-func (r *replay) verdict(ctx context.Context, e *recorded, req *ledger.HistoryRequest) error {
+func (r *replay) verdict(ctx context.Context, e *recorded, req *history.Request) error {
 	exact := r.setBasis(e)
 	why := r.cannot(e, req)
 	if why == "" && !exact {
@@ -352,7 +353,7 @@ func (r *replay) verdict(ctx context.Context, e *recorded, req *ledger.HistoryRe
 }
 
 // decide decides about a recorded request.
-func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, req *ledger.HistoryRequest) (admission.Verdict, error) {
+func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, req *history.Request) (admission.Verdict, error) {
 	t.On(r.on, e.Time)
 	if req.Pod != nil {
 		return t.Repeat(ctx, admission.Request{Pod: *req.Pod, Owner: req.Owner, AdmissionID: e.AdmissionID})
@@ -365,7 +366,7 @@ func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, re
 }
 
 // differs adds a verdict that differs, with an explanation unless there were enough.
-func (r *replay) differs(ctx context.Context, e *recorded, req *ledger.HistoryRequest, v admission.Verdict) error {
+func (r *replay) differs(ctx context.Context, e *recorded, req *history.Request, v admission.Verdict) error {
 	level := admissionv1.TraceLevel_TRACE_LEVEL_NONE
 	if r.out.Differ++; int(r.out.GetDiffer()) <= r.options.Explain {
 		var err error
@@ -383,7 +384,7 @@ func (r *replay) differs(ctx context.Context, e *recorded, req *ledger.HistoryRe
 }
 
 // cannot returns why a verdict cannot be given again; empty if it can.
-func (r *replay) cannot(e *recorded, req *ledger.HistoryRequest) string {
+func (r *replay) cannot(e *recorded, req *history.Request) string {
 	switch {
 	case e.Verdict == admission.Deferred.String():
 		return skipDeferred

@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -155,8 +156,9 @@ func check(t *testing.T, err error) {
 func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Topology, sets map[string]*managerset.Set) *busyNode {
 	n := &busyNode{t: t}
 	var err error
+	recorder := history.New(history.Limits{Entries: 10_000, Bytes: 64 << 20}, time.Now)
 	n.ledger, _, err = ledger.Open(context.Background(), ledger.Options{
-		Journal: j, Rules: sets[m.Fingerprint()].Rules, History: ledger.HistoryLimits{Entries: 10_000, Bytes: 64 << 20}, Now: time.Now,
+		Journal: j, Rules: sets[m.Fingerprint()].Rules, History: recorder,
 	})
 	check(t, err)
 	id := 0
@@ -164,7 +166,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 		Features: s.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: s.config.Limits.Containers},
 		Resources: s.config.Resources(time.Now()), Tries: -1, DeferWaits: true,
 	}, admission.Parts{
-		Ledger: n.ledger, CgroupManager: &slowNode{latencies: s.latencies},
+		Ledger: n.ledger, History: recorder, CgroupManager: &slowNode{latencies: s.latencies},
 		Managers: func(v *ledger.View) (*hint.Bus, *topology.Manager) {
 			set := sets[v.Machine().Fingerprint()]
 			return set.Bus, set.Topology
@@ -183,20 +185,20 @@ func (n *busyNode) do(a action) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	amounts := workload.Quantities{workload.CPU: a.cpu * 1000, workload.Memory: a.memory << 30}
-	call := &ledger.Call{Time: time.Now()}
+	call := &history.Call{Time: time.Now()}
 	switch a.kind {
 	case "admit":
 		pod := workload.Pod{UID: a.uid, Name: a.uid, Namespace: "default",
 			Containers: []workload.Container{{Name: "main", Requests: amounts, Limits: amounts}}}
-		call.Name, call.Request = "Admit", &ledger.HistoryRequest{Pod: &pod}
-		_, _ = n.Admit(ledger.WithCall(ctx, call), admission.Request{Pod: pod})
+		call.Name, call.Request = "Admit", &history.Request{Pod: &pod}
+		_, _ = n.Admit(history.WithCall(ctx, call), admission.Request{Pod: pod})
 	case "resize":
 		changes := []workload.Change{{Container: "main", Requests: amounts, Limits: amounts}}
-		call.Name, call.Request = "Resize", &ledger.HistoryRequest{Changes: changes, MaxMove: int(a.moves)}
-		_, _ = n.Resize(ledger.WithCall(ctx, call), admission.ResizeRequest{UID: a.uid, Changes: changes, MaxMove: a.moves})
+		call.Name, call.Request = "Resize", &history.Request{Changes: changes, MaxMove: int(a.moves)}
+		_, _ = n.Resize(history.WithCall(ctx, call), admission.ResizeRequest{UID: a.uid, Changes: changes, MaxMove: a.moves})
 	case "remove":
 		call.Name = "RemovePod"
-		_, _, _ = n.Remove(ledger.WithCall(ctx, call), a.uid, admission.Scope{})
+		_, _, _ = n.Remove(history.WithCall(ctx, call), a.uid, admission.Scope{})
 	}
 }
 
@@ -221,7 +223,7 @@ func (n *busyNode) live(s *round, j *ledgertest.Journal, change func(machine int
 }
 
 // play lets everything happen, and replays the history.
-func (s *busyScene) play(t *testing.T) (*ledger.Ledger, *admissionv1.Replay) {
+func (s *busyScene) play(t *testing.T) (*history.History, *admissionv1.Replay) {
 	machines, sets := setsOf(t, s.config)
 	j := ledgertest.NewJournal()
 	for i := range s.rounds {
@@ -243,10 +245,10 @@ func (s *busyScene) play(t *testing.T) (*ledger.Ledger, *admissionv1.Replay) {
 	check(t, err)
 	out, _, err := simulation.Scene{Machine: last, Config: s.config}.Replay(t.Context(), &simulation.Record{
 		View: n.ledger.View(), Fingerprint: last.Fingerprint(), ConfigDigest: digest, Machine: last, Config: &s.config,
-		History: func(each func(*ledger.HistoryEntry, error) bool) error { return n.ledger.History(t.Context(), 0, each) },
+		History: func(each func(*history.Entry, error) bool) error { return n.History.Entries(t.Context(), 0, each) },
 	}, simulation.ReplayOptions{Explain: 3})
 	check(t, err)
-	return n.ledger, out
+	return n.History, out
 }
 
 // TestReplayOfCallers: verdicts and placements of calls that overlapped are decided again as they were, though pods
@@ -263,8 +265,8 @@ func TestReplayOfCallers(t *testing.T) {
 				wrong = prototext.Format(out)
 			}
 			verdicts, changes = verdicts+int(out.GetVerdicts()), changes+int(out.GetMachineChanges())
-			var all []*ledger.HistoryEntry
-			check(t, l.History(t.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+			var all []*history.Entry
+			check(t, l.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
 				check(t, damage)
 				all = append(all, e)
 				return true

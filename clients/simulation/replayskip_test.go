@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/clients/simulation"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -33,7 +34,7 @@ func TestReplaySkips(t *testing.T) {
 	if _, err := n.client.Admission().RemovePod(context.Background(), &admissionv1.RemovePodRequest{PodUid: "u1"}); err != nil {
 		t.Fatal(err)
 	}
-	request := func(e *ledger.HistoryEntry, change func(r *ledger.HistoryRequest)) {
+	request := func(e *history.Entry, change func(r *history.Request)) {
 		r, err := e.Requested()
 		if err != nil {
 			t.Fatal(err)
@@ -45,45 +46,45 @@ func TestReplaySkips(t *testing.T) {
 	}
 	for name, row := range map[string]struct {
 		// change is made to the refusal of u2.
-		change func(e *ledger.HistoryEntry)
+		change func(e *history.Entry)
 		bundle func(b *bundle.Bundle)
 		scene  func(s *simulation.Scene)
 		want   string
 	}{
 		"nothing":           {want: ""},
-		"deferred":          {change: func(e *ledger.HistoryEntry) { e.Verdict = "deferred" }, want: "deferred"},
-		"no basis":          {change: func(e *ledger.HistoryEntry) { e.Basis = nil }, want: "beside"},
-		"many reservations": {change: func(e *ledger.HistoryEntry) { e.Basis.Omitted = 70 }, want: "beside"},
-		"no reservations":   {change: func(e *ledger.HistoryEntry) { e.Basis.Reserved = json.RawMessage(`[{"uid":"a"}]`) }, want: "beside"},
-		"other configuration": {change: func(e *ledger.HistoryEntry) { e.Basis = nil }, scene: func(s *simulation.Scene) {
+		"deferred":          {change: func(e *history.Entry) { e.Verdict = "deferred" }, want: "deferred"},
+		"no basis":          {change: func(e *history.Entry) { e.Basis = nil }, want: "beside"},
+		"many reservations": {change: func(e *history.Entry) { e.Basis.Omitted = 70 }, want: "beside"},
+		"no reservations":   {change: func(e *history.Entry) { e.Basis.Reserved = json.RawMessage(`[{"uid":"a"}]`) }, want: "beside"},
+		"other configuration": {change: func(e *history.Entry) { e.Basis = nil }, scene: func(s *simulation.Scene) {
 			s.Config.Reserved.CPUs = cpuset.Of(0, 1)
 		}, want: ""},
-		"large": {change: func(e *ledger.HistoryEntry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
-		"running": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Running = true }) },
+		"large": {change: func(e *history.Entry) { e.Request, e.RequestBytes = nil, 70_000 }, want: "large"},
+		"running": {change: func(e *history.Entry) { request(e, func(r *history.Request) { r.Running = true }) },
 			want: "running"},
-		"devices": {change: func(e *ledger.HistoryEntry) {
-			request(e, func(r *ledger.HistoryRequest) { r.Pod.Containers[0].Limits["example.com/gpu"] = 1 })
+		"devices": {change: func(e *history.Entry) {
+			request(e, func(r *history.Request) { r.Pod.Containers[0].Limits["example.com/gpu"] = 1 })
 		}, want: "devices"},
-		"no uid": {change: func(e *ledger.HistoryEntry) { request(e, func(r *ledger.HistoryRequest) { r.Pod.UID = "" }) },
+		"no uid": {change: func(e *history.Entry) { request(e, func(r *history.Request) { r.Pod.UID = "" }) },
 			want: "invalid"},
-		"no JSON": {change: func(e *ledger.HistoryEntry) { e.Request = json.RawMessage(`{"pod":3}`) }, want: "invalid"},
-		"absent": {change: func(e *ledger.HistoryEntry) {
-			request(e, func(r *ledger.HistoryRequest) { r.Pod, r.Changes = nil, []workload.Change{{Container: "main"}} })
+		"no JSON": {change: func(e *history.Entry) { e.Request = json.RawMessage(`{"pod":3}`) }, want: "invalid"},
+		"absent": {change: func(e *history.Entry) {
+			request(e, func(r *history.Request) { r.Pod, r.Changes = nil, []workload.Change{{Container: "main"}} })
 		}, want: "absent"},
-		"hugepages": {change: func(e *ledger.HistoryEntry) {
+		"hugepages": {change: func(e *history.Entry) {
 			e.Reason = "OutOfhugepages-2Mi"
-			request(e, func(r *ledger.HistoryRequest) {
+			request(e, func(r *history.Request) {
 				r.Pod.Containers[0].Limits[workload.CPU], r.Pod.Containers[0].Requests[workload.CPU] = 1000, 1000
 			})
 		}, scene: func(s *simulation.Scene) { s.Config.Memory.CheckFreeHugePages = config.PagesReject }, want: "kernel"},
-		"swap": {change: func(e *ledger.HistoryEntry) {
+		"swap": {change: func(e *history.Entry) {
 			e.Reason, e.Message = "Infeasible", "In-place resize of containers with swap is not supported"
-			request(e, func(r *ledger.HistoryRequest) {
+			request(e, func(r *history.Request) {
 				r.Pod.Containers[0].Limits[workload.CPU], r.Pod.Containers[0].Requests[workload.CPU] = 1000, 1000
 			})
 		}, want: "kernel"},
 		"providers": {bundle: func(b *bundle.Bundle) {
-			b.State.Providers = []ledger.ProviderSnapshot{{Name: "far"}}
+			b.State.Providers = []history.Provider{{Name: "far"}}
 		}, want: "providers providers providers"},
 		"damage": {bundle: func(b *bundle.Bundle) {
 			at := slices.IndexFunc(b.History, func(l bundle.Line) bool { return l.Number == 3 })
@@ -102,12 +103,12 @@ func TestReplaySkips(t *testing.T) {
 			row.bundle(b)
 		}
 		for i, l := range b.History {
-			e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+			e, err := history.ReadText(l.Number, l.Entry)
 			if err != nil || e.Verdict != "rejected" || row.change == nil {
 				continue
 			}
 			row.change(e)
-			if b.History[i].Entry, err = ledger.HistoryText(e); err != nil {
+			if b.History[i].Entry, err = history.Text(e); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -244,7 +245,7 @@ func besideOthers(f *testing.F, b *bundle.Bundle) []byte {
 	beside := *b.State.Pods[0].Record
 	beside.Pod.UID, beside.Claims = "beside", b.State.Pods[0].Claims
 	for _, l := range b.History {
-		e, err := ledger.ReadHistoryText(l.Number, l.Entry)
+		e, err := history.ReadText(l.Number, l.Entry)
 		if err == nil && e.Basis != nil {
 			err = e.Basis.Reserve([]*ledger.Pod{&beside})
 		}

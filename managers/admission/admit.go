@@ -50,7 +50,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		}
 		e.explain(hint.Unobserved(ctx), c)
 		if v.Outcome != Deferred || !e.saidBefore(c) {
-			e.Ledger.Refused(ctx, refusal(v, c.record, c.record.AdmissionID))
+			e.History.Refused(ctx, refusal(v, c.record, c.record.AdmissionID))
 			e.saveTrace(ctx, c) // commits the refusal, too
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 )
 
@@ -76,4 +77,4 @@ func (e *Engine) decides(ctx context.Context) (basis, error) {
 }
 
 // note notes that the call of the context is decided on the view.
-func (c counted) note(ctx context.Context) { ledger.CallOf(ctx).DecidedOn(c.view, c.reserved) }
+func (c counted) note(ctx context.Context) { history.CallOf(ctx).DecidedOn(c.view, c.reserved) }

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -21,9 +22,8 @@ type Config struct {
 	// Attempts limits how often an overtaken plan is repeated (the rules have changed, or
 	// an import has taken reserved resources); 0 means 64.
 	Attempts int
-	// DeferWaits defers pods that fail only because of a temporary condition: a plugin that
-	// is away, devices that are not healthy. Without it such a pod is rejected, as by the
-	// kubelet; if nothing was decided, the error is of class Unavailable.
+	// DeferWaits defers pods that fail only because of a temporary condition: a plugin that is away, devices that are not
+	// healthy. Without it such a pod is rejected, as by the kubelet; if nothing was decided, the error is of class Unavailable.
 	DeferWaits bool
 	// Resources configures extended resources without a provider.
 	Resources Resources
@@ -39,16 +39,14 @@ type Config struct {
 
 // Parts are the engine's ports.
 type Parts struct {
-	Ledger *ledger.Ledger
-	// Lock is shared with those that need the ledger's changes in order; nil for one of the
-	// engine's own.
+	Ledger  *ledger.Ledger
+	History *history.History // records refusals; nil if there is none
+	// Lock is shared with those that need the ledger's changes in order; nil for one of the engine's own.
 	Lock *Lock
-	// Managers returns the managers for a view; nil if there are none, because the machine or the
-	// configuration has changed since the view was taken.
+	// Managers returns the managers for a view; nil if there are none, because the machine or the configuration has changed since.
 	Managers func(view *ledger.View) (*hint.Bus, *topology.Manager)
-	// ClaimManagers returns the managers for a resource claim. Errors are of class Invalid or
-	// Precondition: none can decide about it. Without an error, nil is as for Managers. A nil
-	// function: no claims are admitted.
+	// ClaimManagers returns the managers for a resource claim. Errors are of class Invalid or Precondition: none can decide
+	// about it. Without an error, nil is as for Managers. A nil function: no claims are admitted.
 	ClaimManagers func(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error)
 	CgroupManager CgroupManager
 	Starter       Starter

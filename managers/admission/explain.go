@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/explain"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -55,8 +56,8 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 }
 
 // refusal is a verdict for the history.
-func refusal(v Verdict, record *ledger.Pod, id string) ledger.Refusal {
-	return ledger.Refusal{
+func refusal(v Verdict, record *ledger.Pod, id string) history.Refusal {
+	return history.Refusal{
 		Verdict: v.Outcome.String(), Reason: string(v.Reason), Message: v.Message,
 		Pod: record, View: v.View, AdmissionID: id,
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
@@ -353,17 +354,16 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		Features: cpu.Features{BetaOptions: true, Features: workload.Features{PodLevelResources: true}, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
-	l, _ := ledgertest.Open(t, ledger.Options{
-		History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now,
+	l := ledgertest.OpenRecording(t, ledger.Options{
 		Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved()},
-	})
+	}, history.Limits{Entries: 1000}, time.Now)
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
 	inventory.Listed(session, []device.Device{
 		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
 	}, time.Unix(0, 0))
-	h := &fixture{ledger: l, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, cgroups: &cgroups{
+	h := &fixture{ledger: l.Ledger, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	bus, err := hint.NewBus(nil, []hint.Entry{
@@ -380,7 +380,8 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		Features:   workload.Features{PodLevelResources: true},
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
-		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), merger }, CgroupManager: h.cgroups,
+		Ledger: l.Ledger, History: l.History,
+		Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), merger }, CgroupManager: h.cgroups,
 		Starter: h.plugins,
 		Lives:   func(ctx context.Context, uid string) ledger.UnknownLivePod { return h.cgroups.lives(ctx, uid) },
 		Environment: admission.Environment{

@@ -19,8 +19,8 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// history is an engine on a random machine, with what has happened.
-type history struct {
+// course is an engine on a random machine, with what has happened.
+type course struct {
 	*twoNodes
 	r *rapid.T
 	// machine changes; now is the one of the engine, and of each restart.
@@ -41,8 +41,8 @@ var (
 	movables = []workload.Movable{workload.MovableAnywhere, workload.MovableAnywhere, workload.MovableWithinNodes, workload.NeverMovable}
 )
 
-func newHistory(r *rapid.T) *history {
-	h := &history{r: r, before: map[string]workload.Pod{}}
+func newHistory(r *rapid.T) *course {
+	h := &course{r: r, before: map[string]workload.Pod{}}
 	h.scope = rapid.SampledFrom([]hint.Scope{hint.ContainerScope, hint.PodScope}).Draw(r, "scope")
 	h.policy = rapid.SampledFrom(policies).Draw(r, "policy")
 	h.machine = newChangingMachine(rapid.SampledFrom(shapes).Draw(r, "machine"))
@@ -60,18 +60,18 @@ func newHistory(r *rapid.T) *history {
 }
 
 // onMachine lets the engine follow the machine.
-func (h *history) onMachine() {
+func (h *course) onMachine() {
 	h.now = h.machine.build()
 	h.become(h.r, h.now)
 	h.note("machine: %s", h.machine)
 }
 
-func (h *history) note(format string, args ...any) {
+func (h *course) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
 // Fatalf ends the test, with the history.
-func (h *history) Fatalf(format string, args ...any) {
+func (h *course) Fatalf(format string, args ...any) {
 	h.r.Helper()
 	for p := range h.ledger.View().Pods() {
 		h.note("%s has %s", p.UID(), h.has(p.UID()))
@@ -80,12 +80,12 @@ func (h *history) Fatalf(format string, args ...any) {
 		strings.Join(h.log, "\n"))
 }
 
-func (h *history) Helper()                           {}
-func (h *history) Cleanup(func())                    {}
-func (h *history) Errorf(format string, args ...any) { h.Fatalf(format, args...) }
+func (h *course) Helper()                           {}
+func (h *course) Cleanup(func())                    {}
+func (h *course) Errorf(format string, args ...any) { h.Fatalf(format, args...) }
 
 // may fails after an error of another class than the given ones, and returns whether there was none.
-func (h *history) may(err error, classes ...errdefs.Class) bool {
+func (h *course) may(err error, classes ...errdefs.Class) bool {
 	if err == nil {
 		return true
 	}
@@ -99,7 +99,7 @@ func (h *history) may(err error, classes ...errdefs.Class) bool {
 	return false
 }
 
-func (h *history) amounts() workload.Quantities {
+func (h *course) amounts() workload.Quantities {
 	cpus := rapid.Int64Range(1, 4).Draw(h.r, "cpus") * 1000
 	if evenly16(h.r, "a fraction") == 0 {
 		cpus = 500
@@ -112,7 +112,7 @@ func (h *history) amounts() workload.Quantities {
 }
 
 // pod draws a pod: with resources as a whole, on shared CPUs, or with up to three containers of any role.
-func (h *history) pod(uid string) workload.Pod {
+func (h *course) pod(uid string) workload.Pod {
 	p := workload.Pod{UID: uid, Name: uid, Namespace: "default"}
 	switch kind := evenly16(h.r, "kind of pod"); {
 	case kind == 0:
@@ -146,7 +146,7 @@ func (h *history) pod(uid string) workload.Pod {
 }
 
 // large draws a pod that needs much of a node.
-func (h *history) large(uid string) workload.Pod {
+func (h *course) large(uid string) workload.Pod {
 	n := h.machine.nodes[0].cpus.Len()
 	return podOf(uid, [2]int64{rapid.Int64Range(int64(n)/2, int64(n)).Draw(h.r, "cpus"), rapid.Int64Range(1, 8).Draw(h.r, "gib")})
 }
@@ -170,7 +170,7 @@ func amountsOf(p workload.Pod) (out []workload.Change) {
 	return out
 }
 
-func (h *history) resizeAny() {
+func (h *course) resizeAny() {
 	pod, ok := h.ledger.View().Pod(h.drawPod(h.r, "resized"))
 	if !ok {
 		return
@@ -199,7 +199,7 @@ func (h *history) resizeAny() {
 }
 
 // turnBack reverses the move of a pod.
-func (h *history) turnBack(uid string) {
+func (h *course) turnBack(uid string) {
 	pod, _ := h.ledger.View().Pod(uid)
 	h.note("%s turns back", uid)
 	switch {
@@ -216,7 +216,7 @@ func (h *history) turnBack(uid string) {
 }
 
 // step makes the next step of a pod's move, and returns whether there is none.
-func (h *history) step(uid string) bool {
+func (h *course) step(uid string) bool {
 	m, err := h.Advance(context.Background(), uid, false)
 	if m.Step != nil {
 		h.note("%s", m.Step)
@@ -227,7 +227,7 @@ func (h *history) step(uid string) bool {
 	return h.may(err) && m.Done
 }
 
-func (h *history) moving() (out []string) {
+func (h *course) moving() (out []string) {
 	for p := range h.ledger.View().Pods() {
 		if p.Move != nil {
 			out = append(out, p.UID())
@@ -237,7 +237,7 @@ func (h *history) moving() (out []string) {
 }
 
 // begin begins up to two moves of a plan for a pod.
-func (h *history) begin(p workload.Pod) {
+func (h *course) begin(p workload.Pod) {
 	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
 	h.may(err, errdefs.Invalid)
 	for _, m := range plan.Moves[:min(len(plan.Moves), 2)] {
@@ -249,7 +249,7 @@ func (h *history) begin(p workload.Pod) {
 }
 
 // carryOut makes the moves of a plan, each to its end, and admits the pod: all as the plan says.
-func (h *history) carryOut(p workload.Pod) {
+func (h *course) carryOut(p workload.Pod) {
 	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
 	if !h.may(err, errdefs.Invalid) || !plan.Fits() {
 		return
@@ -269,7 +269,7 @@ func (h *history) carryOut(p workload.Pod) {
 }
 
 // arrives makes the steps of a move, which are those of its plan after the first ones. These were made when it began.
-func (h *history) arrives(m admission.Relocation) {
+func (h *course) arrives(m admission.Relocation) {
 	planned := m.Plan.Steps
 	for len(planned) > 0 && planned[0].Kind == transition.Widen {
 		planned = planned[1:]
@@ -287,7 +287,7 @@ func (h *history) arrives(m admission.Relocation) {
 	}
 }
 
-func (h *history) replaceLosses() {
+func (h *course) replaceLosses() {
 	for _, l := range admission.Losses(h.ledger.View()) {
 		h.note("%s: %s", l.UID, l)
 		plan, err := h.PlanReplacement(context.Background(), l)
@@ -301,7 +301,7 @@ func (h *history) replaceLosses() {
 }
 
 // restart opens the ledger again, on the machine as it is then. The containers still run.
-func (h *history) restart() {
+func (h *course) restart() {
 	if h.changed && rapid.IntRange(0, 2).Draw(h.r, "the machine changes meanwhile") == 0 {
 		h.machine.draw(h.r)
 	}
@@ -313,7 +313,7 @@ func (h *history) restart() {
 	h.twoNodes = again
 }
 
-func (h *history) change() {
+func (h *course) change() {
 	switch change := evenly16(h.r, "change"); {
 	case change < 10:
 		h.machine.draw(h.r)
@@ -331,7 +331,7 @@ func (h *history) change() {
 
 // crash lets the next commit fail, before or after it is written, while something happens. Then berthd starts again, or goes on
 // if nothing was written.
-func (h *history) crash(uid string) {
+func (h *course) crash(uid string) {
 	h.failing = true
 	commits := h.journal.Commits()
 	wrote := rapid.Bool().Draw(h.r, "the commit is written")
@@ -349,7 +349,7 @@ func (h *history) crash(uid string) {
 }
 
 // happen does something that is drawn; uid is a new one.
-func (h *history) happen(uid string) {
+func (h *course) happen(uid string) {
 	moving := h.moving()
 	switch op := evenly16(h.r, "operation"); {
 	case op <= 3:

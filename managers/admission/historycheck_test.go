@@ -15,7 +15,7 @@ import (
 )
 
 // check compares the ledger with the invariants. The containers follow it.
-func (h *history) check() {
+func (h *course) check() {
 	view := h.ledger.View()
 	found := ledger.Check(view)
 	for _, f := range found {
@@ -36,7 +36,7 @@ func (h *history) check() {
 }
 
 // hasRequest fails if a claim is smaller than the request.
-func (h *history) hasRequest(c *ledger.Claim, q workload.Quantities) {
+func (h *course) hasRequest(c *ledger.Claim, q workload.Quantities) {
 	has, wants := uint64(0), uint64(q[workload.Resource(c.Resource)])
 	switch {
 	case c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPodExclusive):
@@ -55,7 +55,7 @@ func (h *history) hasRequest(c *ledger.Claim, q workload.Quantities) {
 
 // tells fails if something that a pod has and the machine lacks is no finding, or more than one, or if a finding is about
 // nothing that is lacking.
-func (h *history) tells(view *ledger.View, found []ledger.Finding) {
+func (h *course) tells(view *ledger.View, found []ledger.Finding) {
 	machine := view.Machine()
 	count := func(rules []ledger.Rule, owner ledger.Owner, resource string) (n int) {
 		for _, f := range found {
@@ -116,7 +116,7 @@ func (h *history) tells(view *ledger.View, found []ledger.Finding) {
 }
 
 // resources returns the memory resources of which pods have something.
-func (h *history) resources(view *ledger.View) map[string]bool {
+func (h *course) resources(view *ledger.View) map[string]bool {
 	out := map[string]bool{}
 	for p := range view.Pods() {
 		for i := range p.Claims {
@@ -186,7 +186,7 @@ func ended(view *ledger.View) *ledger.View {
 
 // worse fails if something that is no change of the machine has made a finding, or more memory lacking when all moves have
 // ended. A move may return to what the machine lacks.
-func (h *history) worse(before, after *ledger.View) {
+func (h *course) worse(before, after *ledger.View) {
 	for p := range after.Pods() {
 		if was, ok := before.Pod(p.UID()); ok && p.Move != nil && was.Move != nil && p.Move.Canceled != was.Move.Canceled {
 			return
@@ -219,7 +219,7 @@ func content(p *ledger.Pod) string {
 }
 
 // admit admits a pod, which happens as a dry run has said.
-func (h *history) admit(p workload.Pod) {
+func (h *course) admit(p workload.Pod) {
 	var said admission.Verdict
 	var err error
 	if !h.failing {
@@ -237,7 +237,7 @@ func (h *history) admit(p workload.Pod) {
 }
 
 // resize resizes a pod, which happens as a dry run has said.
-func (h *history) resize(req admission.ResizeRequest) (admission.Resized, error) {
+func (h *course) resize(req admission.ResizeRequest) (admission.Resized, error) {
 	if h.failing {
 		return h.Resize(context.Background(), req)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -96,7 +97,8 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, jour
 	open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
 	set, err := managerset.New(config, m)
 	must(t, err)
-	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now})
+	recorder := history.New(history.Limits{Entries: 1000}, time.Now)
+	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: recorder})
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
 	var gpus []device.Device
@@ -116,7 +118,7 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, jour
 		Features: config.CPU.Features.Features, DeferWaits: true,
 		Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour}, BytesPerSecond: 7,
 	}, admission.Parts{
-		Ledger: l, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
+		Ledger: l, History: recorder, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
 		Managers: func(v *ledger.View) (*hint.Bus, *topology.Manager) {
 			if s := sets.On(v); s != nil {
 				return s.Bus, s.Topology

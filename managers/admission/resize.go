@@ -78,7 +78,7 @@ func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error)
 	out, err := r.run(ctx)
 	out.ID = r.id
 	if err == nil && !req.DryRun && e.deferrals.news(req.UID, out, r.digest) {
-		e.Ledger.Refused(ctx, refusal(out.Verdict, &ledger.Pod{Pod: r.wanted, Digest: r.digest}, r.id))
+		e.History.Refused(ctx, refusal(out.Verdict, &ledger.Pod{Pod: r.wanted, Digest: r.digest}, r.id))
 	}
 	if err == nil && out.Outcome != Admitted && !req.DryRun && req.AdmissionID != "" {
 		e.refused.remember(r.scope.agent(), r.id, attempted{req.UID, r.digest})

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -404,7 +405,7 @@ func TestRepeatedDeferredResizeIsRecordedOnce(t *testing.T) {
 	h := newFixture(t, topology.Restricted)
 	h.admit(t, burstable("a", 500, 2<<20))
 	recorded := func() (n int) {
-		if err := h.ledger.History(t.Context(), 0, func(e *ledger.HistoryEntry, err error) bool {
+		if err := h.History.Entries(t.Context(), 0, func(e *history.Entry, err error) bool {
 			if err != nil {
 				t.Error(err)
 			}

@@ -29,34 +29,34 @@ func Check(v *View) []Finding {
 	return c.findings
 }
 
-// flaw returns the first structural finding of a draft's view whose base is sound. Only the
-// draft's changes can be wrong, so only these are checked: the cost of a commit does not
+// flaw returns the first structural finding of a view that differs from a sound one in some changes. Only
+// these can be wrong, so only these are checked: the cost of a commit does not
 // grow with the number of pods.
-func (d *Draft) flaw(next *View) (Finding, bool) {
+func flaw(next *View, changes *Content) (Finding, bool) {
 	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
-	for _, p := range d.pods {
+	for _, p := range changes.Pods {
 		if p != nil {
 			c.pod(p)
 		}
 	}
-	for uid := range d.unknown {
+	for uid := range changes.Unknown {
 		c.unknown(uid)
 	}
 	if c.devices != nil {
 		for o := range next.DeviceHolders() {
-			_, changed := d.pods[o.UID()]
-			if _, noted := d.unknown[o.UID()]; !changed && !noted {
+			_, changed := changes.Pods[o.UID()]
+			if _, noted := changes.Unknown[o.UID()]; !changed && !noted {
 				c.checkDevices(o)
 			}
 		}
 	}
 	c.overlaps()
-	for id := range d.bindings {
+	for id := range changes.Bindings {
 		if b, ok := next.Binding(id); ok {
 			c.binding(b)
 		}
 	}
-	for uid := range d.pods {
+	for uid := range changes.Pods {
 		for b := range next.BindingsOf(uid) {
 			c.binding(b)
 		}
@@ -65,7 +65,7 @@ func (d *Draft) flaw(next *View) (Finding, bool) {
 	if len(c.findings) == 0 {
 		return Finding{}, false
 	}
-	return firstStructural(Check(next))
+	return FirstStructural(Check(next))
 }
 
 // deviceKey names a device.

@@ -228,7 +228,7 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 	if len(data) > ClaimRecordBytes {
 		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(data), ClaimRecordBytes)
 	}
-	text, err := unseal(Entry{Bucket: claimRecordBucket, Key: uid, Value: data})
+	text, err := Unseal(Entry{Bucket: claimRecordBucket, Key: uid, Value: data})
 	if err != nil {
 		return nil, err
 	}

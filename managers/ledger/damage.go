@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // LostPod is a pod that is not whole: its record or one of its claims is damaged or
@@ -65,20 +64,20 @@ func claimsOf(claims []storedClaim) []Claim {
 	return all
 }
 
-// resolve marks pods that contradict the ledger's invariants as lost, and returns the
-// policy findings about the rest. The rules must be set.
+// resolve marks pods that contradict the ledger's invariants as lost, and returns the view of the rest and the policy
+// findings about it. The rules must be set.
 //
 // If two pods have the same thing, the pod with the older last change is lost; after
 // changes in the same commit, the pod with the greater uid. The ledger never commits such a
 // pair. So one pod was removed, and its claim was given to the other one afterwards: the
 // later one is right.
-func (st *state) resolve() []Finding {
-	st.release()
+func (st *state) resolve() (*View, []Finding) {
 	for {
-		st.view.derive()
-		findings := Check(&st.view)
-		if _, wrong := firstStructural(findings); !wrong {
-			return findings
+		st.release()
+		view := NewView(st.State)
+		findings := Check(view)
+		if _, wrong := FirstStructural(findings); !wrong {
+			return view, findings
 		}
 		kept := len(st.lost)
 		for _, f := range findings {
@@ -88,9 +87,8 @@ func (st *state) resolve() []Finding {
 			}
 		}
 		if len(st.lost) == kept && !st.empty(findings) {
-			return st.nothing()
+			st.nothing()
 		}
-		st.release()
 	}
 }
 
@@ -99,12 +97,11 @@ func (st *state) resolve() []Finding {
 func (st *state) empty(findings []Finding) (some bool) {
 	for _, f := range findings {
 		for _, uid := range []string{f.Owner.Pod, f.Other.Pod} {
-			u, ok := st.view.UnknownLivePod(uid)
-			if f.Kind != Structural || !ok || len(u.Claims) == 0 {
+			u := st.Unknown[uid]
+			if f.Kind != Structural || u == nil || len(u.Claims) == 0 {
 				continue
 			}
 			u.Claims, u.DevicesUnknown = nil, true
-			st.view.unknown = st.view.unknown.Set(uid, u.kept())
 			st.uncertain = append(st.uncertain, fmt.Sprintf("what the living pod %s holds contradicts itself: %s", uid, f.Text))
 			some = true
 		}
@@ -113,30 +110,26 @@ func (st *state) empty(findings []Finding) (some bool) {
 }
 
 // nothing empties the state if no pod can be named as the cause of a finding.
-func (st *state) nothing() []Finding {
+func (st *state) nothing() {
 	const why = "the ledger contradicts itself"
-	for uid := range st.view.pods.All() {
+	for uid := range st.Pods {
 		st.lose(uid, why)
 	}
 	st.uncertain = append(st.uncertain, why)
-	st.view.pods, st.view.traces.ofPods = ordered.Map[string, *Pod]{}, ordered.Map[string, uint64]{}
-	st.view.unknown = ordered.Map[string, *UnknownLivePod]{}
-	st.view.bindings = bindings{}
-	st.view.derive()
-	return nil
+	st.Pods, st.Unknown, st.Bindings = nil, nil, nil
 }
 
 // keepOut removes a pod from the view because of a finding, unless another pod of the
 // finding is already removed.
 func (st *state) keepOut(f Finding) {
 	uid := f.Owner.Pod
-	p, here := st.view.pods.Get(uid)
+	p, here := st.Pods[uid]
 	if other := f.Other.Pod; other != "" && other != uid {
-		o, both := st.view.pods.Get(other)
+		o, both := st.Pods[other]
 		switch {
-		case !here && both && st.view.UnknownLive(uid): // a running pod keeps its claims
+		case !here && both && st.Unknown[uid] != nil: // a running pod keeps its claims
 			uid, p, o = other, o, nil
-		case here && st.view.UnknownLive(other):
+		case here && st.Unknown[other] != nil:
 			o = nil
 		case !here || !both:
 			return
@@ -148,7 +141,7 @@ func (st *state) keepOut(f Finding) {
 	if p == nil {
 		return
 	}
-	st.view.pods, st.view.traces.ofPods = st.view.pods.Delete(uid), st.view.traces.ofPods.Delete(uid)
+	delete(st.Pods, uid)
 	lost := st.lose(uid, f.Text)
 	lost.Pod = &Pod{}
 	*lost.Pod = *p
@@ -162,13 +155,12 @@ func (p *Pod) newest() uint64 { return max(p.AdmittedGeneration, p.ChangedGenera
 // release removes the bindings of removed pods, and unknown living pods that are in the
 // ledger.
 func (st *state) release() {
-	gone := map[string]*Binding{}
-	for b := range st.view.Bindings() {
-		id := b.ID
-		if p, ok := st.view.pods.Get(b.Owner.Pod); ok && p.Pod.Container(b.Owner.Container) != nil {
+	for _, id := range sortedKeys(st.Bindings) {
+		b := *st.Bindings[id]
+		if p, ok := st.Pods[b.Owner.Pod]; ok && p.Pod.Container(b.Owner.Container) != nil {
 			continue
 		}
-		gone[id] = nil
+		delete(st.Bindings, id)
 		lost, ok := st.lost[b.Owner.Pod]
 		if !ok {
 			st.damage = append(st.damage, Finding{
@@ -182,10 +174,9 @@ func (st *state) release() {
 		}
 		lost.Bindings[id] = b
 	}
-	st.view.bindings = st.view.bindings.with(gone)
-	for uid := range st.view.unknown.All() {
-		if _, known := st.view.pods.Get(uid); known || uid == "" || strings.Contains(uid, "/") {
-			st.view.unknown = st.view.unknown.Delete(uid)
+	for _, uid := range sortedKeys(st.Unknown) {
+		if _, known := st.Pods[uid]; known || uid == "" || strings.Contains(uid, "/") {
+			delete(st.Unknown, uid)
 			st.damage = append(st.damage, Finding{
 				Kind: Structural, Rule: RuleUnknownLive, Owner: Owner{Pod: uid},
 				Text: fmt.Sprintf("pod %q is noted as living and unknown, and is known or no pod", uid),
@@ -196,12 +187,12 @@ func (st *state) release() {
 
 // fill adds the damage to the report.
 func (st *state) fill(r *Report) {
-	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.memory, st.damage
+	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.rules.Memory, st.damage
 	r.Uncertain = strings.Join(slices.Compact(st.uncertain), "; ")
 	for _, uid := range sortedKeys(st.lost) {
 		r.Lost = append(r.Lost, *st.lost[uid])
 	}
-	r.Whole = st.view.pods.Len()
+	r.Whole = len(st.Pods)
 	r.Renewed = st.renewed()
 	if err := st.noRules(); err != nil {
 		r.History = err.Error()

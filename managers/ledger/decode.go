@@ -2,12 +2,12 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -16,22 +16,18 @@ import (
 
 // state is the readable part of a journal. Damage of one value does not affect others.
 type state struct {
-	view            View // without rules
-	machine, config string
-	topology        *machine.Topology // nil: not known
-	memory          []NodeMemory
-	reservation     Reservation
-	claimRules      ClaimRules
-	known           map[string]bool  // keys of metaFacts whose values were read
-	unread          map[string]error // why the others are unreadable; without absent ones
-	override        *Override        // as it is stored
-	fresh           bool             // the journal was empty
-	migratedFrom    *int
-	pending         []Entry // written with the next commit
-	damage          []Finding
-	lost            map[string]*LostPod
-	halves          map[string]half // of lost pods with a whole record
-	uncertain       []string        // why there may be pods without any readable data
+	State                          // without rules
+	rules        PastRules         // of the last commit, as far as they are known
+	topology     *machine.Topology // of the last commit; nil: not known
+	known        map[string]bool   // keys of metaFacts whose values were read
+	unread       map[string]error  // why the others are unreadable; without absent ones
+	fresh        bool              // the journal was empty
+	migratedFrom *int
+	pending      []Entry // written with the next commit
+	damage       []Finding
+	lost         map[string]*LostPod
+	halves       map[string]half // of lost pods with a whole record
+	uncertain    []string        // why there may be pods without any readable data
 
 	counts   *storedGeneration // nil if unreadable
 	found    int               // entries outside meta
@@ -80,7 +76,7 @@ var buckets = []string{
 // BucketOf finds the bucket of a key and value by the value's checksum.
 func BucketOf(key string, value []byte) (string, bool) {
 	for _, bucket := range buckets {
-		if _, err := unseal(Entry{Bucket: bucket, Key: key, Value: value}); err == nil {
+		if _, err := Unseal(Entry{Bucket: bucket, Key: key, Value: value}); err == nil {
 			return bucket, true
 		}
 	}
@@ -143,16 +139,14 @@ func (st *state) stored(bucket, key string, err error) {
 type decoder struct {
 	*state
 	records map[string]*storedPod
-	bound   map[string]*Binding
 	claims  map[string][]storedClaim // by the pod's uid
 	torn    map[string]string        // why, by the uid in the key of an unreadable claim
 }
 
 func (d *decoder) decode(entries []Entry) {
-	d.view = View{
-		resources:         map[string]SeenResource{},
-		leases:            map[string]Lease{},
-		externalProviders: map[string]ExternalProvider{},
+	d.Content = Content{
+		Pods: map[string]*Pod{}, Unknown: map[string]*UnknownLivePod{}, Bindings: map[string]*Binding{},
+		Resources: map[string]*SeenResource{}, Leases: map[string]*Lease{}, ExternalProviders: map[string]*ExternalProvider{},
 	}
 	seen, records, unknown := map[string]bool{}, 0, 0
 	for _, e := range d.once(entries) {
@@ -178,7 +172,7 @@ func (d *decoder) decode(entries []Entry) {
 		}
 	}
 	if d.unread[metaMachine] != nil && d.topology != nil {
-		d.machine = d.topology.Fingerprint() // both were written together
+		d.rules.Machine = d.topology.Fingerprint() // both were written together
 	}
 	d.join()
 	d.count(records, unknown)
@@ -187,16 +181,16 @@ func (d *decoder) decode(entries []Entry) {
 // once returns the entries in order, one for each key. Of several values the one with a
 // correct checksum counts.
 func (d *decoder) once(entries []Entry) []Entry {
-	entries = slices.SortedStableFunc(slices.Values(entries), compareEntries)
+	entries = slices.SortedStableFunc(slices.Values(entries), CompareEntries)
 	all := entries[:0]
 	for _, e := range entries {
 		last := len(all) - 1
-		if last < 0 || compareEntries(all[last], e) != 0 {
+		if last < 0 || CompareEntries(all[last], e) != 0 {
 			all = append(all, e)
 			continue
 		}
-		_, first := unseal(all[last])
-		_, second := unseal(e)
+		_, first := Unseal(all[last])
+		_, second := Unseal(e)
 		again := fmt.Errorf("is listed twice")
 		switch {
 		case bytes.Equal(all[last].Value, e.Value), second != nil:
@@ -219,7 +213,7 @@ func (d *decoder) entry(e Entry) error {
 		return d.meta(e)
 	case BucketPods:
 		p := storedPod{Pod: &Pod{}}
-		if err := open(e, &p); err != nil {
+		if err := Decode(e, &p); err != nil {
 			return err
 		}
 		if err := matches(e.Key, p.UID()); err != nil {
@@ -229,7 +223,7 @@ func (d *decoder) entry(e Entry) error {
 		return nil
 	case BucketClaims:
 		var c Claim
-		if err := open(e, &c); err != nil {
+		if err := Decode(e, &c); err != nil {
 			return err
 		}
 		d.claims[c.Owner.Pod] = append(d.claims[c.Owner.Pod], storedClaim{c, e})
@@ -237,21 +231,15 @@ func (d *decoder) entry(e Entry) error {
 	case BucketTraces:
 		return d.trace(e)
 	case BucketContainers:
-		var b Binding
-		if err := open(e, &b); err != nil {
-			return err
-		}
-		b.ID = e.Key
-		set(&d.bound, b.ID, &b)
-		return nil
+		return decodeInto(e, d.Bindings, func(b *Binding) { b.ID = e.Key })
 	case BucketResources:
-		return decodeInto(e, d.view.resources, func(r *SeenResource) { r.Name = e.Key })
+		return decodeInto(e, d.Resources, func(r *SeenResource) { r.Name = e.Key })
 	case BucketLeases:
-		return decodeInto(e, d.view.leases, func(l *Lease) { l.ID = e.Key })
+		return decodeInto(e, d.Leases, func(l *Lease) { l.ID = e.Key })
 	case BucketExternalProviders:
-		return decodeInto(e, d.view.externalProviders, func(o *ExternalProvider) { o.Name = e.Key })
+		return decodeInto(e, d.ExternalProviders, func(o *ExternalProvider) { o.Name = e.Key })
 	case BucketUnknownLive:
-		return d.unknownLive(e)
+		return decodeInto(e, d.Unknown, func(u *UnknownLivePod) { u.UID = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }
@@ -282,23 +270,13 @@ func (d *decoder) damaged(e Entry, err error) {
 	}
 }
 
-func (d *decoder) unknownLive(e Entry) error {
-	var u UnknownLivePod
-	if err := open(e, &u); err != nil {
-		return err
-	}
-	u.UID = e.Key
-	d.view.unknown = d.view.unknown.Set(e.Key, u.kept())
-	return nil
-}
-
 // decodeInto decodes a value that stands for itself.
-func decodeInto[V any](e Entry, m map[string]V, name func(*V)) error {
-	var v V
-	if err := open(e, &v); err != nil {
+func decodeInto[V any](e Entry, m map[string]*V, name func(*V)) error {
+	v := new(V)
+	if err := Decode(e, v); err != nil {
 		return err
 	}
-	name(&v)
+	name(v)
 	m[e.Key] = v
 	return nil
 }
@@ -323,24 +301,24 @@ func (d *decoder) metaValue(e Entry) error {
 		return nil // versionOf has read it
 	case metaGeneration:
 		var stored storedGeneration
-		if err := open(e, &stored); err != nil {
+		if err := Decode(e, &stored); err != nil {
 			return err
 		}
-		d.view.generation, d.view.recorded, d.counts = stored.Number, stored.History, &stored
+		d.Generation, d.Recorded, d.counts = stored.Number, stored.History, &stored
 		return nil
 	case metaEpoch:
-		err := open(e, &d.view.epoch.base)
+		err := Decode(e, &d.Epoch.Base)
 		d.restless = d.restless || err != nil
 		return err
 	case metaEpochID:
-		return open(e, &d.view.epoch.id)
+		return Decode(e, &d.Epoch.ID)
 	case metaBootID:
-		return open(e, &d.view.epoch.boot)
+		return Decode(e, &d.Epoch.Boot)
 	case metaMachine:
-		return open(e, &d.machine)
+		return Decode(e, &d.rules.Machine)
 	case metaTopology:
 		var stored machine.Snapshot
-		err := open(e, &stored)
+		err := Decode(e, &stored)
 		if err == nil {
 			d.topology, err = machine.New(stored)
 		}
@@ -349,21 +327,21 @@ func (d *decoder) metaValue(e Entry) error {
 		}
 		return err
 	case metaConfig:
-		return open(e, &d.config)
+		return Decode(e, &d.rules.Config)
 	case metaMemory:
-		return open(e, &d.memory)
+		return Decode(e, &d.rules.Memory)
 	case metaReservation:
-		return open(e, &d.reservation)
+		return Decode(e, &d.rules.Reservation)
 	case metaClaims:
-		return open(e, &d.claimRules)
+		return Decode(e, &d.rules.Claims)
 	case metaUncertain:
-		return open(e, &d.view.uncertain)
+		return Decode(e, &d.Uncertain)
 	case metaOverride:
 		var o Override
-		if err := open(e, &o); err != nil {
+		if err := Decode(e, &o); err != nil {
 			return err
 		}
-		d.view.override, d.override = &o, &o
+		d.Override, d.rules.Override = &o, &o
 		return nil
 	}
 	return fmt.Errorf("the schema has no such key")
@@ -371,24 +349,20 @@ func (d *decoder) metaValue(e Entry) error {
 
 func (d *decoder) trace(e Entry) error {
 	var t Trace
-	if err := open(e, &t); err != nil {
+	if err := Decode(e, &t); err != nil {
 		return err
 	}
-	number, err := strconv.ParseUint(e.Key, 10, 64)
-	if err == nil {
-		err = matches(e.Key, traceKey(number))
-	}
+	number, err := ParseNumber(e.Key)
 	if err != nil {
 		return err
 	}
-	d.view.traces.load(number, &t, len(e.Value))
+	d.Traces = append(d.Traces, StoredTrace{number, &t, len(e.Value)})
 	return nil
 }
 
 // join combines a pod's record, claims and trace. A pod is whole if its record is intact
 // and its claims match the record.
 func (d *decoder) join() {
-	d.view.bindings = d.view.bindings.with(d.bound)
 	for _, uid := range sortedKeys(d.records) {
 		d.pod(uid, d.records[uid])
 	}
@@ -408,7 +382,7 @@ func (d *decoder) join() {
 		}
 	}
 	for _, uid := range sortedKeys(d.torn) {
-		if _, whole := d.view.pods.Get(uid); !whole {
+		if d.Pods[uid] == nil {
 			d.lose(uid, d.torn[uid])
 		}
 	}
@@ -444,31 +418,30 @@ func (d *decoder) pod(uid string, stored *storedPod) {
 		if stored.TraceNumber != nil {
 			p.Trace = d.traceOf(uid, *stored.TraceNumber)
 		}
-		d.view.pods = d.view.pods.Set(uid, p)
+		d.Pods[uid] = p
 	}
 }
 
 // traceOf returns the trace of a pod's record; nil if it is damaged, which only affects the
 // pod's explanation.
 func (st *state) traceOf(uid string, number uint64) *Trace {
-	kept, ok := st.view.traces.kept.Get(number)
+	at, ok := slices.BinarySearchFunc(st.Traces, number, func(t StoredTrace, n uint64) int { return cmp.Compare(t.Number, n) })
 	if !ok {
-		st.stored(BucketTraces, traceKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
+		st.stored(BucketTraces, NumberKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
 		return nil
 	}
-	st.view.traces.ofPods = st.view.traces.ofPods.Set(uid, number)
-	return kept.trace
+	return st.Traces[at].Trace
 }
 
 // count compares the entries with the counts of the last commit.
 func (d *decoder) count(records, unknown int) {
 	if d.counts == nil {
 		d.restless = true
-		for p := range d.view.pods.Values() {
-			d.view.generation = max(d.view.generation, p.newest())
+		for _, p := range d.Pods {
+			d.Generation = max(d.Generation, p.newest())
 		}
-		for t := range d.view.traces.kept.Values() {
-			d.view.generation = max(d.view.generation, t.trace.Generation)
+		for _, t := range d.Traces {
+			d.Generation = max(d.Generation, t.Trace.Generation)
 		}
 		d.uncertain = append(d.uncertain, "it is not known how many pods there were")
 		return

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"context"
-	"errors"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -21,27 +20,4 @@ type Recreator interface {
 	// Recreate writes a whole state, as generation gen, to the place where the next start
 	// reads it: all or nothing, durable when it returns nil. Later commits go there.
 	Recreate(ctx context.Context, gen uint64, entries []Entry) error
-}
-
-// recreate writes the whole next view to a journal that is not in its place, in a new
-// epoch, because another file in that place may have been read meanwhile. The view has
-// everything that was acknowledged, so nothing is lost.
-func (l *Ledger) recreate(ctx context.Context, next *View, cause error) error {
-	j, ok := l.journal.(Recreator)
-	if !ok || l.newEpoch == nil {
-		return cause
-	}
-	whole := *next
-	whole.epoch.id = l.newEpoch()
-	entries, err := Dump(&whole)
-	if err != nil {
-		return err
-	}
-	// The commit may be on the disk already, in the file that is gone: it is completed also
-	// for a caller that has left.
-	if err := j.Recreate(context.WithoutCancel(ctx), next.generation, entries); err != nil {
-		return errors.Join(cause, err)
-	}
-	next.epoch.id = whole.epoch.id
-	return nil
 }

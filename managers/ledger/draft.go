@@ -5,20 +5,29 @@ import (
 	"slices"
 )
 
+// Content is what a view has by key, or what a draft changes of that: nil removes a key.
+type Content struct {
+	Pods              map[string]*Pod            // by uid
+	Unknown           map[string]*UnknownLivePod // by uid
+	Bindings          map[string]*Binding        // by the runtime's container id
+	Resources         map[string]*SeenResource   // by name
+	Leases            map[string]*Lease          // by id
+	ExternalProviders map[string]*ExternalProvider
+}
+
+func (c *Content) empty() bool {
+	return len(c.Pods)+len(c.Unknown)+len(c.Bindings)+len(c.Resources)+len(c.Leases)+len(c.ExternalProviders) == 0
+}
+
 // Draft is a view with planned changes. It is not safe for concurrent use. A draft that is
 // not committed needs no cleanup.
 type Draft struct {
-	base              *View
-	pods              map[string]*Pod // nil: removed
-	bindings          map[string]*Binding
-	resources         map[string]*SeenResource
-	leases            map[string]*Lease
-	externalProviders map[string]*ExternalProvider
-	unknown           map[string]*UnknownLivePod
-	traces            []*Trace
-	uncertain         *string
-	renewal           *epoch // the new epoch, without the boot; nil: unchanged
-	view              *View  // base with the changes; nil after a change
+	base      *View
+	changes   Content
+	traces    []*Trace
+	uncertain *string
+	renewal   *Epoch // the new epoch, without the boot; nil: unchanged
+	view      *View  // base with the changes; nil after a change
 }
 
 // NewDraft starts a draft on a view.
@@ -42,8 +51,7 @@ func (d *Draft) View() *View {
 
 // Empty reports whether the draft changes nothing.
 func (d *Draft) Empty() bool {
-	return len(d.pods)+len(d.bindings)+len(d.resources)+len(d.leases)+len(d.externalProviders)+len(d.unknown)+len(d.traces) == 0 &&
-		d.uncertain == nil && d.renewal == nil
+	return d.changes.empty() && len(d.traces) == 0 && d.uncertain == nil && d.renewal == nil
 }
 
 // PutPod adds or replaces a pod's record with all of its claims and, if it has one, its
@@ -51,8 +59,8 @@ func (d *Draft) Empty() bool {
 // longer an unknown living pod.
 func (d *Draft) PutPod(p *Pod) {
 	slices.SortFunc(p.Claims, compareClaims)
-	set(&d.pods, p.UID(), p)
-	drop(&d.unknown, p.UID(), d.base.UnknownLive(p.UID()))
+	set(&d.changes.Pods, p.UID(), p)
+	drop(&d.changes.Unknown, p.UID(), d.base.UnknownLive(p.UID()))
 	d.view = nil
 }
 
@@ -100,60 +108,60 @@ func (d *Draft) RemovePod(uid string) {
 		return
 	}
 	for b := range view.BindingsOf(uid) {
-		set(&d.bindings, b.ID, nil)
+		set(&d.changes.Bindings, b.ID, nil)
 	}
-	set(&d.pods, uid, nil)
+	set(&d.changes.Pods, uid, nil)
 	d.view = nil
 }
 
 // Bind ties a runtime's container id to its owner.
 func (d *Draft) Bind(b Binding) {
-	set(&d.bindings, b.ID, &b)
+	set(&d.changes.Bindings, b.ID, &b)
 	d.view = nil
 }
 
 // Unbind removes a container id.
 func (d *Draft) Unbind(id string) {
-	if _, known := d.base.Binding(id); drop(&d.bindings, id, known) {
+	if _, known := d.base.Binding(id); drop(&d.changes.Bindings, id, known) {
 		d.view = nil
 	}
 }
 
 // PutResource stores a device resource.
 func (d *Draft) PutResource(r SeenResource) {
-	set(&d.resources, r.Name, &r)
+	set(&d.changes.Resources, r.Name, &r)
 	d.view = nil
 }
 
 // ForgetResource removes a device resource.
 func (d *Draft) ForgetResource(name string) {
-	if _, known := d.base.resources[name]; drop(&d.resources, name, known) {
+	if _, known := d.base.resources[name]; drop(&d.changes.Resources, name, known) {
 		d.view = nil
 	}
 }
 
 // PutLease stores an external provider's reservation.
 func (d *Draft) PutLease(l Lease) {
-	set(&d.leases, l.ID, &l)
+	set(&d.changes.Leases, l.ID, &l)
 	d.view = nil
 }
 
 // DropLease removes a reservation.
 func (d *Draft) DropLease(id string) {
-	if _, known := d.base.leases[id]; drop(&d.leases, id, known) {
+	if _, known := d.base.leases[id]; drop(&d.changes.Leases, id, known) {
 		d.view = nil
 	}
 }
 
 // PutExternalProvider adds or replaces the registration of an external provider.
 func (d *Draft) PutExternalProvider(o ExternalProvider) {
-	set(&d.externalProviders, o.Name, &o)
+	set(&d.changes.ExternalProviders, o.Name, &o)
 	d.view = nil
 }
 
 // DropExternalProvider removes a registration.
 func (d *Draft) DropExternalProvider(name string) {
-	if _, known := d.base.externalProviders[name]; drop(&d.externalProviders, name, known) {
+	if _, known := d.base.externalProviders[name]; drop(&d.changes.ExternalProviders, name, known) {
 		d.view = nil
 	}
 }
@@ -179,7 +187,7 @@ func (d *Draft) SetUncertain(reason string) {
 // must not be zero and should be random. Revisions continue from a new base (see
 // Options.Epoch), because the copy's revisions were used for another state.
 func (d *Draft) RenewEpoch(id EpochID, base uint64) {
-	d.renewal, d.view = &epoch{id: id, base: max(base, d.base.epoch.base+1)}, nil
+	d.renewal, d.view = &Epoch{ID: id, Base: max(base, d.base.epoch.Base+1)}, nil
 }
 
 // set writes to a map, which is created on first use.
@@ -207,50 +215,49 @@ func drop[V any](changes *map[string]*V, key string, known bool) bool {
 
 // apply returns the view with the draft's changes, at a generation.
 func (d *Draft) apply(generation uint64) *View {
-	v := *d.base
-	v.generation = generation
-	v.putUnknown(d.unknown)
-	v.put(d.pods)
-	for uid := range d.unknown {
-		if _, both := d.pods[uid]; both { // one uid has held for two for a moment
-			v.derive()
-			break
-		}
-	}
-	v.bindings = v.bindings.with(d.bindings)
-	for _, bound := range d.bindings {
-		if bound == nil {
-			v.unbound = generation
-		}
-	}
-	v.resources = overlay(v.resources, d.resources)
-	v.leases = overlay(v.leases, d.leases)
-	v.externalProviders = overlay(v.externalProviders, d.externalProviders)
+	v := d.base.with(&d.changes, generation)
 	if d.uncertain != nil {
 		v.uncertain = *d.uncertain
 	}
 	if d.renewal != nil {
-		v.epoch.id, v.epoch.base = d.renewal.id, d.renewal.base
+		v.epoch.ID, v.epoch.Base = d.renewal.ID, d.renewal.Base
 	}
 	v.explain(d)
-	return &v
+	return v
+}
+
+// with returns the view with changes, at a generation.
+func (v *View) with(c *Content, generation uint64) *View {
+	next := *v
+	next.generation = generation
+	next.putUnknown(c.Unknown)
+	next.put(c.Pods)
+	for uid := range c.Unknown {
+		if _, both := c.Pods[uid]; both { // one uid has held for two for a moment
+			next.derive()
+			break
+		}
+	}
+	next.bindings = v.bindings.with(c.Bindings)
+	for _, bound := range c.Bindings {
+		if bound == nil {
+			next.unbound = generation
+		}
+	}
+	next.resources = overlay(v.resources, c.Resources)
+	next.leases = overlay(v.leases, c.Leases)
+	next.externalProviders = overlay(v.externalProviders, c.ExternalProviders)
+	return &next
 }
 
 // overlay returns base with the changes applied; base itself if there are none.
-func overlay[V any](base map[string]V, changes map[string]*V) map[string]V {
+func overlay[V any](base, changes map[string]*V) map[string]*V {
 	if len(changes) == 0 {
 		return base
 	}
-	out := maps.Clone(base)
-	if out == nil {
-		out = make(map[string]V, len(changes))
-	}
-	for k, v := range changes {
-		if v == nil {
-			delete(out, k)
-		} else {
-			out[k] = *v
-		}
-	}
+	out := make(map[string]*V, len(base)+len(changes))
+	maps.Copy(out, base)
+	maps.Copy(out, changes)
+	maps.DeleteFunc(out, func(_ string, v *V) bool { return v == nil })
 	return out
 }

@@ -32,21 +32,29 @@ func (e *EpochID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// epoch is the lifetime of the file, and the boot, of a view.
-type epoch struct {
-	base uint64 // of the revisions: Options.Epoch at the ledger's creation
-	id   EpochID
-	boot string
+// Epoch is the lifetime of the file, and the boot, of a view.
+type Epoch struct {
+	Base uint64 // of the revisions: Options.Epoch at the ledger's creation
+	ID   EpochID
+	Boot string
 }
+
+// Generation returns the generation of a revision; false if it is of another epoch.
+func (e Epoch) Generation(revision uint64) (generation uint64, ok bool) {
+	return revision - e.Base<<epochShift, e.Base < 1<<(64-epochShift) && revision >= e.Base<<epochShift
+}
+
+// Epoch returns the ledger's epoch, and the boot of BootID.
+func (v *View) Epoch() Epoch { return v.epoch }
 
 // EpochID returns the id of the ledger's epoch; zero if the ledger was opened without one.
 // A new id is durable with the first commit.
-func (v *View) EpochID() EpochID { return v.epoch.id }
+func (v *View) EpochID() EpochID { return v.epoch.ID }
 
 // BootID returns the kernel's id of the boot in which the ledger was opened or, without
 // Options.BootID, of the last commit. Report.LastBootID is that of the last commit before
 // the start.
-func (v *View) BootID() string { return v.epoch.boot }
+func (v *View) BootID() string { return v.epoch.Boot }
 
 // RenewEpoch begins a new epoch, as a separate generation, for a ledger that is found to be
 // an older copy, or not the one that others have read. Revisions continue. Drafts on older
@@ -58,31 +66,7 @@ func (l *Ledger) RenewEpoch(ctx context.Context, id EpochID) (*View, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	old := l.View()
-	next := *old
-	next.generation, next.epoch.id = old.generation+1, id
-	record, err := l.record(ctx, old, &next)
-	if err != nil {
-		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
-	}
-	entries, err := encodeMeta(&next, old.rules)
-	if err != nil {
-		return nil, errdefs.Internalf("renew the ledger's epoch: %w", err)
-	}
-	if err := l.write(ctx, old, &next, entries, record); err != nil {
-		return nil, err
-	}
-	return &next, nil
-}
-
-// enter sets a loaded view's epoch and boot, and returns whether they differ from the
-// stored ones.
-func (o *Options) enter(v *View) (changed bool) {
-	if v.epoch.id == 0 && o.EpochID != 0 {
-		v.epoch.id, changed = o.EpochID, true
-	}
-	if o.BootID != "" && v.epoch.boot != o.BootID {
-		v.epoch.boot, changed = o.BootID, true
-	}
-	return changed
+	next := *l.View()
+	next.epoch.ID = id
+	return l.commit(ctx, &next, nil)
 }

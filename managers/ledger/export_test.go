@@ -7,13 +7,8 @@ import (
 // SchemaVersion is for tests outside the package.
 const SchemaVersion = schemaVersion
 
-// dumpable completes a decoded view.
-func dumpable(v View) *View {
-	v.rules = Rules{Machine: machinetest.Build("1s1n1c1t")}
-	v.traces.limits = traceLimits{DefaultTraces, DefaultTraceBytes}
-	v.derive()
-	return &v
+// dumpable is the view of a decoded state.
+func dumpable(s State) *View {
+	s.Rules, s.TraceLimits = Rules{Machine: machinetest.Build("1s1n1c1t")}, TraceLimits{DefaultTraces, DefaultTraceBytes}
+	return NewView(s)
 }
-
-// SealText makes the entry for a text.
-func SealText(bucket, key, text string) Entry { return sealText(bucket, key, []byte(text)) }

@@ -116,7 +116,7 @@ func TestTracesAreKept(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		v := Empty(Rules{})
-		v.traces.limits = traceLimits{rapid.IntRange(1, 4).Draw(t, "traces"), rapid.IntRange(1, 30).Draw(t, "bytes")}
+		v.traces.limits = TraceLimits{rapid.IntRange(1, 4).Draw(t, "traces"), rapid.IntRange(1, 30).Draw(t, "bytes")}
 		var model []keptTrace // by ascending number
 		for range rapid.IntRange(0, 20).Draw(t, "commits") {
 			d := NewDraft(v)
@@ -145,9 +145,11 @@ func TestTracesAreKept(t *testing.T) {
 			}
 			old := v
 			v = d.apply(v.generation + 1)
-			for number, k := range v.traces.kept.From(old.traces.next) {
-				v.traces.weigh(number, sizes[k.trace])
+			var added []int
+			for _, k := range v.traces.kept.From(old.traces.next) {
+				added = append(added, sizes[k.trace])
 			}
+			v.traces.weigh(old.traces.next, added)
 			model = keepTraces(d, v, model)
 			for i := range model {
 				model[i].size = cmp.Or(model[i].size, sizes[model[i].trace])
@@ -167,8 +169,8 @@ func TestTracesAreKept(t *testing.T) {
 // leaves of all the newest and those of the pods that are in a view.
 func keepTraces(d *Draft, v *View, all []keptTrace) (kept []keptTrace) {
 	changed := false
-	for _, uid := range sortedKeys(d.pods) {
-		p := d.pods[uid]
+	for _, uid := range sortedKeys(d.changes.Pods) {
+		p := d.changes.Pods[uid]
 		old, ok := d.base.Pod(uid)
 		if p != nil && (!ok || p.Trace != old.Trace) {
 			all = append(slices.Clip(all), keptTrace{trace: p.Trace})
@@ -182,9 +184,9 @@ func keepTraces(d *Draft, v *View, all []keptTrace) (kept []keptTrace) {
 		return all
 	}
 	newest, bytes := len(all), 0
-	for newest > 0 && len(all)-newest < v.traces.limits.count {
+	for newest > 0 && len(all)-newest < v.traces.limits.Count {
 		bytes += all[newest-1].size
-		if bytes > v.traces.limits.bytes && newest < len(all) {
+		if bytes > v.traces.limits.Bytes && newest < len(all) {
 			break
 		}
 		newest--

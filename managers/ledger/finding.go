@@ -101,8 +101,8 @@ func (f Finding) bare() Finding {
 // String returns kind, rule and text.
 func (f Finding) String() string { return string(f.Kind) + " " + string(f.Rule) + ": " + f.Text }
 
-// firstStructural returns the first finding that forbids a commit.
-func firstStructural(findings []Finding) (Finding, bool) {
+// FirstStructural returns the first finding that forbids a commit.
+func FirstStructural(findings []Finding) (Finding, bool) {
 	for _, f := range findings {
 		if f.Kind == Structural {
 			return f, true

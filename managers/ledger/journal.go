@@ -41,3 +41,18 @@ type Journal interface {
 	// Close releases the journal's resources. Later calls fail.
 	Close() error
 }
+
+// HistoryStore is a Journal that keeps the buckets of the history: Load leaves them out, because
+// the history is not part of the state.
+type HistoryStore interface {
+	Journal
+	// HistorySizes yields the keys of BucketHistory with the sizes of their values, in order.
+	HistorySizes(ctx context.Context, each func(key string, size int)) error
+	// ReadHistory yields the entries of BucketHistoryOpen, then those of BucketHistory, of all
+	// keys below a key (empty is above all), the greatest first, until each returns false.
+	// Commits do not wait for each. An entry that a commit moves meanwhile is yielded once.
+	ReadHistory(ctx context.Context, below string, each func(Entry) bool) error
+}
+
+// OfHistory returns whether a bucket belongs to the history.
+func OfHistory(bucket string) bool { return bucket == BucketHistory || bucket == BucketHistoryOpen }

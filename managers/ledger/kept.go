@@ -13,7 +13,7 @@ type traces struct {
 	// ofPods has the numbers of the traces in pods' records, by uid.
 	ofPods ordered.Map[string, uint64]
 	next   uint64 // greater than all numbers ever used
-	limits traceLimits
+	limits TraceLimits
 
 	// The newest traces are those from this number on. They are kept even if their pod is
 	// gone.
@@ -22,8 +22,8 @@ type traces struct {
 	bytes  int // stored size of the newest
 }
 
-// traceLimits limit the number of newest traces and their total size; at least one is kept.
-type traceLimits struct{ count, bytes int }
+// TraceLimits limit the number of newest traces and their total size; at least one is kept.
+type TraceLimits struct{ Count, Bytes int }
 
 type keptTrace struct {
 	trace *Trace
@@ -37,24 +37,25 @@ func (t *traces) add(trace *Trace) {
 }
 
 // load adds a stored trace. Numbers must ascend.
-func (t *traces) load(number uint64, trace *Trace, size int) {
-	t.kept = t.kept.Set(number, &keptTrace{trace, size})
-	t.next = number + 1
+func (t *traces) load(s StoredTrace) {
+	t.kept = t.kept.Set(s.Number, &keptTrace{s.Trace, s.Size})
+	t.next = s.Number + 1
 	t.count++
-	t.bytes += size
+	t.bytes += s.Size
 }
 
-// weigh sets the size of one of the newest traces, which no other view has yet.
-func (t *traces) weigh(number uint64, size int) {
-	kept, _ := t.kept.Get(number)
-	kept.size = size
-	t.bytes += size
+// weigh sets the sizes of the traces from a number on, which no other view has yet.
+func (t *traces) weigh(first uint64, sizes []int) {
+	for _, kept := range t.kept.From(first) {
+		kept.size, sizes = sizes[0], sizes[1:]
+		t.bytes += kept.size
+	}
 }
 
 // trim removes old traces without a current pod, and returns whether it removed any.
 func (t *traces) trim() (old bool) {
 	for number, kept := range t.kept.From(t.newest) {
-		if t.count <= t.limits.count && (t.bytes <= t.limits.bytes || t.count == 1) {
+		if t.count <= t.limits.Count && (t.bytes <= t.limits.Bytes || t.count == 1) {
 			break
 		}
 		old = true
@@ -69,7 +70,7 @@ func (t *traces) trim() (old bool) {
 // grow adds older traces that fit again, after a large one was removed.
 func (t *traces) grow() {
 	for number, kept := range t.kept.Before(t.newest) {
-		if t.count == t.limits.count || t.count > 0 && t.bytes+kept.size > t.limits.bytes {
+		if t.count == t.limits.Count || t.count > 0 && t.bytes+kept.size > t.limits.Bytes {
 			return
 		}
 		t.newest = number
@@ -93,8 +94,8 @@ func (v *View) explain(d *Draft) {
 	t := &v.traces
 	var added []*Trace
 	parted := make(map[string]uint64) // numbers in the records of changed pods
-	for _, uid := range sortedKeys(d.pods) {
-		p := d.pods[uid]
+	for _, uid := range sortedKeys(d.changes.Pods) {
+		p := d.changes.Pods[uid]
 		old, ok := d.base.pods.Get(uid)
 		if p != nil && ok && p.Trace == old.Trace {
 			continue
@@ -132,13 +133,16 @@ func (d *Draft) explains() bool {
 	if len(d.traces) > 0 {
 		return true
 	}
-	for uid, p := range d.pods {
+	for uid, p := range d.changes.Pods {
 		if _, had := d.base.traces.ofPods.Get(uid); had || p != nil && p.Trace != nil {
 			return true
 		}
 	}
 	return false
 }
+
+// TraceNumber returns the number of the trace in a pod's record.
+func (v *View) TraceNumber(uid string) (uint64, bool) { return v.traces.ofPods.Get(uid) }
 
 // Traces yields the traces that are kept with their numbers, the newest first. A number
 // names the same trace in every view of a ledger.

@@ -4,20 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-)
-
-// DefaultTraces and DefaultTraceBytes are the default limits of the newest traces, by
-// number and total size.
-const (
-	DefaultTraces     = 256
-	DefaultTraceBytes = 16 << 20
 )
 
 // updateAttempts limits Update. Commits are short, so more attempts mean that the caller's
@@ -31,61 +21,39 @@ var ErrStale error = &errdefs.Error{
 	Message: "the ledger has moved since the draft was started",
 }
 
-// Options are what a ledger is opened with.
-type Options struct {
-	// Journal stores the ledger's commits; the caller closes it after the last use of the
-	// ledger.
-	Journal Journal
-	// Rules are the current rules; Rules.Machine must be set.
-	Rules Rules
-	// Restore returns the rules of a policy that was set before. If it returns false or is
-	// nil, the override is dropped and Rules apply.
-	Restore func(Override) (Rules, bool)
-	// Keep returns the rules with the CPUs that were reserved at the last commit of this boot
-	// under the same configuration, and the override in effect. It may be nil, and return false
-	// to keep Rules.
-	Keep func(reserved cpuset.Set, o *Override) (Rules, bool)
-	// Epoch is the base of the revisions of an empty ledger, in units of 1024. Milliseconds
-	// since 1970 keep them above those of earlier, lost ledgers. An existing ledger keeps
-	// its own base.
-	Epoch uint64
-	// EpochID is the id of an empty ledger or one without an id: a random number. An
-	// existing id is kept until RenewEpoch.
+// Committer makes commits durable. Its calls follow each other.
+type Committer interface {
+	// Commit makes next durable, which follows old. changes are those of a draft; nil means that only the rules, the
+	// override or the epoch differ. The errors are those of Ledger.Commit, without ErrStale.
+	Commit(ctx context.Context, old, next *View, changes *Content) (Committed, error)
+}
+
+// Committed is what a commit gave a view in addition.
+type Committed struct {
+	// Recorded is the number of the last entry of the history.
+	Recorded uint64
+	// EpochID is another one than the view's if everything was written to a new file.
 	EpochID EpochID
-	// NewEpochID returns a random id for another epoch. It is needed if the journal has to
-	// be created again (ErrDetached); without it commits fail then.
-	NewEpochID func() EpochID
-	// BootID is the kernel's id of this boot; empty if unused. It is written with the first
-	// commit of each boot.
-	BootID string
-	// Traces is the number of newest traces to keep, in addition to those of current pods;
-	// 0 means DefaultTraces.
-	Traces int
-	// TraceBytes limits the stored size of the newest traces, except the last one; 0 means
-	// DefaultTraceBytes.
-	TraceBytes int
-	// History limits the history; without Entries, or with a journal that is no HistoryStore,
-	// there is none. Now is the clock of its entries.
-	History HistoryLimits
-	Now     func() time.Time
+	// TraceSizes are the stored sizes of the traces that are new, in the order of their numbers.
+	TraceSizes []int
 }
 
 // Ledger has the current view and commits drafts. It is safe for concurrent use; readers
 // never wait for writers.
 type Ledger struct {
-	journal  Journal
-	newEpoch func() EpochID
-	current  atomic.Pointer[View]
-	turn     chan struct{} // capacity 1: held by an Update that was overtaken
+	committer Committer
+	current   atomic.Pointer[View]
+	turn      chan struct{} // capacity 1: held by an Update that was overtaken
 
-	mu sync.Mutex // held over a whole commit, the journal's write included
-	// pending are entries found wanting at the start (schema, migrated values,
-	// machine, configuration). They travel with the first commit, so that a
-	// start itself writes nothing.
-	pending   []Entry
+	mu        sync.Mutex // held over a whole commit, the committer's call included
 	followers []func(old, new *View)
+}
 
-	history history
+// New returns a ledger with a current view.
+func New(view *View, c Committer) *Ledger {
+	l := &Ledger{committer: c, turn: make(chan struct{}, 1)}
+	l.current.Store(view)
+	return l
 }
 
 // View returns the current view.
@@ -132,40 +100,12 @@ func (l *Ledger) Commit(ctx context.Context, d *Draft) (*View, error) {
 		return nil, ErrStale
 	}
 	d.date(old)
-	next := d.apply(old.generation + 1)
-	next.facts.settle()
-	if f, ok := d.flaw(next); ok {
-		return nil, errdefs.Internalf("commit generation %d: %s", next.generation, f)
-	}
-	record, err := l.record(ctx, old, next)
-	if err != nil {
-		return nil, errdefs.Internalf("commit generation %d: %w", next.generation, err)
-	}
-	batch, err := encodeDraft(old, next, d)
-	if err != nil {
-		return nil, errdefs.Internalf("commit generation %d: %w", next.generation, err)
-	}
-	next.weighTraces(old.traces.next, batch)
-	if err := l.write(ctx, old, next, batch, record); err != nil {
-		return nil, d.blame(err)
-	}
-	return next, nil
-}
-
-// weighTraces sets the sizes of a batch's traces in a view that is not shared yet: the
-// traces from a number on, in order.
-func (v *View) weighTraces(first uint64, batch []Entry) {
-	added := v.traces.kept
-	for number := range added.From(first) {
-		at := slices.IndexFunc(batch, func(e Entry) bool { return e.Bucket == BucketTraces && e.Value != nil })
-		v.traces.weigh(number, len(batch[at].Value))
-		batch = batch[at+1:]
-	}
+	return l.commit(ctx, d.apply(old.generation+1), &d.changes)
 }
 
 // date sets the generations of admission and change in the draft's records.
 func (d *Draft) date(old *View) {
-	for uid, p := range d.pods {
+	for uid, p := range d.changes.Pods {
 		if p == nil {
 			continue
 		}
@@ -210,32 +150,20 @@ func (l *Ledger) try(ctx context.Context, change func(*Draft) error) (*View, err
 	return l.Commit(ctx, d)
 }
 
-// write makes next durable and then current. mu must be held.
-func (l *Ledger) write(ctx context.Context, old, next *View, batch []Entry, record recording) error {
-	// Pending entries come first, because an entry of the batch is newer.
-	err := l.journal.Commit(ctx, next.generation, slices.Concat(l.pending, batch, record.entries))
-	if errors.Is(err, ErrDetached) {
-		if err = l.recreate(ctx, next, err); err == nil {
-			l.history.lost(record)
-		}
-	} else if err == nil {
-		l.history.committed(record)
+// commit makes next, which nobody else has yet, the next generation. mu must be held.
+func (l *Ledger) commit(ctx context.Context, next *View, changes *Content) (*View, error) {
+	old := l.View()
+	next.generation = old.generation + 1
+	next.facts.settle()
+	c, err := l.committer.Commit(ctx, old, next, changes)
+	if err != nil {
+		return nil, err
 	}
-	switch {
-	case err == nil:
-	case errors.Is(err, ctx.Err()):
-		// The journal works: its caller has left.
-		return fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.generation,
-			context.Cause(ctx))
-	case errdefs.ClassOf(err) == errdefs.Exhausted:
-		return errdefs.Exhaustedf("commit generation %d: %w", next.generation, err)
-	default:
-		return errdefs.Unavailablef("commit generation %d: %w", next.generation, err).Coded(errdefs.LedgerUnavailable)
-	}
-	l.pending = nil
+	next.recorded, next.epoch.ID = c.Recorded, c.EpochID
+	next.traces.weigh(old.traces.next, c.TraceSizes)
 	l.current.Store(next)
 	for _, f := range l.followers {
 		f(old, next)
 	}
-	return nil
+	return next, nil
 }

@@ -37,14 +37,6 @@ func factOf(key string) *metaFact {
 	return nil
 }
 
-// rules returns the rules of the last commit, as far as they are known.
-func (st *state) rules() *RulesBefore {
-	return &RulesBefore{
-		Machine: st.machine, Config: st.config, Reservation: st.reservation, Memory: st.memory, Claims: st.claimRules,
-		Override: st.override,
-	}
-}
-
 // renewed lists the damaged facts with the consequences, as sentences.
 func (st *state) renewed() (lines []string) {
 	for _, f := range metaFacts {

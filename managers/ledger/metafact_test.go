@@ -6,10 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -22,14 +24,22 @@ func factRules() ledger.Rules {
 	return r
 }
 
+func newHistory() *history.History { return history.New(history.Limits{Entries: 1000}, time.Now) }
+
+func put(t *testing.T, l *ledger.Ledger, uid string) {
+	t.Helper()
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // factJournal is a journal with some pods, made by a berthd that kept CPU 1 reserved.
 func factJournal(t *testing.T) *ledgertest.Journal {
 	t.Helper()
 	r := factRules()
 	r.ReservedCPUs = cpuset.Of(1)
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: enough,
-		Now: newClock().now})
+	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: newHistory()})
 	put(t, l, "a")
 	put(t, l, "b")
 	return j.Reopen()
@@ -41,7 +51,7 @@ func TestDamagedFacts(t *testing.T) {
 	t.Parallel()
 	flip := func(v []byte) []byte { v = bytes.Clone(v); v[len(v)-3] ^= 1; return v }
 	wrong := func(key string) func([]byte) []byte {
-		return func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, key, "7").Value }
+		return func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, key, []byte("7")).Value }
 	}
 	sets := [][]string{factKeys, {"machine", "topology"}}
 	for _, key := range factKeys {
@@ -64,8 +74,7 @@ func TestDamagedFacts(t *testing.T) {
 				}
 				next := factRules() // everything but the boot has changed
 				next.Machine, next.ConfigDigest, next.Memory = machinetest.Build("2s1n8c2t"), "two", nil
-				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: enough,
-					Now: newClock().now})
+				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: newHistory()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,13 +100,14 @@ func TestDamagedFacts(t *testing.T) {
 					t.Errorf("history: %q", report.History)
 				}
 				put(t, l, "c")
+				h := newHistory()
 				again, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot,
-					History: enough, Now: newClock().now})
+					History: h})
 				if err != nil || len(report.Renewed) > 0 || report.History != "" || report.MachineChanged || report.ConfigChanged ||
 					again.View().NumPods() != 3 {
 					t.Errorf("after a commit: %v, report %+v", err, report)
 				}
-				_, err = again.At(t.Context(), ledger.Moment{Revision: v.Revision() - 1})
+				_, err = h.At(t.Context(), again.View(), history.Moment{Revision: v.Revision() - 1})
 				if known := err == nil; known != (derived || slices.Equal(set, []string{"boot-id"})) {
 					t.Errorf("the state before: %v", err)
 				}

@@ -38,12 +38,12 @@ func migrate(entries []Entry, from, to int, chain []migration) ([]Entry, error) 
 	if err != nil {
 		return nil, errdefs.Internalf("migrate: %w", err)
 	}
-	entries = slices.DeleteFunc(entries, func(e Entry) bool { return compareEntries(e, schema) == 0 })
+	entries = slices.DeleteFunc(entries, func(e Entry) bool { return CompareEntries(e, schema) == 0 })
 	return append(entries, schema), nil
 }
 
-// compareEntries orders entries by bucket and key.
-func compareEntries(a, b Entry) int {
+// CompareEntries orders entries by bucket and key.
+func CompareEntries(a, b Entry) int {
 	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Key, b.Key))
 }
 
@@ -64,6 +64,6 @@ func difference(old, next []Entry) []Entry {
 	for at := range was {
 		changes = append(changes, Entry{Bucket: at[0], Key: at[1]})
 	}
-	slices.SortFunc(changes, compareEntries)
+	slices.SortFunc(changes, CompareEntries)
 	return changes
 }

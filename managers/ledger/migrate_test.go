@@ -25,7 +25,7 @@ var (
 				continue
 			}
 			var digest string
-			if err := open(e, &digest); err != nil {
+			if err := Decode(e, &digest); err != nil {
 				return nil, fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
 			}
 			digests[e.Key] = digest
@@ -36,7 +36,7 @@ var (
 				continue
 			case e.Bucket == BucketPods:
 				var p Pod
-				if err := open(e, &p); err != nil {
+				if err := Decode(e, &p); err != nil {
 					return nil, err
 				}
 				p.Digest = digests[e.Key]
@@ -88,8 +88,8 @@ func TestMigrate(t *testing.T) {
 		if st.migratedFrom == nil || *st.migratedFrom != 0 {
 			t.Errorf("to version %d: migrated from %v", version, st.migratedFrom)
 		}
-		if p, ok := st.view.pods.Get("a"); !ok || p.Digest != "d" || st.view.generation != 5 || len(st.view.leases) != version-1 {
-			t.Errorf("to version %d: pod %+v, generation %d, %d leases", version, p, st.view.generation, len(st.view.leases))
+		if p := st.Pods["a"]; p == nil || p.Digest != "d" || st.Generation != 5 || len(st.Leases) != version-1 {
+			t.Errorf("to version %d: pod %+v, generation %d, %d leases", version, p, st.Generation, len(st.Leases))
 		}
 		// What is pending makes a store of the new version out of the old one.
 		merged := apply(old, st.pending)
@@ -106,7 +106,7 @@ func TestMigrate(t *testing.T) {
 // apply writes a batch over entries, as a journal does.
 func apply(entries, batch []Entry) []Entry {
 	for _, change := range batch {
-		entries = slices.DeleteFunc(entries, func(e Entry) bool { return compareEntries(e, change) == 0 })
+		entries = slices.DeleteFunc(entries, func(e Entry) bool { return CompareEntries(e, change) == 0 })
 		if change.Value != nil {
 			entries = append(entries, change)
 		}
@@ -149,7 +149,7 @@ func TestMigrateRefuses(t *testing.T) {
 // decoded or reported, and what is decoded is the same after another round.
 func FuzzLoad(f *testing.F) {
 	const claim = `{"owner":{"pod":"a","container":"c"},"resource":"cpu","provider":"p","cpus":{"set":"1-2","use":"exclusive"}}`
-	sum := sumOf([]storedClaim{{entry: sealText(BucketClaims, "a/c/cpu", []byte(claim))}}).String()
+	sum := sumOf([]storedClaim{{entry: SealText(BucketClaims, "a/c/cpu", []byte(claim))}}).String()
 	for _, seed := range [][4]string{
 		{"pods", "a", `{"pod":{"uid":"a","containers":[{"name":"c"}]},"claims":"` + sum + `"}`, "claims\na/c/cpu\n" + claim},
 		{"claims", "a/·pod/memory", `{"owner":{"pod":"a"},"resource":"memory","memory":[{"nodes":"0-1","bytes":18446744073709551615}]}`,
@@ -160,9 +160,9 @@ func FuzzLoad(f *testing.F) {
 		f.Add(seed[0], seed[1], []byte(seed[2]), seed[3])
 	}
 	f.Fuzz(func(t *testing.T, bucket, key string, value []byte, more string) {
-		entries := []Entry{sealText(bucket, key, value)}
+		entries := []Entry{SealText(bucket, key, value)}
 		if parts := strings.SplitN(more, "\n", 3); len(parts) == 3 {
-			entries = append(entries, sealText(parts[0], parts[1], []byte(parts[2])))
+			entries = append(entries, SealText(parts[0], parts[1], []byte(parts[2])))
 		}
 		entries = append(entries, sealed(t, BucketMeta, metaSchema, schemaVersion), sealed(t, BucketMeta, metaMachine, "m"),
 			sealed(t, BucketMeta, metaConfig, "c"), sealed(t, BucketMeta, metaGeneration,
@@ -172,7 +172,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil || len(st.damage) > 0 {
 			return
 		}
-		v := dumpable(st.view)
+		v := dumpable(st.State)
 		first, err := Dump(v)
 		if err != nil {
 			t.Fatalf("decoded, but not encoded: %v", err)
@@ -181,7 +181,7 @@ func FuzzLoad(f *testing.F) {
 		if err != nil || len(st.damage) > 0 {
 			t.Fatalf("second round: %v, %v", err, st.damage)
 		}
-		second, err := Dump(dumpable(st.view))
+		second, err := Dump(dumpable(st.State))
 		if err != nil {
 			t.Fatal(err)
 		}

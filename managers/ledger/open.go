@@ -2,11 +2,55 @@ package ledger
 
 import (
 	"context"
-	"slices"
 
+	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/machine"
 )
+
+// DefaultTraces and DefaultTraceBytes are the default limits of the newest traces, by
+// number and total size.
+const (
+	DefaultTraces     = 256
+	DefaultTraceBytes = 16 << 20
+)
+
+// Options are what a ledger is opened with.
+type Options struct {
+	// Journal stores the ledger's commits; the caller closes it after the last use of the
+	// ledger.
+	Journal Journal
+	// Rules are the current rules; Rules.Machine must be set.
+	Rules Rules
+	// Restore returns the rules of a policy that was set before. If it returns false or is
+	// nil, the override is dropped and Rules apply.
+	Restore func(Override) (Rules, bool)
+	// Keep returns the rules with the CPUs that were reserved at the last commit of this boot
+	// under the same configuration, and the override in effect. It may be nil, and return false
+	// to keep Rules.
+	Keep func(reserved cpuset.Set, o *Override) (Rules, bool)
+	// Epoch is the base of the revisions of an empty ledger, in units of 1024. Milliseconds
+	// since 1970 keep them above those of earlier, lost ledgers. An existing ledger keeps
+	// its own base.
+	Epoch uint64
+	// EpochID is the id of an empty ledger or one without an id: a random number. An
+	// existing id is kept until RenewEpoch.
+	EpochID EpochID
+	// NewEpochID returns a random id for another epoch. It is needed if the journal has to
+	// be created again (ErrDetached); without it commits fail then.
+	NewEpochID func() EpochID
+	// BootID is the kernel's id of this boot; empty if unused. It is written with the first
+	// commit of each boot.
+	BootID string
+	// Traces is the number of newest traces to keep, in addition to those of current pods;
+	// 0 means DefaultTraces.
+	Traces int
+	// TraceBytes limits the stored size of the newest traces, except the last one; 0 means
+	// DefaultTraceBytes.
+	TraceBytes int
+	// History records the commits; nil if there is none.
+	History Recorder
+}
 
 // Report is the result of a start.
 type Report struct {
@@ -57,12 +101,6 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 	if o.Journal == nil || o.Rules.Machine == nil {
 		return nil, Report{}, errdefs.Invalidf("open ledger: journal and machine must be given")
 	}
-	if o.Traces <= 0 {
-		o.Traces = DefaultTraces
-	}
-	if o.TraceBytes <= 0 {
-		o.TraceBytes = DefaultTraceBytes
-	}
 	entries, err := o.Journal.Load(ctx)
 	if err != nil {
 		return nil, Report{}, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open ledger: " + err.Error(), Err: err}
@@ -72,63 +110,69 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		return nil, Report{}, err
 	}
 	var report Report
-	view := &st.view
 	if st.fresh {
-		view.epoch.base = o.Epoch
+		st.Epoch.Base = o.Epoch
 	}
-	if view.override != nil && len(st.damage) == 0 {
+	if st.Override != nil && len(st.damage) == 0 {
 		o.restore(&st, &report)
 	}
 	o.keep(&st)
-	view.rules, view.traces.limits = o.Rules, traceLimits{o.Traces, o.TraceBytes}
-	findings := st.resolve()
+	report.Generation, report.LastBootID = st.Generation, st.Epoch.Boot
+	st.Rules, st.TraceLimits = o.Rules, o.traceLimits()
+	entered := o.enter(&st)
+	view, findings := st.resolve()
 	st.fill(&report)
-	report.Generation, report.LastBootID = view.generation, view.epoch.boot
 	report.sort(findings)
 	if len(report.Damage) > 0 {
 		return nil, report, report.corrupt()
 	}
-	l := &Ledger{journal: o.Journal, newEpoch: o.NewEpochID, turn: make(chan struct{}, 1), pending: st.pending}
-	if o.enter(view) || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || st.machine != o.Rules.Machine.Fingerprint() ||
-		st.config != o.Rules.ConfigDigest || !slices.Equal(st.memory, o.Rules.Memory) ||
-		st.reservation != o.Rules.reservation() || !st.claimRules.equal(o.Rules.claims()) {
+	c := &committer{journal: o.Journal, newEpoch: o.NewEpochID, pending: st.pending}
+	if now := view.PastRules(); entered || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || !sameRules(&st.rules, now) {
 		report.MachineChanged = st.machineChanged(o.Rules)
 		report.ConfigChanged = st.configChanged(o.Rules)
-		facts, err := encodeFacts(view, st.rules().on(nil))
-		if err != nil {
-			return nil, report, errdefs.Internalf("open ledger: %w", err)
-		}
 		for _, f := range metaFacts { // what is absent now, such as the memory, must not stay damaged
 			if st.unread[f.key] != nil {
-				l.pending = append(l.pending, Entry{Bucket: BucketMeta, Key: f.key})
+				c.pending = append(c.pending, Entry{Bucket: BucketMeta, Key: f.key})
 			}
 		}
-		l.pending = append(l.pending, facts...)
+		b := batch{entries: c.pending}
+		if b.facts(o.Rules, st.rules.On(nil), view.Epoch()); b.err != nil {
+			return nil, report, errdefs.Internalf("open ledger: %w", b.err)
+		}
+		c.pending = b.entries
 	}
-	switch err := l.history.open(ctx, &o, view); {
-	case errdefs.ClassOf(err) == errdefs.Corrupt: // the state does not depend on it
-		report.History = err.Error()
-	case err != nil:
-		return nil, report, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open the ledger's history: " + err.Error(), Err: err}
+	report.History = ""
+	if o.History != nil {
+		start := Start{Journal: o.Journal, View: view, Unknown: st.noRules()}
+		if !st.fresh {
+			start.Rules, start.Machine = &st.rules, st.topology
+		}
+		switch kept, err := o.History.Open(ctx, start); {
+		case errdefs.ClassOf(err) == errdefs.Corrupt: // the state does not depend on it
+			report.History = err.Error()
+		case err != nil:
+			return nil, report, &errdefs.Error{Class: errdefs.ClassOf(err), Message: "open the ledger's history: " + err.Error(), Err: err}
+		case kept && start.Unknown != nil:
+			report.History = start.Unknown.Error()
+		}
+		c.history = o.History
 	}
-	if l.history.store == nil {
-		report.History = ""
-	} else if st.noRules() != nil {
-		l.history.begins = true
-	}
-	l.started(&st, view)
-	l.current.Store(view)
-	return l, report, nil
+	return New(view, c), report, nil
+}
+
+// sameRules returns whether two rules are the same on the same machine, whatever override they are of.
+func sameRules(a, b *PastRules) bool {
+	return a.Machine == b.Machine && a.Reservation == b.Reservation && a.On(nil).Equal(b.On(nil))
 }
 
 // machineChanged returns whether the last commit was made on another machine, as far as that is known.
 func (st *state) machineChanged(r Rules) bool {
-	return !st.fresh && (st.unread[metaMachine] == nil || st.topology != nil) && st.machine != r.Machine.Fingerprint()
+	return !st.fresh && (st.unread[metaMachine] == nil || st.topology != nil) && st.rules.Machine != r.Machine.Fingerprint()
 }
 
 // configChanged returns whether the last commit was made with another configuration, as far as that is known.
 func (st *state) configChanged(r Rules) bool {
-	return !st.fresh && st.unread[metaConfig] == nil && st.config != r.ConfigDigest
+	return !st.fresh && st.unread[metaConfig] == nil && st.rules.Config != r.ConfigDigest
 }
 
 // otherMachine returns whether the machine differs from the stored one, also in what no claim relies on.
@@ -140,22 +184,22 @@ func (st *state) otherMachine(m *machine.Topology) bool {
 // with the next commit.
 func (o *Options) restore(st *state, r *Report) {
 	if o.Restore != nil {
-		if rules, ok := o.Restore(*st.view.override); ok {
+		if rules, ok := o.Restore(*st.Override); ok {
 			o.Rules = rules
 			return
 		}
 	}
-	r.Dropped, st.view.override = st.view.override, nil
+	r.Dropped, st.Override = st.Override, nil
 	st.pending = append(st.pending, Entry{Bucket: BucketMeta, Key: metaOverride})
 }
 
 // keep lets the CPUs stay reserved that were reserved by the same configuration in this boot.
 func (o *Options) keep(st *state) {
-	if o.Keep == nil || st.fresh || !st.known[metaReservation] || st.config != o.Rules.ConfigDigest || st.view.epoch.boot != o.BootID ||
-		st.reservation.Reserved == o.Rules.ReservedCPUs {
+	if o.Keep == nil || st.fresh || !st.known[metaReservation] || st.rules.Config != o.Rules.ConfigDigest || st.Epoch.Boot != o.BootID ||
+		st.rules.Reservation.Reserved == o.Rules.ReservedCPUs {
 		return
 	}
-	if rules, ok := o.Keep(st.reservation.Reserved, st.view.override); ok {
+	if rules, ok := o.Keep(st.rules.Reservation.Reserved, st.Override); ok {
 		o.Rules = rules
 	}
 }
@@ -169,4 +213,44 @@ func (r *Report) sort(findings []Finding) {
 			r.Grandfathered = append(r.Grandfathered, f)
 		}
 	}
+}
+
+// enter sets a loaded state's epoch and boot, and returns whether they differ from the
+// stored ones.
+func (o *Options) enter(st *state) (changed bool) {
+	if st.Epoch.ID == 0 && o.EpochID != 0 {
+		st.Epoch.ID, changed = o.EpochID, true
+	}
+	if o.BootID != "" && st.Epoch.Boot != o.BootID {
+		st.Epoch.Boot, changed = o.BootID, true
+	}
+	return changed
+}
+
+func (o *Options) traceLimits() TraceLimits {
+	limits := TraceLimits{Count: o.Traces, Bytes: o.TraceBytes}
+	if limits.Count <= 0 {
+		limits.Count = DefaultTraces
+	}
+	if limits.Bytes <= 0 {
+		limits.Bytes = DefaultTraceBytes
+	}
+	return limits
+}
+
+// ReadEntries returns the state in a journal's entries, without rules, and the rules of the last commit. The history
+// is not part of it. Class Corrupt means that the state is damaged, Unsupported that a newer berth
+// wrote it, and NotFound that there is none.
+func ReadEntries(entries []Entry) (State, PastRules, error) {
+	st, err := load(entries, schemaVersion, migrations)
+	switch {
+	case err != nil:
+	case st.fresh:
+		err = errdefs.NotFoundf("the ledger is empty")
+	case len(st.damage) > 0:
+		err = errdefs.Corruptf("the ledger is damaged: %s", st.damage[0].Text)
+	case st.noRules() != nil && st.unread[metaTopology] == nil: // PastRules have no topology
+		err = errdefs.Corruptf("the ledger is damaged: %w", st.noRules())
+	}
+	return st.State, st.rules, err
 }

@@ -50,27 +50,7 @@ func (l *Ledger) reign(ctx context.Context, rules Rules, override func(old *View
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old := l.View()
-	return l.rule(ctx, old, old.Under(rules), override(old))
-}
-
-// rule commits a view under other rules. The caller holds mu.
-func (l *Ledger) rule(ctx context.Context, old, next *View, override *Override) (*View, error) {
-	next.generation, next.override = old.generation+1, override
-	record, err := l.record(ctx, old, next)
-	if err != nil {
-		return nil, errdefs.Internalf("set rules: %w", err)
-	}
-	entries, err := encodeMeta(next, old.rules)
-	if err == nil {
-		b := batch{entries: entries}
-		b.override(old, next)
-		entries, err = b.entries, b.err
-	}
-	if err != nil {
-		return nil, errdefs.Internalf("set rules: %w", err)
-	}
-	if err := l.write(ctx, old, next, entries, record); err != nil {
-		return nil, err
-	}
-	return next, nil
+	next := old.Under(rules)
+	next.override = override(old)
+	return l.commit(ctx, next, nil)
 }

@@ -56,38 +56,6 @@ func (w *twins) commit(t *rapid.T, change func(d *ledger.Draft)) error {
 	return errs[0]
 }
 
-// pods draws a new pod out of what is free, with all that a pod can have.
-func drawPod(t *rapid.T, v *ledger.View, uid string) *ledger.Pod {
-	roles := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"init:i", "init:j", "sidecar:s", "c", "d"}), 0, 5,
-		rapid.ID[string]).Draw(t, "containers")
-	p := ledgertest.Pod(uid, append(roles, "main")...)
-	free := v.AllocatableCPUs().Minus(v.ExclusiveCPUs())
-	var handed cpuset.Set
-	for _, c := range p.Pod.Walk() {
-		n := rapid.IntRange(0, 3).Draw(t, "cpus")
-		set := handed.Union(free).Lowest(n)
-		if set.Len() == n && n > 0 {
-			claim := ledgertest.Exclusive(c.Name, set.String())
-			claim.Affinity = &ledger.Affinity{Nodes: v.Machine().NodesOf(set)}
-			ledgertest.With(p, claim)
-			free, handed = free.Minus(set), handed.Minus(set)
-			if c.Role.Feeds() {
-				handed = handed.Union(set)
-			}
-		}
-		if rapid.Bool().Draw(t, "device") {
-			ledgertest.With(p, ledgertest.Devices(c.Name, "vendor.com/gpu", uid+c.Name))
-		}
-	}
-	if rapid.Bool().Draw(t, "memory") {
-		ledgertest.With(p, ledgertest.Memory("main", "memory", rapid.SampledFrom([]string{"0", "1"}).Draw(t, "node"), 1<<20))
-	}
-	if rapid.Bool().Draw(t, "trace") {
-		p.Trace = &ledger.Trace{AdmissionID: p.AdmissionID, Pod: uid, Admitted: true}
-	}
-	return p
-}
-
 // After any sequence of admissions, failures, releases, bindings, changed rules
 // and crashes the ledger holds what it should, twice alike.
 func TestRandomHistories(t *testing.T) {
@@ -105,7 +73,7 @@ func TestRandomHistories(t *testing.T) {
 				if _, ok := w.view().Pod(uid); ok {
 					t.Skip("is there")
 				}
-				p := drawPod(t, w.view(), uid)
+				p := ledgertest.DrawPod(numbers(t), w.view(), uid)
 				if err := w.commit(t, func(d *ledger.Draft) { q := *p; d.PutPod(&q) }); err != nil {
 					t.Fatalf("admit: %v", err)
 				}
@@ -132,7 +100,7 @@ func TestRandomHistories(t *testing.T) {
 			"drop a draft": func(t *rapid.T) {
 				before := w.view()
 				d := ledger.NewDraft(before)
-				d.PutPod(drawPod(t, before, "dropped"))
+				d.PutPod(ledgertest.DrawPod(numbers(t), before, "dropped"))
 				d.RemovePod(uid.Draw(t, "uid"))
 				d.View()
 				if w.view() != before {
@@ -271,4 +239,9 @@ func TestRandomHistories(t *testing.T) {
 			t.Fatalf("equal input made\n%q\n%q", a, b)
 		}
 	})
+}
+
+// numbers draws for ledgertest.DrawPod.
+func numbers(t *rapid.T) func(most int, what string) int {
+	return func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
 }

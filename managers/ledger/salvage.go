@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -48,7 +47,6 @@ func Salvage(o Options, f Found) (Saved, error) {
 	if err != nil {
 		return Saved{}, err
 	}
-	view := &st.view
 	if st.fresh {
 		st.lost, st.halves, st.restless = map[string]*LostPod{}, map[string]half{}, true
 		st.uncertain = append(st.uncertain, "nothing could be read")
@@ -58,34 +56,33 @@ func Salvage(o Options, f Found) (Saved, error) {
 		st.uncertain = append(st.uncertain, f.Behind)
 	}
 	st.recall(stale)
-	view.rules = o.Rules
-	view.traces.limits = traceLimits{cmp.Or(o.Traces, DefaultTraces), cmp.Or(o.TraceBytes, DefaultTraceBytes)}
-	saved := Saved{Report: Report{Generation: view.generation, LastBootID: view.epoch.boot}}
-	findings := st.resolve()
+	st.Rules, st.TraceLimits = o.Rules, o.traceLimits()
+	saved := Saved{Report: Report{Generation: st.Generation, LastBootID: st.Epoch.Boot}}
+	_, findings := st.resolve()
 	st.fill(&saved.Report)
 	saved.Report.sort(findings)
 	saved.Report.Unread = f.Unread
 
-	saved.Report.MachineChanged = st.machine != "" && st.machineChanged(o.Rules)
-	saved.Report.ConfigChanged = st.config != "" && st.configChanged(o.Rules)
-	view.generation++
-	view.epoch.id = o.EpochID
-	if st.restless || saved.Report.Uncertain != "" || view.epoch.base == 0 {
+	saved.Report.MachineChanged = st.rules.Machine != "" && st.machineChanged(o.Rules)
+	saved.Report.ConfigChanged = st.rules.Config != "" && st.configChanged(o.Rules)
+	st.Generation++
+	st.Epoch.ID = o.EpochID
+	if st.restless || saved.Report.Uncertain != "" || st.Epoch.Base == 0 {
 		// Higher than any that was given out, as long as the clock has not gone back.
-		view.epoch.base = max(o.Epoch, view.epoch.base+1)
+		st.Epoch.Base = max(o.Epoch, st.Epoch.Base+1)
 	}
 	if len(saved.Report.Lost) > 0 || saved.Report.Uncertain != "" {
 		text := "the ledger was damaged: " + saved.Report.Outcome()
-		if view.uncertain != "" && !strings.HasPrefix(view.uncertain, "the ledger was damaged: ") {
-			text = view.uncertain + "; " + text
+		if st.Uncertain != "" && !strings.HasPrefix(st.Uncertain, "the ledger was damaged: ") {
+			text = st.Uncertain + "; " + text
 		}
-		view.uncertain = text
-		view.recorded = 0 // the history does not lead to this state
+		st.Uncertain = text
+		st.Recorded = 0 // the history does not lead to this state
 	}
 	if st.noRules() != nil {
-		view.recorded = 0
+		st.Recorded = 0
 	}
-	saved.Generation = view.generation
+	saved.Generation = st.Generation
 	saved.Entries, err = st.dump()
 	saved.Entries = append(saved.Entries, f.history()...)
 	return saved, err
@@ -98,7 +95,7 @@ const ValueStart = sealStart
 // damaged entries.
 func GenerationOf(e Entry) (uint64, bool) {
 	var stored storedGeneration
-	if e.Bucket != BucketMeta || e.Key != metaGeneration || open(e, &stored) != nil {
+	if e.Bucket != BucketMeta || e.Key != metaGeneration || Decode(e, &stored) != nil {
 		return 0, false
 	}
 	return stored.Number, true
@@ -115,39 +112,39 @@ func Complete(entries []Entry) bool {
 // reserved CPUs of the last commit as far as they are known. The next start compares them with the
 // current ones.
 func (st *state) dump() ([]Entry, error) {
-	entries, err := Dump(&st.view)
+	entries, err := Dump(NewView(st.State))
 	if err != nil {
 		return nil, err
 	}
 	var b batch
-	if st.machine != "" {
-		b.put(BucketMeta, metaMachine, st.machine)
+	if st.rules.Machine != "" {
+		b.put(BucketMeta, metaMachine, st.rules.Machine)
 	}
 	if st.topology != nil {
 		b.put(BucketMeta, metaTopology, st.topology.Snapshot())
 	} else {
 		entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Bucket == BucketMeta && e.Key == metaTopology })
 	}
-	if st.config != "" {
-		b.put(BucketMeta, metaConfig, st.config)
+	if st.rules.Config != "" {
+		b.put(BucketMeta, metaConfig, st.rules.Config)
 	}
-	if len(st.memory) > 0 {
-		b.put(BucketMeta, metaMemory, st.memory)
+	if len(st.rules.Memory) > 0 {
+		b.put(BucketMeta, metaMemory, st.rules.Memory)
 	}
 	if st.known[metaReservation] && st.known[metaConfig] { // another configuration may reserve others
-		b.put(BucketMeta, metaReservation, st.reservation)
+		b.put(BucketMeta, metaReservation, st.rules.Reservation)
 	}
-	if !st.claimRules.IsZero() {
-		b.put(BucketMeta, metaClaims, st.claimRules)
+	if !st.rules.Claims.IsZero() {
+		b.put(BucketMeta, metaClaims, st.rules.Claims)
 	}
 	if b.err != nil {
 		return nil, errdefs.Internalf("salvage ledger: %w", b.err)
 	}
 	for _, e := range b.entries {
-		entries = slices.DeleteFunc(entries, func(o Entry) bool { return compareEntries(o, e) == 0 })
+		entries = slices.DeleteFunc(entries, func(o Entry) bool { return CompareEntries(o, e) == 0 })
 	}
 	entries = append(entries, b.entries...)
-	slices.SortFunc(entries, compareEntries)
+	slices.SortFunc(entries, CompareEntries)
 	return entries, nil
 }
 
@@ -170,7 +167,7 @@ func (f *Found) history() (out []Entry) {
 	var last string
 	for _, e := range slices.Concat(f.Entries, f.Loose) {
 		at := [2]string{e.Bucket, e.Key}
-		if _, err := unseal(e); err != nil || !OfHistory(e.Bucket) || len(e.Value) < len(all[at].Value) {
+		if _, err := Unseal(e); err != nil || !OfHistory(e.Bucket) || len(e.Value) < len(all[at].Value) {
 			continue
 		}
 		all[at] = e
@@ -183,7 +180,7 @@ func (f *Found) history() (out []Entry) {
 			out = append(out, e)
 		}
 	}
-	slices.SortFunc(out, compareEntries)
+	slices.SortFunc(out, CompareEntries)
 	return out
 }
 
@@ -220,7 +217,7 @@ func merge(entries, others []Entry) []Entry {
 		if !ok {
 			at[key] = len(all)
 			all = append(all, e)
-		} else if _, err := unseal(all[i]); err != nil {
+		} else if _, err := Unseal(all[i]); err != nil {
 			all[i] = e
 		}
 	}
@@ -241,16 +238,16 @@ func (st *state) recall(entries []Entry) {
 		switch e.Bucket {
 		case BucketMeta:
 			if number, ok := GenerationOf(e); ok && st.counts == nil {
-				st.view.generation = max(st.view.generation, number)
+				st.Generation = max(st.Generation, number)
 			}
 		case BucketPods:
 			p := storedPod{Pod: &Pod{}}
-			if open(e, &p) == nil && p.UID() == e.Key && p.laterThan(pods[e.Key]) {
+			if Decode(e, &p) == nil && p.UID() == e.Key && p.laterThan(pods[e.Key]) {
 				pods[e.Key] = &p
 			}
 		case BucketClaims:
 			var c Claim
-			if open(e, &c) == nil {
+			if Decode(e, &c) == nil {
 				claims[c.Owner.Pod] = append(claims[c.Owner.Pod], storedClaim{c, e})
 			}
 		}
@@ -263,7 +260,7 @@ func (st *state) recall(entries []Entry) {
 	// Only missing pods are searched.
 	missed := st.counts == nil || st.missing > 0 || len(st.uncertain) > 0
 	for _, uid := range sortedKeys(pods) {
-		_, here := st.view.pods.Get(uid)
+		_, here := st.Pods[uid]
 		lost := st.lost[uid]
 		switch {
 		case here || lost == nil && !missed:
@@ -317,7 +314,7 @@ func (st *state) complete(lost *LostPod, stale []storedClaim) bool {
 	var more []storedClaim
 	for _, c := range stale {
 		same := func(o storedClaim) bool {
-			return compareEntries(o.entry, c.entry) == 0 && string(o.entry.Value) == string(c.entry.Value)
+			return CompareEntries(o.entry, c.entry) == 0 && string(o.entry.Value) == string(c.entry.Value)
 		}
 		if !slices.ContainsFunc(half.claims, same) && !slices.ContainsFunc(more, same) {
 			more = append(more, c)
@@ -341,7 +338,7 @@ func (st *state) complete(lost *LostPod, stale []storedClaim) bool {
 		if half.trace != nil {
 			p.Trace = st.traceOf(lost.UID, *half.trace)
 		}
-		st.view.pods = st.view.pods.Set(lost.UID, p)
+		st.Pods[lost.UID] = p
 		delete(st.lost, lost.UID)
 		return true
 	}

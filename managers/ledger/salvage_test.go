@@ -374,7 +374,7 @@ func TestStale(t *testing.T) {
 // TestSalvageRefuses: a state of a newer berth is not changed.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
-	newer := []ledger.Entry{ledger.SealText("meta", "schema", "2000000")}
+	newer := []ledger.Entry{ledger.SealText("meta", "schema", []byte("2000000"))}
 	if _, err := ledger.Salvage(ledger.Options{Rules: rules()}, ledger.Found{Entries: newer}); errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a newer schema: %v", err)
 	}
@@ -409,7 +409,7 @@ func TestUnknownContradict(t *testing.T) {
 	entries := dump(t, was)
 	for _, uid := range []string{"x", "y"} {
 		note := fmt.Sprintf(`{"since":"2026-11-20T08:30:00Z","claims":[{"owner":{"pod":%q,"container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"12","use":"exclusive"}}]}`, uid)
-		entries = append(entries, ledger.SealText(ledger.BucketUnknownLive, uid, note))
+		entries = append(entries, ledger.SealText(ledger.BucketUnknownLive, uid, []byte(note)))
 	}
 	s := salvage(t, ledger.Found{Entries: entries})
 	s.kept(t, was)

@@ -8,13 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"iter"
-	"maps"
 	"slices"
 	"strconv"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // The schema. Version 1:
@@ -137,8 +134,8 @@ func seal(bucket, key string, value any) (Entry, error) {
 	return endSeal(bucket, key, &w), nil
 }
 
-// sealText makes the entry for the JSON of a value, which may be in parts.
-func sealText(bucket, key string, text ...[]byte) Entry {
+// SealText makes the entry for the JSON of a value, which may be in parts.
+func SealText(bucket, key string, text ...[]byte) Entry {
 	const start = sealStart + noSum + sealMiddle
 	size := len(start) + len(sealEnd) + len(bucket) + len(key) + 2 // with the room of the checksum
 	for _, part := range text {
@@ -164,8 +161,8 @@ func endSeal(bucket, key string, w *bytes.Buffer) Entry {
 // noSum stands where the checksum will be.
 const noSum = "00000000"
 
-// unseal returns the JSON text of a value whose checksum holds.
-func unseal(e Entry) ([]byte, error) {
+// Unseal returns the JSON text of a value whose checksum holds.
+func Unseal(e Entry) ([]byte, error) {
 	sum, text, err := splitSeal(e.Value)
 	if err != nil {
 		return nil, err
@@ -191,9 +188,9 @@ func splitSeal(value []byte) (sum, text []byte, err error) {
 	return sum, text, nil
 }
 
-// open decodes a value whose checksum holds into v.
-func open(e Entry, v any) error {
-	text, err := unseal(e)
+// Decode decodes a value whose checksum holds into v.
+func Decode(e Entry, v any) error {
+	text, err := Unseal(e)
 	if err != nil {
 		return err
 	}
@@ -243,11 +240,23 @@ func claimKeys(claims []Claim) []string {
 	return keys
 }
 
-// traceKey has as many digits for every number, so that the file has them in order.
-func traceKey(number uint64) string {
+// NumberKey has as many digits for every number, so that the file has them in order.
+func NumberKey(number uint64) string {
 	const zeros = "00000000000000000000" // as many as the largest number has digits
 	digits := strconv.FormatUint(number, 10)
 	return zeros[len(digits):] + digits
+}
+
+// ParseNumber reads what NumberKey writes.
+func ParseNumber(key string) (uint64, error) {
+	number, err := strconv.ParseUint(key, 10, 64)
+	if err == nil {
+		err = matches(key, NumberKey(number))
+	}
+	if err != nil {
+		return 0, errdefs.Corruptf("%.40q is no number of an entry: %w", key, err)
+	}
+	return number, nil
 }
 
 // batch collects entries; the first error stays.
@@ -269,46 +278,49 @@ func (b *batch) drop(bucket, key string) {
 	b.entries = append(b.entries, Entry{Bucket: bucket, Key: key})
 }
 
-func (b *batch) generation(v *View) {
-	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.generation, Entries: v.entries(), Pods: v.pods.Len(),
-		Unknown: v.unknown.Len(), History: v.recorded})
-}
-
-// entries counts what is stored outside meta.
-func (v *View) entries() int {
-	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
-		len(v.resources) + len(v.leases) + len(v.externalProviders) + v.unknown.Len()
+// generation writes the counts of a view, and the number of the last entry of the history.
+func (b *batch) generation(v *View, recorded uint64) {
+	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.Generation(), Entries: v.Entries(), Pods: v.NumPods(),
+		Unknown: v.NumUnknownLive(), History: recorded})
 }
 
 // usualEntries is what an admission commits, and some more: the generation, a pod,
 // its claims, its trace, and the trace that goes for it.
 const usualEntries = 8
 
-// encodeDraft returns the entries that turn old into next, where d made next of
-// old. The same changes give the same bytes.
-func encodeDraft(old, next *View, d *Draft) ([]Entry, error) {
+// encodeChanges returns the entries that turn old into next, which is old with changes, and the stored sizes of the
+// traces that are new. The same changes give the same bytes.
+func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry, []int, error) {
 	b := batch{entries: make([]Entry, 0, usualEntries)}
-	b.generation(next)
-	for _, uid := range sortedKeys(d.pods) {
-		was, _ := old.pods.Get(uid)
-		is, _ := next.pods.Get(uid)
+	b.generation(next, recorded)
+	for _, uid := range sortedKeys(changes.Pods) {
+		was, _ := old.Pod(uid)
+		is, _ := next.Pod(uid)
 		b.pod(uid, was, is, next)
 	}
-	encodeChanges(&b, BucketContainers, d.bindings)
-	encodeChanges(&b, BucketResources, d.resources)
-	encodeChanges(&b, BucketLeases, d.leases)
-	encodeChanges(&b, BucketExternalProviders, d.externalProviders)
-	encodeChanges(&b, BucketUnknownLive, d.unknown)
-	b.traces(old, next)
-	b.uncertain(old, next)
-	if d.renewal != nil {
-		b.put(BucketMeta, metaEpochID, next.epoch.id)
-		b.put(BucketMeta, metaEpoch, next.epoch.base)
+	encodeEach(&b, BucketContainers, changes.Bindings)
+	encodeEach(&b, BucketResources, changes.Resources)
+	encodeEach(&b, BucketLeases, changes.Leases)
+	encodeEach(&b, BucketExternalProviders, changes.ExternalProviders)
+	encodeEach(&b, BucketUnknownLive, changes.Unknown)
+	dropped, added := KeptTraces(old, next)
+	for _, number := range dropped {
+		b.drop(BucketTraces, NumberKey(number))
 	}
-	return b.entries, b.err
+	sizes := make([]int, len(added))
+	for i, t := range added {
+		b.put(BucketTraces, NumberKey(t.Number), t.Trace)
+		sizes[i] = len(b.entries[len(b.entries)-1].Value)
+	}
+	b.uncertain(old.Uncertain(), next.Uncertain())
+	if was, is := old.Epoch(), next.Epoch(); was.ID != is.ID || was.Base != is.Base {
+		b.put(BucketMeta, metaEpochID, is.ID)
+		b.put(BucketMeta, metaEpoch, is.Base)
+	}
+	return b.entries, sizes, b.err
 }
 
-func encodeChanges[V any](b *batch, bucket string, changes map[string]*V) {
+func encodeEach[V any](b *batch, bucket string, changes map[string]*V) {
 	for _, key := range sortedKeys(changes) {
 		if v := changes[key]; v != nil {
 			b.put(bucket, key, v)
@@ -331,7 +343,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	}
 	if next != nil {
 		stored := &storedPod{Pod: next}
-		if number, ok := v.traces.ofPods.Get(uid); ok {
+		if number, ok := v.TraceNumber(uid); ok {
 			stored.TraceNumber = &number
 		}
 		at := len(b.entries)
@@ -357,112 +369,108 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 	}
 }
 
-// traces writes the new traces, whose numbers are the highest, and drops the ones that are not kept any more.
-func (b *batch) traces(old, next *View) {
-	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
-		switch {
-		case !c.Is:
-			b.drop(BucketTraces, traceKey(c.Key))
-		case !c.Was:
-			b.put(BucketTraces, traceKey(c.Key), c.New.trace)
-		}
-	}
-}
-
 // override writes the override if it changed.
-func (b *batch) override(old, next *View) {
+func (b *batch) override(old, next *Override) {
 	switch {
-	case next.override == old.override:
-	case next.override == nil:
+	case next == old:
+	case next == nil:
 		b.drop(BucketMeta, metaOverride)
 	default:
-		b.put(BucketMeta, metaOverride, next.override)
+		b.put(BucketMeta, metaOverride, next)
 	}
 }
 
 // uncertain writes why the state is uncertain, if that changed.
-func (b *batch) uncertain(old, next *View) {
+func (b *batch) uncertain(old, next string) {
 	switch {
-	case next.uncertain == old.uncertain:
-	case next.uncertain == "":
+	case next == old:
+	case next == "":
 		b.drop(BucketMeta, metaUncertain)
 	default:
-		b.put(BucketMeta, metaUncertain, next.uncertain)
+		b.put(BucketMeta, metaUncertain, next)
 	}
 }
 
 // Dump returns every entry of a view as a journal would hold it, in order of
 // buckets and keys. Equal views give equal bytes.
-func Dump(v *View) ([]Entry, error) {
+func Dump(v *View) ([]Entry, error) { return dump(v, v.Epoch().ID, v.Recorded()) }
+
+// dump is Dump with another epoch and last entry of the history.
+func dump(v *View, id EpochID, recorded uint64) ([]Entry, error) {
 	var b batch
 	for p := range v.Pods() {
 		b.pod(p.UID(), nil, p, v)
 	}
-	encodeAll(&b, BucketContainers, v.bindings.byID.All())
-	encodeAll(&b, BucketResources, maps.All(v.resources))
-	encodeAll(&b, BucketLeases, maps.All(v.leases))
-	encodeAll(&b, BucketExternalProviders, maps.All(v.externalProviders))
-	encodeAll(&b, BucketUnknownLive, v.unknown.All())
-	b.traces(&View{}, v)
-	b.uncertain(&View{}, v)
-	b.override(&View{}, v)
-	meta, err := encodeMeta(v, Rules{})
-	if err = cmp.Or(b.err, err); err != nil {
-		return nil, errdefs.Internalf("dump ledger: %w", err)
+	for c := range v.Bindings() {
+		b.put(BucketContainers, c.ID, c)
 	}
-	entries := append(b.entries, meta...)
-	slices.SortFunc(entries, compareEntries)
-	return entries, nil
-}
-
-func encodeAll[V any](b *batch, bucket string, values iter.Seq2[string, V]) {
-	for key, v := range values {
-		b.put(bucket, key, v)
+	for r := range v.SeenResources() {
+		b.put(BucketResources, r.Name, r)
 	}
+	for l := range v.Leases() {
+		b.put(BucketLeases, l.ID, l)
+	}
+	for p := range v.ExternalProviders() {
+		b.put(BucketExternalProviders, p.Name, p)
+	}
+	for u := range v.UnknownLivePods() {
+		b.put(BucketUnknownLive, u.UID, u)
+	}
+	for number, trace := range v.Traces() {
+		b.put(BucketTraces, NumberKey(number), trace)
+	}
+	b.uncertain("", v.Uncertain())
+	b.override(nil, v.Override())
+	b.generation(v, recorded)
+	epoch := v.Epoch()
+	epoch.ID = id
+	b.facts(v.Rules(), Rules{}, epoch)
+	if b.err != nil {
+		return nil, errdefs.Internalf("dump ledger: %w", b.err)
+	}
+	slices.SortFunc(b.entries, CompareEntries)
+	return b.entries, nil
 }
 
-// encodeMeta returns the entries of a generation that changes only rules; stored are
-// those of before.
-func encodeMeta(v *View, stored Rules) ([]Entry, error) {
+// encodeRules returns the entries of a generation that changes only the rules, the override or the epoch.
+func encodeRules(old, next *View, recorded uint64) ([]Entry, error) {
 	var b batch
-	b.generation(v)
-	facts, err := encodeFacts(v, stored)
-	return append(b.entries, facts...), cmp.Or(b.err, err)
+	b.generation(next, recorded)
+	b.facts(next.Rules(), old.Rules(), next.Epoch())
+	b.override(old.Override(), next.Override())
+	return b.entries, b.err
 }
 
-// encodeFacts returns the entries with the epoch and the schema,
-// machine and configuration the rest was written; stored are the rules of before.
-func encodeFacts(v *View, stored Rules) ([]Entry, error) {
-	var b batch
+// facts writes the schema, the epoch, and the machine and configuration of the rules; stored are the rules of before.
+func (b *batch) facts(rules, stored Rules, epoch Epoch) {
 	b.put(BucketMeta, metaSchema, schemaVersion)
-	b.put(BucketMeta, metaMachine, v.rules.Machine.Fingerprint())
-	b.put(BucketMeta, metaTopology, v.rules.Machine.Snapshot())
-	b.put(BucketMeta, metaConfig, v.rules.ConfigDigest)
-	b.put(BucketMeta, metaReservation, v.rules.reservation())
-	if v.epoch.base != 0 {
-		b.put(BucketMeta, metaEpoch, v.epoch.base)
+	b.put(BucketMeta, metaMachine, rules.Machine.Fingerprint())
+	b.put(BucketMeta, metaTopology, rules.Machine.Snapshot())
+	b.put(BucketMeta, metaConfig, rules.ConfigDigest)
+	b.put(BucketMeta, metaReservation, rules.Reservation())
+	if epoch.Base != 0 {
+		b.put(BucketMeta, metaEpoch, epoch.Base)
 	}
-	if v.epoch.id != 0 {
-		b.put(BucketMeta, metaEpochID, v.epoch.id)
+	if epoch.ID != 0 {
+		b.put(BucketMeta, metaEpochID, epoch.ID)
 	}
-	if v.epoch.boot != "" {
-		b.put(BucketMeta, metaBootID, v.epoch.boot)
+	if epoch.Boot != "" {
+		b.put(BucketMeta, metaBootID, epoch.Boot)
 	}
 	switch {
-	case slices.Equal(v.rules.Memory, stored.Memory):
-	case len(v.rules.Memory) == 0:
+	case slices.Equal(rules.Memory, stored.Memory):
+	case len(rules.Memory) == 0:
 		b.drop(BucketMeta, metaMemory)
 	default:
-		b.put(BucketMeta, metaMemory, v.rules.Memory)
+		b.put(BucketMeta, metaMemory, rules.Memory)
 	}
-	switch claims := v.rules.claims(); {
-	case claims.equal(stored.claims()):
+	switch claims := rules.Claims(); {
+	case claims.Equal(stored.Claims()):
 	case claims.IsZero():
 		b.drop(BucketMeta, metaClaims)
 	default:
 		b.put(BucketMeta, metaClaims, claims)
 	}
-	return b.entries, b.err
 }
 
 // versionOf returns the schema version of stored entries.
@@ -471,7 +479,7 @@ func versionOf(entries []Entry) (int, error) {
 		if e.Bucket != BucketMeta || e.Key != metaSchema {
 			continue
 		}
-		text, err := unseal(e)
+		text, err := Unseal(e)
 		if err != nil {
 			return 0, err
 		}

@@ -21,13 +21,13 @@ const (
 )
 
 // stored returns the bytes that the claim's provider, or the device plugin, has stored with it.
-func (v *View) stored(c *Claim) int {
+func stored(v *View, c *Claim) int {
 	n := len(c.Opaque)
 	if c.Devices == nil {
 		return n
 	}
 	n += len(c.Devices.Response)
-	if v.isExternal(c) {
+	if isExternal(v, c) {
 		for i := range c.Devices.Devices {
 			n += len(c.Devices.Devices[i].ID)
 		}
@@ -36,7 +36,7 @@ func (v *View) stored(c *Claim) int {
 }
 
 // isExternal returns whether an external provider made a claim.
-func (v *View) isExternal(c *Claim) bool {
+func isExternal(v *View, c *Claim) bool {
 	_, external := v.externalProviders[c.Provider]
 	return external
 }
@@ -53,18 +53,18 @@ func (v *View) HasClaimsOf(provider string) bool {
 
 // author returns who has stored something with a claim: an external provider, or the device plugin of a
 // resource.
-func (v *View) author(c *Claim) string {
-	if c.Devices == nil || v.isExternal(c) {
+func author(v *View, c *Claim) string {
+	if c.Devices == nil || isExternal(v, c) {
 		return "provider " + c.Provider
 	}
 	return "the device plugin of " + c.Resource
 }
 
 // storedOf has the bytes of each author.
-func (v *View) storedOf(claims []Claim, into map[string]int) (total int) {
+func storedOf(v *View, claims []Claim, into map[string]int) (total int) {
 	for i := range claims {
-		if n := v.stored(&claims[i]); n > 0 {
-			into[v.author(&claims[i])] += n
+		if n := stored(v, &claims[i]); n > 0 {
+			into[author(v, &claims[i])] += n
 			total += n
 		}
 	}
@@ -75,22 +75,22 @@ func (v *View) storedOf(claims []Claim, into map[string]int) (total int) {
 // the pod got last. An error is of class Exhausted, and names their provider, the owner, and the limit.
 func (v *View) CheckStored(uid string, claims []Claim) error {
 	pod, ok := v.pods.Get(uid)
-	if !ok || !slices.ContainsFunc(claims, func(c Claim) bool { return v.stored(&c) > 0 }) {
+	if !ok || !slices.ContainsFunc(claims, func(c Claim) bool { return stored(v, &c) > 0 }) {
 		return nil
 	}
 	perOwner := map[Owner]int{}
 	for i := range pod.Claims {
-		perOwner[pod.Claims[i].Owner] += v.stored(&pod.Claims[i])
+		perOwner[pod.Claims[i].Owner] += stored(v, &pod.Claims[i])
 	}
 	authors := map[string]int{}
-	ofPod := v.storedOf(pod.Claims, map[string]int{})
+	ofPod := storedOf(v, pod.Claims, map[string]int{})
 	ofNode := 0
 	for p := range v.allocations() {
-		ofNode += v.storedOf(p.Claims, authors)
+		ofNode += storedOf(v, p.Claims, authors)
 	}
 	for i := range claims {
 		c := &claims[i]
-		if v.stored(c) == 0 {
+		if stored(v, c) == 0 {
 			continue
 		}
 		for _, limit := range []struct {
@@ -99,7 +99,7 @@ func (v *View) CheckStored(uid string, claims []Claim) error {
 		}{
 			{c.Owner.String(), perOwner[c.Owner], StoredPerContainer},
 			{"pod " + uid, ofPod, StoredPerPod},
-			{v.author(c), authors[v.author(c)], StoredPerProvider},
+			{author(v, c), authors[author(v, c)], StoredPerProvider},
 			{"this node", ofNode, StoredPerNode},
 		} {
 			if limit.have > limit.most {
@@ -113,20 +113,20 @@ func (v *View) CheckStored(uid string, claims []Claim) error {
 	return nil
 }
 
-// blame adds the provider to the error of a commit that the journal had no space for, if most of the draft is
+// blame adds the provider to the error of a commit that the journal had no space for, if most of the changes are
 // its own.
-func (d *Draft) blame(err error) error {
+func blame(before *View, changes *Content, err error) error {
 	full := new(errdefs.Error)
-	if !errors.As(err, &full) || full.Class != errdefs.Exhausted {
+	if changes == nil || !errors.As(err, &full) || full.Class != errdefs.Exhausted {
 		return err
 	}
 	authors, total := map[string]int{}, 0
-	for _, p := range d.pods {
+	for _, p := range changes.Pods {
 		if p == nil {
 			continue
 		}
 		for i := range p.Claims {
-			n := d.base.stored(&p.Claims[i])
+			n := stored(before, &p.Claims[i])
 			authors[p.Claims[i].Provider] += n
 			total += n
 		}

@@ -75,6 +75,9 @@ func (v *View) UnknownLivePod(uid string) (UnknownLivePod, bool) {
 	return UnknownLivePod{}, false
 }
 
+// NumUnknownLive returns the number of running pods that are not in the ledger.
+func (v *View) NumUnknownLive() int { return v.unknown.Len() }
+
 // UnknownLivePods yields the running pods that are not in the ledger, by uid.
 func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
 	return func(yield func(UnknownLivePod) bool) {
@@ -138,7 +141,7 @@ func (d *Draft) PutUnknownLive(pods ...UnknownLivePod) {
 	view := d.View()
 	for _, u := range pods {
 		if _, known := view.pods.Get(u.UID); !known {
-			set(&d.unknown, u.UID, &u)
+			set(&d.changes.Unknown, u.UID, &u)
 		}
 	}
 	d.view = nil
@@ -146,7 +149,7 @@ func (d *Draft) PutUnknownLive(pods ...UnknownLivePod) {
 
 // ForgetUnknownLive removes an unknown living pod.
 func (d *Draft) ForgetUnknownLive(uid string) {
-	if drop(&d.unknown, uid, d.base.UnknownLive(uid)) {
+	if drop(&d.changes.Unknown, uid, d.base.UnknownLive(uid)) {
 		d.view = nil
 	}
 }

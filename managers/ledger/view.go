@@ -42,15 +42,15 @@ type NodeMemory struct {
 // may share it.
 type View struct {
 	rules             Rules
-	epoch             epoch
+	epoch             Epoch
 	generation        uint64
 	pods              ordered.Map[string, *Pod] // by uid
 	facts             facts                     // that follow from pods
 	bindings          bindings
 	unbound           uint64 // generation of the last commit that removed a binding
-	resources         map[string]SeenResource
-	leases            map[string]Lease
-	externalProviders map[string]ExternalProvider
+	resources         map[string]*SeenResource
+	leases            map[string]*Lease
+	externalProviders map[string]*ExternalProvider
 	unknown           ordered.Map[string, *UnknownLivePod] // by uid
 	traces            traces
 	uncertain         string
@@ -67,12 +67,12 @@ func (c *CPUs) ofNode() bool {
 // unknown living pods, rules and uncertainty. They may differ in container ids, seen
 // resources, leases and traces. It may return false for equal views.
 func (v *View) SameFacts(o *View) bool {
-	return v.pods.Same(o.pods) && v.rules.same(o.rules) && v.uncertain == o.uncertain && v.override == o.override &&
+	return v.pods.Same(o.pods) && v.rules.Equal(o.rules) && v.uncertain == o.uncertain && v.override == o.override &&
 		v.unknown.Same(o.unknown)
 }
 
-// same returns whether the rules are equal, for the same machine.
-func (r Rules) same(o Rules) bool {
+// Equal returns whether the rules are equal, for the same machine.
+func (r Rules) Equal(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
 		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) &&
 		r.OnePool == o.OnePool && r.ConfigDigest == o.ConfigDigest
@@ -93,7 +93,7 @@ func (v *View) Generation() uint64 { return v.generation }
 func (v *View) Revision() uint64 { return v.RevisionOf(v.generation) }
 
 // RevisionOf returns the revision of an earlier generation of the same ledger.
-func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch.base<<epochShift + generation }
+func (v *View) RevisionOf(generation uint64) uint64 { return v.epoch.Base<<epochShift + generation }
 
 // epochShift leaves room for a thousand commits in each unit of an epoch. With milliseconds
 // since 1970 as epochs, revisions stay below 2^53, so JSON readers with floating-point
@@ -103,6 +103,15 @@ const epochShift = 10
 // Uncertain returns why the ledger may lack running pods, for example after a damaged one
 // was set aside; empty if it does not.
 func (v *View) Uncertain() string { return v.uncertain }
+
+// Recorded is the number of the last entry of the history that led to the view; 0 without one.
+func (v *View) Recorded() uint64 { return v.recorded }
+
+// Entries is how many values a journal stores of the view, without those about it as a whole.
+func (v *View) Entries() int {
+	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
+		len(v.resources) + len(v.leases) + len(v.externalProviders) + v.unknown.Len()
+}
 
 // Rules returns the rules that claims are checked against.
 func (v *View) Rules() Rules { return v.rules }
@@ -263,32 +272,19 @@ func (v *View) OwnCPUs(owner Owner) cpuset.Set {
 }
 
 // SeenResources yields the device resources ever seen, by name.
-func (v *View) SeenResources() iter.Seq[SeenResource] {
-	return func(yield func(SeenResource) bool) {
-		for _, name := range sortedKeys(v.resources) {
-			if !yield(v.resources[name]) {
-				return
-			}
-		}
-	}
-}
+func (v *View) SeenResources() iter.Seq[SeenResource] { return inOrder(v.resources) }
 
 // Leases yields the outstanding leases, by id.
-func (v *View) Leases() iter.Seq[Lease] {
-	return func(yield func(Lease) bool) {
-		for _, id := range sortedKeys(v.leases) {
-			if !yield(v.leases[id]) {
-				return
-			}
-		}
-	}
-}
+func (v *View) Leases() iter.Seq[Lease] { return inOrder(v.leases) }
 
 // ExternalProviders yields the registrations of external providers, by name.
-func (v *View) ExternalProviders() iter.Seq[ExternalProvider] {
-	return func(yield func(ExternalProvider) bool) {
-		for _, name := range sortedKeys(v.externalProviders) {
-			if !yield(v.externalProviders[name]) {
+func (v *View) ExternalProviders() iter.Seq[ExternalProvider] { return inOrder(v.externalProviders) }
+
+// inOrder yields the values of a map in the order of the keys.
+func inOrder[V any](m map[string]*V) iter.Seq[V] {
+	return func(yield func(V) bool) {
+		for _, key := range sortedKeys(m) {
+			if !yield(*m[key]) {
 				return
 			}
 		}

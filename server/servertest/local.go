@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
@@ -145,15 +146,16 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 		CgroupManager: noCgroups{}, Starter: noCgroups{},
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { ids++; return "id-" + strconv.Itoa(ids) }},
 	})
-	history := allocation.NewHistory(l.config.Limits.WatchEvents, devices)
-	history.Start(opened.View())
-	opened.Follow(history.Committed)
-	d := &Daemon{connection: newConnection(), Ledger: opened, local: l, journal: j, history: history}
+	events := allocation.NewHistory(l.config.Limits.WatchEvents, devices)
+	events.Start(opened.View())
+	opened.Follow(events.Committed)
+	d := &Daemon{connection: newConnection(), Ledger: opened, local: l, journal: j, history: events}
 	read := convert.Reader{Features: l.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: l.config.Limits.Containers}}
 	admissionv1.RegisterAdmissionServiceServer(d, rpcadmission.New(engine, opened, read, noCgroups{}, nil))
 	allocationv1.RegisterAllocationServiceServer(d, allocation.New(
 		allocation.Config{Read: read, Cgroup: func() cgroup.Config { return l.cgroup }},
-		allocation.Parts{Engine: engine, Noter: engine, Ledger: opened, Paths: noCgroups{}, Inventory: devices, History: history}))
+		allocation.Parts{Engine: engine, Noter: engine, Ledger: history.Ledger{Ledger: opened},
+			Paths: noCgroups{}, Inventory: devices, History: events}))
 	lifecyclev1.RegisterLifecycleServiceServer(d, lifecycle.New(engine, opened, noCgroups{}))
 	nodev1.RegisterNodeServiceServer(d, rpcnode.New(rpcnode.Parts{
 		Machine: func() *machine.Topology { return l.machine }, View: opened.View,

@@ -9,11 +9,11 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
 // HistoryEntry returns the message form of an entry; damage is why it cannot be read.
-func HistoryEntry(e *ledger.HistoryEntry, damage error) *inspectv1.HistoryEntry {
+func HistoryEntry(e *history.Entry, damage error) *inspectv1.HistoryEntry {
 	if damage != nil {
 		return &inspectv1.HistoryEntry{Number: e.Number, Damage: valid(damage.Error())}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/clients/simulation"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -176,8 +176,8 @@ func mapBundle(c *command.Ctl, sel mapSelection, o nodemap.Options) error {
 	scene := simulation.Scene{Machine: b.Machine, Config: *b.Config, Devices: b.DevicesByResource(), Facts: b.Node}
 	view := rec.View
 	if c.Past != nil {
-		moment := ledger.Moment{Time: c.Past.GetTime().AsTime(), Revision: c.Past.GetRevision()}
-		if view, err = view.At(moment, rec.History); err != nil {
+		moment := history.Moment{Time: c.Past.GetTime().AsTime(), Revision: c.Past.GetRevision()}
+		if view, err = history.At(view, moment, rec.History); err != nil {
 			return err
 		}
 	}

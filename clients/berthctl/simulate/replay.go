@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/clients/simulation"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -138,7 +138,7 @@ func recordedNames(r *simulation.Record) (command.Names, error) {
 	for p := range r.View.Pods() {
 		known[p.UID()] = p.Pod.Namespace + "/" + p.Pod.Name
 	}
-	err := r.History(func(e *ledger.HistoryEntry, _ error) bool {
+	err := r.History(func(e *history.Entry, _ error) bool {
 		if e.Name != "" {
 			known[e.Pod] = e.Namespace + "/" + e.Name
 		}

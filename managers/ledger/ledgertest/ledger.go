@@ -3,8 +3,10 @@ package ledgertest
 import (
 	"bytes"
 	"context"
+	"time"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
 // T is what this package needs of *testing.T, *testing.B and *rapid.T.
@@ -35,6 +37,15 @@ func Open(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
 	old := append(report.Grandfathered, report.Broken...)
 	closing(t, o, l, func() { check(t, l.View(), old) })
 	return l, report
+}
+
+// OpenRecording is Open of a ledger with a history.
+func OpenRecording(t T, o ledger.Options, limits history.Limits, now func() time.Time) history.Ledger {
+	t.Helper()
+	h := history.New(limits, now)
+	o.History = h
+	l, _ := Open(t, o)
+	return history.Ledger{Ledger: l, History: h}
 }
 
 // OpenChanging is Open of a ledger whose machine changes: in the end, only structural findings fail

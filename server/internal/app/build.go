@@ -32,7 +32,7 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/timestamp"
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/host/service"
@@ -116,7 +116,7 @@ func (c *closers) close() error {
 
 // App is berthd with all of its parts, built but not running.
 type App struct {
-	Ledger *ledger.Ledger
+	Ledger history.Ledger
 
 	given    *given
 	opened   closers
@@ -181,7 +181,8 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	p := &policies{given: g, state: s, kernel: k, deciding: d}
 	srv := newServers(g, d.access)
 	a := &App{
-		Ledger: s.ledger, given: g, state: s, kernel: k, devices: devs, deciding: d, policies: p, servers: srv,
+		Ledger: history.Ledger{Ledger: s.ledger, History: s.past},
+		given:  g, state: s, kernel: k, devices: devs, deciding: d, policies: p, servers: srv,
 		machine: newMachineChanges(p),
 		sweeper: &reconcile.Sweeper{
 			Orphans: k.loop.Orphans, Remove: k.loop.RemoveOrphan, Layout: k.layout,

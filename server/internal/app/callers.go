@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/hintproxy"
@@ -258,25 +259,25 @@ func recordCall(now func() time.Time) func(context.Context, string) context.Cont
 		if role, ok := access.RoleOf(fullMethod); !ok || role == access.Read {
 			return ctx
 		}
-		c := &ledger.Call{Name: fullMethod[strings.LastIndexByte(fullMethod, '/')+1:], Time: now()}
+		c := &history.Call{Name: fullMethod[strings.LastIndexByte(fullMethod, '/')+1:], Time: now()}
 		if p, ok := rpc.PeerOf(ctx); ok {
-			c.Caller = &ledger.Caller{UID: p.UID, GID: p.GID, PID: p.PID, Name: p.Name}
+			c.Caller = &history.Caller{UID: p.UID, GID: p.GID, PID: p.PID, Name: p.Name}
 		}
-		return ledger.WithCall(ctx, c)
+		return history.WithCall(ctx, c)
 	}
 }
 
 // recordAdmit gives the history what is needed to make a call again.
 func recordAdmit(ctx context.Context, req *admission.Request) {
-	if c := ledger.CallOf(ctx); c != nil && !req.DryRun {
-		c.Request = &ledger.HistoryRequest{Pod: ledger.Recorded(&req.Pod), Owner: req.Owner, Running: len(req.RunningAllocations) > 0}
+	if c := history.CallOf(ctx); c != nil && !req.DryRun {
+		c.Request = &history.Request{Pod: history.Recorded(&req.Pod), Owner: req.Owner, Running: len(req.RunningAllocations) > 0}
 	}
 }
 
 // recordResize is recordAdmit for a resize.
 func recordResize(ctx context.Context, req *admission.ResizeRequest) {
-	if c := ledger.CallOf(ctx); c != nil && !req.DryRun {
-		c.Request = &ledger.HistoryRequest{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption),
+	if c := history.CallOf(ctx); c != nil && !req.DryRun {
+		c.Request = &history.Request{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption),
 			MaxMove: int(req.MaxMove)}
 	}
 }
@@ -285,7 +286,7 @@ func recordResize(ctx context.Context, req *admission.ResizeRequest) {
 func recordSteps(next hint.Observer) hint.Observer {
 	return func(ctx context.Context, step, provider string) (context.Context, func(error)) {
 		inner, end := next(ctx, step, provider)
-		c := ledger.CallOf(ctx)
+		c := history.CallOf(ctx)
 		if c == nil {
 			return inner, end
 		}

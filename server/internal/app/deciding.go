@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
@@ -101,7 +102,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		DeferWaits: g.Config.Verdicts.Deferred,
 		Resources:  g.Config.Resources(g.Now()), BytesPerSecond: g.Config.Moves.BytesPerSecond,
 	}, admission.Parts{
-		Ledger: s.ledger, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
+		Ledger: s.ledger, History: s.past, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
 		CgroupManager: k.loop, Starter: devs.plugins, Mover: k.moves,
 		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod {
 			return k.loop.Known(ctx, uid, s.ledger.View().BootID())
@@ -193,7 +194,7 @@ func newReplacer(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Re
 	r := mover.NewReplacer(mover.ReplacerConfig{
 		View: l.View, Plan: engine.PlanReplacement,
 		Begin: func(ctx context.Context, to admission.Relocation, bytesPerSecond uint64) error {
-			return engine.Relocate(ledger.WithCall(ctx, &ledger.Call{Name: "Replace", Time: g.Now()}), to, bytesPerSecond)
+			return engine.Relocate(history.WithCall(ctx, &history.Call{Name: "Replace", Time: g.Now()}), to, bytesPerSecond)
 		},
 		Observe: g.metrics.Replaced, Log: g.Log.With("part", "replacer"), Now: g.Now,
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/numa"
@@ -238,7 +238,7 @@ func (m *machineChanges) use(ctx context.Context, to *machine.Topology) error {
 	m.notePlaces(to)
 	// The ledger decides which managers stay active, whether or not the change succeeds.
 	defer func() { d.managers.Activate(p.state.ledger.View().Rules()) }()
-	ctx = ledger.WithCall(ctx, &ledger.Call{Name: "MachineChange", Time: m.given.Now()})
+	ctx = history.WithCall(ctx, &history.Call{Name: "MachineChange", Time: m.given.Now()})
 	outlook, err := d.engine.ChangeMachine(ctx, managers.Rules)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
@@ -194,12 +195,12 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 	if err != nil {
 		return false, outlook, err
 	}
-	if c := ledger.CallOf(ctx); c != nil {
+	if c := history.CallOf(ctx); c != nil {
 		settings, err := cfg.Policy().Marshal()
 		if err != nil {
 			return false, outlook, err
 		}
-		c.Request = &ledger.HistoryRequest{Policy: settings}
+		c.Request = &history.Request{Policy: settings}
 	}
 	set := active.Of(managers.Rules)
 	outlook, err = p.deciding.engine.Reconfigure(ctx, admission.Change{

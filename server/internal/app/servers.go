@@ -42,6 +42,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/managerset"
 	nodes "github.com/berthd/berth/managers/node"
@@ -250,7 +251,7 @@ func newBundle(ctx context.Context, g *given, files config.Config, view *ledger.
 			Kernel: strings.TrimSpace(string(kernel))},
 		Machine: view.Machine(), Config: &files, Devices: bundle.Resources(devices),
 		Node:  nodes.Facts{MaxPIDs: facts.MaxPIDs, StorageBytes: facts.StorageBytes},
-		State: view.Snapshot(),
+		State: history.SnapshotOf(view),
 	}
 	b.Metrics, err = g.metrics.Text(ctx)
 	return b, err
@@ -352,14 +353,14 @@ func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 }
 
 // startMetrics gives the metrics what they read.
-func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *deciding, history *allocation.History) {
+func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *deciding, events *allocation.History) {
 	sources := metrics.Sources{
 		View: d.ledger.View, Sockets: devs.registry.Sockets, Kernel: k.loop.Findings, Phases: k.loop.Phases,
 		Settings: func() metrics.Settings {
 			return settings(d.managers.inForce(), k.qos.Cgroup, g.Config.WorkloadFeatures().PodLevelResourceManagers)
 		},
 		Allocatable: func() workload.Quantities { return d.managers.inForce().Node.Allocatable() },
-		Watchers:    func() int { return history.Streams() },
+		Watchers:    func() int { return events.Streams() },
 		LedgerBytes: func() int64 {
 			info, err := os.Stat(filepath.Join(g.Config.StateDir, LedgerFile))
 			if err != nil {
@@ -367,7 +368,7 @@ func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *dec
 			}
 			return info.Size()
 		},
-		History: func() (ledger.HistoryStats, bool) { return d.ledger.HistoryStats(context.WithoutCancel(ctx)) },
+		History: func() (history.Stats, bool) { return d.engine.History.Stats(context.WithoutCancel(ctx)) },
 		Plugins: devs.manager.Inventory,
 	}
 	if meter, ok := k.tree.(cgroups.Meter); ok {

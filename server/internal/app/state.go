@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
@@ -29,6 +30,7 @@ import (
 type state struct {
 	store  *store.Store
 	ledger *ledger.Ledger
+	past   *history.History // the history of the ledger
 	mark   *claimfiles.Mark // of the last commit; nil if that is not possible
 	// found is the machine of the start; the ledger has the one in use.
 	found *machine.Topology
@@ -69,7 +71,9 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 		return nil, fmt.Errorf("stateDir: %w", err)
 	}
 	path := filepath.Join(c.StateDir, LedgerFile)
-	s := &state{found: found}
+	s := &state{
+		found: found, past: history.New(history.Limits{Entries: c.History.Entries, Bytes: c.History.Bytes}, g.Now),
+	}
 	if s.store, err = store.Open(path, store.Options{Failpoint: g.Failpoint,
 		Notice: func(text string) { g.Log.Error(text, logs.Repaired(logs.Ledger)...) }}); err != nil {
 		return nil, err
@@ -98,7 +102,7 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 			rules, err := rulesOf(c.KeptReserved(reserved), o)
 			return rules, err == nil
 		},
-		History: ledger.HistoryLimits{Entries: c.History.Entries, Bytes: c.History.Bytes}, Now: g.Now,
+		History: s.past,
 	}
 	if c.StrictState {
 		if s.ledger, s.start.Ledger, err = s.store.OpenStrict(ctx, options, g.Now()); errdefs.ClassOf(err) == errdefs.Corrupt {

@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/store"
@@ -32,7 +33,7 @@ import (
 type running struct {
 	*berth.Client
 	config    config.Config
-	ledger    *ledger.Ledger
+	ledger    history.Ledger
 	admission admissionv1.AdmissionServiceClient
 	health    healthpb.HealthClient
 }
@@ -133,7 +134,7 @@ type twin struct {
 	ledger  *ledger.Ledger
 	pod     ledger.Pod
 	trace   ledger.Trace
-	call    *ledger.HistoryEntry
+	call    *history.Entry
 }
 
 // newTwin has berthd admit a pod, and remove it, to commit what that committed.
@@ -158,7 +159,7 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 		}
 	})
 	w := &twin{journal: &timed{Store: s}, pod: *record, trace: *trace}
-	err = berthd.ledger.History(t.Context(), math.MaxUint64, func(e *ledger.HistoryEntry, err error) bool {
+	err = berthd.ledger.Entries(t.Context(), math.MaxUint64, func(e *history.Entry, err error) bool {
 		if err == nil && e.Verdict == "admitted" {
 			w.call = e
 		}
@@ -168,8 +169,8 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 		t.Fatalf("the admission is not in the history: %v", err)
 	}
 	w.ledger, _, err = ledger.Open(t.Context(), ledger.Options{
-		Journal: w.journal, Rules: view.Rules(), Now: time.Now,
-		History: ledger.HistoryLimits{Entries: berthd.config.History.Entries, Bytes: berthd.config.History.Bytes},
+		Journal: w.journal, Rules: view.Rules(),
+		History: history.New(history.Limits{Entries: berthd.config.History.Entries, Bytes: berthd.config.History.Bytes}, time.Now),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -180,14 +181,14 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 // put commits the pod with its trace and returns how long that took the journal.
 func (w *twin) put(ctx context.Context) (time.Duration, error) {
 	record, trace := w.pod, w.trace
-	call := &ledger.Call{Name: w.call.Call, Time: time.Now(), Caller: w.call.Caller, Request: &ledger.HistoryRequest{}}
+	call := &history.Call{Name: w.call.Call, Time: time.Now(), Caller: w.call.Caller, Request: &history.Request{}}
 	if err := json.Unmarshal(w.call.Request, call.Request); err != nil {
 		return 0, err
 	}
 	for _, s := range w.call.Steps {
 		call.Step(s.Step, s.Provider, s.Took)
 	}
-	ctx = ledger.WithCall(ctx, call)
+	ctx = history.WithCall(ctx, call)
 	record.Trace = &trace
 	_, err := w.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutPod(&record); return nil })
 	return w.journal.took, err

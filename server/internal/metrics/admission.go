@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -39,7 +40,7 @@ type Sources struct {
 	// with the states of their plugins. All may be nil.
 	Watchers    func() int
 	LedgerBytes func() int64
-	History     func() (ledger.HistoryStats, bool)
+	History     func() (history.Stats, bool)
 	Plugins     func() *device.Snapshot
 }
 

@@ -10,14 +10,14 @@ import (
 
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
 // daemonCollector reads the gauges about berthd itself. Functions that are nil give nothing.
 type daemonCollector struct {
 	watchers    func() int
 	ledgerBytes func() int64
-	history     func() (ledger.HistoryStats, bool)
+	history     func() (history.Stats, bool)
 	plugins     func() *device.Snapshot
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
@@ -26,8 +27,8 @@ func TestDaemon(t *testing.T) {
 		View: l.View, Settings: func() metrics.Settings { return metrics.Settings{} },
 		Sockets:  func() []registry.Socket { return nil },
 		Watchers: func() int { return 3 }, LedgerBytes: func() int64 { return 65536 },
-		History: func() (ledger.HistoryStats, bool) {
-			return ledger.HistoryStats{Entries: 7, Bytes: 900, Oldest: time.Unix(1700000000, 0), Omitted: 4}, true
+		History: func() (history.Stats, bool) {
+			return history.Stats{Entries: 7, Bytes: 900, Oldest: time.Unix(1700000000, 0), Omitted: 4}, true
 		},
 		Plugins: plugins.Snapshot,
 	})

@@ -6,12 +6,13 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
-// Past gives the current state, and those of the past; *ledger.Ledger implements it.
+// Past gives the current state, and those of the past; history.Ledger implements it.
 type Past interface {
 	View() *ledger.View
-	At(ctx context.Context, m ledger.Moment) (*ledger.View, error)
+	At(ctx context.Context, m history.Moment) (*ledger.View, error)
 }
 
 // ViewAt returns the state that a request names in its field "at"; without it the current one.
@@ -20,7 +21,7 @@ func ViewAt(ctx context.Context, p Past, at *typesv1.Moment) (*ledger.View, erro
 		return p.View(), nil
 	}
 	var vs errdefs.Violations
-	var m ledger.Moment
+	var m history.Moment
 	switch named := at.GetMoment().(type) {
 	case *typesv1.Moment_Time:
 		if m.Time = named.Time.AsTime(); named.Time.CheckValid() != nil {

@@ -9,6 +9,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -18,10 +19,9 @@ import (
 func TestViewAt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{
+	l := ledgertest.OpenRecording(t, ledger.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
-		History: ledger.HistoryLimits{Entries: 9}, Now: func() time.Time { return now },
-	})
+	}, history.Limits{Entries: 9}, func() time.Time { return now })
 	for _, uid := range []string{"a", "b", "c"} {
 		now = now.Add(time.Hour)
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {

@@ -101,8 +101,8 @@ func step(l *ledger.Ledger) error {
 	return err
 }
 
-// history returns the view at a generation.
-func history(t *testing.T, generation uint64) *ledger.View {
+// viewAt returns the view at a generation.
+func viewAt(t *testing.T, generation uint64) *ledger.View {
 	t.Helper()
 	l, _ := ledgertest.Open(t, options(ledgertest.NewJournal()))
 	for l.View().Generation() < generation {
@@ -178,7 +178,7 @@ func survived(t *testing.T, path string, acked uint64) {
 	if got != acked && got != acked+1 {
 		t.Errorf("generation %d, acknowledged were %d", got, acked)
 	}
-	ledgertest.SameView(t, l.View(), history(t, got))
+	ledgertest.SameView(t, l.View(), viewAt(t, got))
 }
 
 // finish lets a child retry without failpoints and checks the end.

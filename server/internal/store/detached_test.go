@@ -225,7 +225,7 @@ func TestCrashInRecreate(t *testing.T) {
 		if err != nil || damage != nil || l.View().Generation() != 6 {
 			t.Fatalf("%s: %v, damage %v", point, err, damage)
 		}
-		want := history(t, 6)
+		want := viewAt(t, 6)
 		for p := range want.Pods() {
 			if is, ok := l.View().Pod(p.UID()); !ok || !samePod(is, p) {
 				t.Errorf("%s: pod %s is not what it was", point, p.UID())

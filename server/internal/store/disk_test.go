@@ -122,7 +122,7 @@ func TestDiskFull(t *testing.T) {
 	}
 	s = mustOpen(t, path, store.Options{})
 	again, _ := ledgertest.Open(t, options(s))
-	ledgertest.SameView(t, again.View(), history(t, full+5))
+	ledgertest.SameView(t, again.View(), viewAt(t, full+5))
 }
 
 // fillUp commits until the disk is full and returns the generation that fitted.

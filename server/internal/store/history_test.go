@@ -14,21 +14,34 @@ import (
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
 
 // recorded gives options a history.
 func recorded(o ledger.Options) ledger.Options {
-	o.History, o.Now = ledger.HistoryLimits{Entries: 1000}, func() time.Time { return noon }
+	o.History = history.New(history.Limits{Entries: 1000}, func() time.Time { return noon })
 	return o
+}
+
+// with is a ledger with the history that its options have.
+func with(l *ledger.Ledger, o ledger.Options) history.Ledger {
+	return history.Ledger{Ledger: l, History: o.History.(*history.History)}
+}
+
+func openRecorded(t *testing.T, o ledger.Options) history.Ledger {
+	t.Helper()
+	o = recorded(o)
+	l, _ := ledgertest.Open(t, o)
+	return with(l, o)
 }
 
 // led checks that the history leads from the current state to each earlier one that it has,
 // without a gap, and returns its entries, the newest first.
-func led(t *testing.T, l *ledger.Ledger, oldest uint64) (all []*ledger.HistoryEntry) {
+func led(t *testing.T, l history.Ledger, oldest uint64) (all []*history.Entry) {
 	t.Helper()
-	if err := l.History(t.Context(), 0, func(e *ledger.HistoryEntry, damage error) bool {
+	if err := l.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
 		if n := len(all); damage != nil || n > 0 && e.Number != all[n-1].Number-1 {
 			t.Errorf("entry %d: %v", e.Number, damage)
 		}
@@ -38,11 +51,11 @@ func led(t *testing.T, l *ledger.Ledger, oldest uint64) (all []*ledger.HistoryEn
 		t.Fatal(err)
 	}
 	for generation := oldest; generation <= l.View().Generation(); generation++ {
-		got, err := l.At(t.Context(), ledger.Moment{Revision: l.View().RevisionOf(generation)})
+		got, err := l.At(t.Context(), history.Moment{Revision: l.View().RevisionOf(generation)})
 		if err != nil {
 			t.Fatalf("generation %d: %v", generation, err)
 		}
-		want := history(t, generation)
+		want := viewAt(t, generation)
 		if got.NumPods() != want.NumPods() || got.ExclusiveCPUs() != want.ExclusiveCPUs() {
 			t.Errorf("generation %d: %d pods, CPUs %s, want %d, %s", generation, got.NumPods(), got.ExclusiveCPUs(), want.NumPods(),
 				want.ExclusiveCPUs())
@@ -74,7 +87,7 @@ func TestCrashKeepsHistory(t *testing.T) {
 						t.Fatalf("killed at %q: %t", at, at == "")
 					}
 					s := mustOpen(t, path, store.Options{})
-					l, _ := ledgertest.Open(t, recorded(options(s)))
+					l := openRecorded(t, options(s))
 					if l.View().Generation() > 0 {
 						led(t, l, 1)
 					}
@@ -91,9 +104,9 @@ func TestCrashKeepsHistory(t *testing.T) {
 func recordingFile(t *testing.T, path string, commits int) []byte {
 	t.Helper()
 	s := mustOpen(t, path, store.Options{})
-	l, _ := ledgertest.Open(t, recorded(options(s)))
+	l := openRecorded(t, options(s))
 	for range commits {
-		if err := step(l); err != nil {
+		if err := step(l.Ledger); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,18 +161,20 @@ func TestDamagedHistory(t *testing.T) {
 			}
 			s := mustOpen(t, path, store.Options{})
 			defer s.Close()
-			l, report, damage, err := s.OpenLedger(t.Context(), recorded(options(nil)), noon)
+			o := recorded(options(nil))
+			opened, report, damage, err := s.OpenLedger(t.Context(), o, noon)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := history(t, commits)
+			l := with(opened, o)
+			want := viewAt(t, commits)
 			if l.View().NumPods() != want.NumPods() || len(report.Lost) > 0 || report.Uncertain != "" ||
 				(damage != nil) != (name == "a page") {
 				t.Errorf("%d pods, want %d; lost %v, uncertain %q, damage %v", l.View().NumPods(), want.NumPods(), report.Lost,
 					report.Uncertain, damage)
 			}
 			entries, damaged := 0, 0
-			if err := l.History(t.Context(), 0, func(_ *ledger.HistoryEntry, err error) bool {
+			if err := l.Entries(t.Context(), 0, func(_ *history.Entry, err error) bool {
 				if entries++; err != nil {
 					damaged++
 				}
@@ -170,14 +185,14 @@ func TestDamagedHistory(t *testing.T) {
 			if entries < commits/2 || name == "an entry" && damaged == 0 {
 				t.Errorf("%d entries, %d damaged", entries, damaged)
 			}
-			_, err = l.At(t.Context(), ledger.Moment{Revision: l.View().RevisionOf(2)})
+			_, err = l.At(t.Context(), history.Moment{Revision: l.View().RevisionOf(2)})
 			switch {
 			case name == "an entry" && (errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "because")):
 				t.Errorf("a state from before the damage: %v", err)
 			case name == "a page" && err != nil: // the values on the page are intact
 				t.Error(err)
 			}
-			if err := step(l); err != nil {
+			if err := step(l.Ledger); err != nil {
 				t.Error(err)
 			}
 		})
@@ -190,16 +205,16 @@ func TestHistoryOfRecreated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "berth.db")
 	s := mustOpen(t, path, store.Options{})
 	defer func() { s.Close() }()
-	o := recorded(renewing())
+	o := renewing()
 	o.Journal = s
-	l, _ := ledgertest.Open(t, o)
+	l := openRecorded(t, o)
 	for i := range 8 {
 		if i == 4 {
 			if err := os.Remove(path); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := step(l); err != nil {
+		if err := step(l.Ledger); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,7 +222,7 @@ func TestHistoryOfRecreated(t *testing.T) {
 	if len(all) != 3 || !all[2].Begins || all[2].Number != 7 {
 		t.Errorf("%d entries, the oldest is %+v", len(all), all[len(all)-1])
 	}
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().RevisionOf(5)}); errdefs.ClassOf(err) != errdefs.NotFound {
+	if _, err := l.At(t.Context(), history.Moment{Revision: l.View().RevisionOf(5)}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("a state of the file that is gone: %v", err)
 	}
 }
@@ -219,11 +234,11 @@ func TestHistoryOfCutFile(t *testing.T) {
 	recordingFile(t, path, 60)
 	s := mustOpen(t, path, store.Options{})
 	defer s.Close()
-	l, _ := ledgertest.Open(t, recorded(options(s)))
+	l := openRecorded(t, options(s))
 	if err := os.Truncate(path, 8192); err != nil {
 		t.Fatal(err)
 	}
-	err := l.History(t.Context(), 0, func(*ledger.HistoryEntry, error) bool { return true })
+	err := l.Entries(t.Context(), 0, func(*history.Entry, error) bool { return true })
 	if errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Errorf("%v, want class Corrupt", err)
 	}
@@ -235,7 +250,7 @@ func TestFlippedBitsInHistoryPages(t *testing.T) {
 	t.Parallel()
 	const commits, pageSize = 120, 4096
 	whole := recordingFile(t, filepath.Join(t.TempDir(), "berth.db"), commits)
-	want := history(t, commits)
+	want := viewAt(t, commits)
 	pages := map[uint16][]int{} // by their kind
 	for _, page := range ledgerfile.HistoryPages(whole) {
 		kind := binary.NativeEndian.Uint16(whole[page*pageSize+8:])

@@ -16,6 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -78,7 +79,8 @@ func newWatched(t *testing.T, pods int) watched {
 	h := NewHistory(1000, devices)
 	h.Start(l.View())
 	l.Follow(h.Committed)
-	w := watched{&service{Parts: Parts{Ledger: l, Inventory: devices, History: h}, starts: starts{root: rootRoom, user: userRoom}}, t, l}
+	parts := Parts{Ledger: history.Ledger{Ledger: l}, Inventory: devices, History: h}
+	w := watched{&service{Parts: parts, starts: starts{root: rootRoom, user: userRoom}}, t, l}
 	w.put(0, pods)
 	return w
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -58,7 +59,7 @@ func TestPagesUnderChange(t *testing.T) {
 		for range rapid.IntRange(0, 12).Draw(rt, "pods") {
 			change()
 		}
-		s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+		s := &service{Parts: Parts{Ledger: history.Ledger{Ledger: l}, Inventory: noDevices{}}}
 		filter := &allocationv1.ListRequest{}
 		if rapid.Bool().Draw(rt, "filtered") {
 			filter.Namespace = "a"
@@ -107,7 +108,7 @@ func TestLostPages(t *testing.T) {
 	}
 	put("a")
 	put("b")
-	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+	s := &service{Parts: Parts{Ledger: history.Ledger{Ledger: l}, Inventory: noDevices{}}}
 	first := func() *allocationv1.ListResponse {
 		t.Helper()
 		got, err := s.list(t.Context(), &allocationv1.ListRequest{PageSize: 1})
@@ -150,12 +151,11 @@ func TestPagesOfAMoment(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	j, r := ledgertest.NewJournal(), ledger.Rules{Machine: machinetest.Build("4c")}
-	open := func(j *ledgertest.Journal) *ledger.Ledger {
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: ledger.HistoryLimits{Entries: 9},
-			Now: func() time.Time { return now }})
+	open := func(j *ledgertest.Journal) history.Ledger {
+		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, history.Limits{Entries: 9}, func() time.Time { return now })
 		return l
 	}
-	put := func(l *ledger.Ledger, uid string) {
+	put := func(l history.Ledger, uid string) {
 		p := ledgertest.Pod(uid, "c")
 		p.Claims = nil
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(p); return nil }); err != nil {

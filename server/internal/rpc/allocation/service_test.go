@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -138,7 +139,7 @@ func serveParts(t *testing.T, version cgroup.Version, verdicts map[string]admiss
 		SwapLimits: true})
 	config.MemoryBytes = 16 << 30
 	parts := allocation.Parts{
-		Engine: &engine{l, verdicts}, Noter: without{}, Ledger: l, Paths: paths{},
+		Engine: &engine{l, verdicts}, Noter: without{}, Ledger: history.Ledger{Ledger: l}, Paths: paths{},
 		Inventory: inventory{device.NewInventory(nil, time.Unix(0, 0))},
 	}
 	change(&parts)

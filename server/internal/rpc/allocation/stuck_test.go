@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
 )
 
@@ -60,7 +61,7 @@ func TestWatchOfOneWhoDoesNotRead(t *testing.T) {
 			}
 		}}
 		service := allocation.New(allocation.Config{}, allocation.Parts{
-			Slot: take, Ledger: b.ledger, Inventory: inventory{b.inv}, History: b.history,
+			Slot: take, Ledger: history.Ledger{Ledger: b.ledger}, Inventory: inventory{b.inv}, History: b.history,
 		})
 		if err := service.Watch(&allocationv1.WatchRequest{FromRevision: from}, s); !errors.Is(err, errStuck) {
 			t.Errorf("from %d: ended with %v", from, err)

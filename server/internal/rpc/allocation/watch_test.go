@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
@@ -80,7 +81,8 @@ func newBenchOf(t *testing.T, limit int, o ledger.Options) *bench {
 	b.history.Start(b.ledger.View())
 	b.client = allocationv1.NewAllocationServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		allocationv1.RegisterAllocationServiceServer(s, allocation.New(allocation.Config{}, allocation.Parts{
-			Engine: &engine{ledger: b.ledger}, Ledger: b.ledger, Paths: paths{}, Inventory: inventory{b.inv}, History: b.history,
+			Engine: &engine{ledger: b.ledger}, Ledger: history.Ledger{Ledger: b.ledger}, Paths: paths{},
+			Inventory: inventory{b.inv}, History: b.history,
 		}))
 	}))
 	return b

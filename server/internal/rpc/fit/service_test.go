@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -82,7 +83,7 @@ func serve(t *testing.T, memoryPolicy string, inFlight ...*ledger.Pod) fitv1.Fit
 	put(ledgertest.Pod("c", "main"), "web", "kubernetes", workload.Burstable, workload.Quantities{"cpu": 1000, "memory": mi})
 	return fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now,
-			Ledger: l, Present: func() (*ledger.View, *managerset.Set) {
+			Ledger: history.Ledger{Ledger: l}, Present: func() (*ledger.View, *managerset.Set) {
 				d := ledger.NewDraft(l.View())
 				for _, p := range inFlight {
 					d.PutPod(p)

@@ -13,6 +13,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -23,10 +24,9 @@ import (
 // TestUnfitMachine: the present configuration does not fit the machine of a state of the past.
 func TestUnfitMachine(t *testing.T) {
 	t.Parallel()
-	l, _ := ledgertest.Open(t, ledger.Options{
-		History: ledger.HistoryLimits{Entries: 10}, Now: time.Now, Journal: ledgertest.NewJournal(),
-		Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
-	})
+	l := ledgertest.OpenRecording(t, ledger.Options{
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
+	}, history.Limits{Entries: 10}, time.Now)
 	client := fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		fitv1.RegisterFitServiceServer(s, fit.New(fit.Parts{Now: time.Now, Ledger: l,
 			Present: func() (*ledger.View, *managerset.Set) { return l.View(), nil },

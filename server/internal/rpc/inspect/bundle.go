@@ -8,7 +8,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
 // StreamBundle implements InspectService. Only one part of a file is in memory at a time, but for
@@ -53,7 +53,7 @@ func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBu
 		lines  []byte
 		failed error
 	)
-	each := func(e *ledger.HistoryEntry, damage error) bool {
+	each := func(e *history.Entry, damage error) bool {
 		last = max(e.Number, 1) - 1
 		line, err := bundle.LineOf(e, damage)
 		if err == nil {
@@ -68,9 +68,9 @@ func (s *service) streamHistory(to grpc.ServerStreamingServer[inspectv1.StreamBu
 		failed = err
 		return err == nil
 	}
-	err := s.Ledger.History(to.Context(), 0, each)
+	err := s.Ledger.Entries(to.Context(), 0, each)
 	if errdefs.ClassOf(err) == errdefs.Corrupt {
-		each(&ledger.HistoryEntry{Number: last}, err)
+		each(&history.Entry{Number: last}, err)
 		err = nil
 	}
 	if err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/inspect"
@@ -42,9 +43,8 @@ func TestStreamBundleOfDamagedHistory(t *testing.T) {
 	t.Parallel()
 	for _, readable := range []int{0, 2, 100} {
 		j := &cutOff{Journal: ledgertest.NewJournal(), blocks: 100}
-		l, _ := ledgertest.Open(t, ledger.Options{
-			Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}, History: ledger.HistoryLimits{Entries: 16}, Now: time.Now,
-		})
+		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
+			history.Limits{Entries: 16}, time.Now)
 		for _, uid := range []string{"a", "b", "c"} { // each in a block of its own, with the start
 			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {
 				t.Fatal(err)
@@ -54,7 +54,7 @@ func TestStreamBundleOfDamagedHistory(t *testing.T) {
 		client := inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 			inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
 				Ledger: l, Bundle: func(context.Context) (*bundle.Bundle, error) {
-					return &bundle.Bundle{About: bundle.About{Format: bundle.Format}, State: l.View().Snapshot()}, nil
+					return &bundle.Bundle{About: bundle.About{Format: bundle.Format}, State: history.SnapshotOf(l.View())}, nil
 				},
 			}))
 		}))

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 )
 
 const (
@@ -53,9 +53,9 @@ func (s *service) ListHistory(ctx context.Context, req *inspectv1.ListHistoryReq
 	if err := vs.Err("request"); err != nil {
 		return nil, err
 	}
-	out := &inspectv1.ListHistoryResponse{Revision: s.Ledger.View().Revision(), Omitted: s.Ledger.HistoryOmitted()}
+	out := &inspectv1.ListHistoryResponse{Revision: s.Ledger.View().Revision(), Omitted: s.Ledger.Omitted()}
 	size, last := 0, uint64(0)
-	err := s.Ledger.History(ctx, below, func(e *ledger.HistoryEntry, damage error) bool {
+	err := s.Ledger.Entries(ctx, below, func(e *history.Entry, damage error) bool {
 		if damage == nil {
 			if req.GetFromTime() != nil && e.Time.Before(from) {
 				return false // older ones follow
@@ -93,7 +93,7 @@ func filtered(req *inspectv1.ListHistoryRequest) bool {
 }
 
 // recorded returns whether an entry passes the filters of a request, times aside.
-func recorded(e *ledger.HistoryEntry, req *inspectv1.ListHistoryRequest) bool {
+func recorded(e *history.Entry, req *inspectv1.ListHistoryRequest) bool {
 	if uid := req.GetPodUid(); uid != "" && !e.Concerns(uid) {
 		return false
 	}

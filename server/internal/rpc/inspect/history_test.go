@@ -15,6 +15,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -29,22 +30,21 @@ func TestListHistory(t *testing.T) {
 	begin := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	now := begin
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{
-		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}, History: ledger.HistoryLimits{Entries: 100},
-		Now: func() time.Time { return now },
-	})
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
+		history.Limits{Entries: 100}, func() time.Time { return now })
 	for n := range 8 { // entries 2 to 9; the first is the start
 		now = now.Add(time.Minute)
 		p := ledgertest.Pod(fmt.Sprint("u", n), "c")
-		call := &ledger.Call{
-			Name: "Admit", Time: now.Add(-time.Second), Caller: &ledger.Caller{UID: uint32(n % 3), Name: fmt.Sprint("agent", n%2)},
-			Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: p.UID(), Name: strings.Repeat("x", 60<<10)}},
+		call := &history.Call{
+			Name: "Admit", Time: now.Add(-time.Second), Caller: &history.Caller{UID: uint32(n % 3), Name: fmt.Sprint("agent", n%2)},
+			Request: &history.Request{Pod: &workload.Pod{UID: p.UID(), Name: strings.Repeat("x", 60<<10)}},
 		}
-		ctx := ledger.WithCall(t.Context(), call)
+		ctx := history.WithCall(t.Context(), call)
 		call.Step("hints", "cpu", time.Millisecond)
 		call.Step("hints", "cpu", time.Millisecond)
 		if n%4 == 3 {
-			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "m", Pod: p, View: l.View(), AdmissionID: "id"})
+			l.Refused(ctx, history.Refusal{Verdict: "rejected", Reason: "OutOfcpu", Message: "m", Pod: p, View: l.View(),
+				AdmissionID: "id"})
 			ctx = t.Context()
 			p = ledgertest.Pod("own"+p.UID(), "c")
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
@@ -66,7 +67,7 @@ func moveWith(t *testing.T, rules ledger.Rules, settings kubelet.Settings) inspe
 	})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
-			Ledger: l, Importer: importer.Importer{Engine: engine}, Read: convert.Reader{Features: features},
+			Ledger: history.Ledger{Ledger: l}, Importer: importer.Importer{Engine: engine}, Read: convert.Reader{Features: features},
 			Settings: func(kubelet.Kind) kubelet.Settings { return settings },
 		}))
 	}))

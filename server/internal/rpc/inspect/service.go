@@ -16,14 +16,15 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
 
-// Ledger gives the current view, and the history that led to it.
+// Ledger gives the current view, and the history that led to it; history.Ledger implements it.
 type Ledger interface {
 	View() *ledger.View
-	History(ctx context.Context, below uint64, each func(*ledger.HistoryEntry, error) bool) error
-	HistoryOmitted() uint64
+	Entries(ctx context.Context, below uint64, each func(*history.Entry, error) bool) error
+	Omitted() uint64
 }
 
 // Importer imports state files; importer.Importer is the one there is.

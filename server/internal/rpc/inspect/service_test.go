@@ -20,6 +20,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/recovery"
@@ -50,7 +51,7 @@ func serve(t *testing.T) inspectv1.InspectServiceClient {
 	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(1)}})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
-			Ledger: l, Start: func() []string { return []string{"the configuration has changed"} },
+			Ledger: history.Ledger{Ledger: l}, Start: func() []string { return []string{"the configuration has changed"} },
 		}))
 	}))
 }
@@ -90,7 +91,7 @@ func TestStreamDump(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn := rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: l}))
+		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: history.Ledger{Ledger: l}}))
 	})
 	client := inspectv1.NewInspectServiceClient(conn)
 	if _, err := client.Dump(t.Context(), &inspectv1.DumpRequest{}); status.Code(err) != codes.ResourceExhausted {

@@ -10,6 +10,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/inspect"
@@ -41,7 +42,7 @@ func TestListTraces(t *testing.T) {
 		record(n)
 	}
 	client := inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: l}))
+		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: history.Ledger{Ledger: l}}))
 	}))
 	for name, row := range map[string]struct {
 		req  *inspectv1.ListTracesRequest

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -65,7 +66,7 @@ func serveCPUs(t *testing.T) cpuv1.CPUServiceClient {
 		t.Fatal(err)
 	}
 	return cpuv1.NewCPUServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		cpuv1.RegisterCPUServiceServer(s, state.CPUs(state.Parts{Ledger: l, Hinter: cpuHinter{}}, manager))
+		cpuv1.RegisterCPUServiceServer(s, state.CPUs(state.Parts{Ledger: history.Ledger{Ledger: l}, Hinter: cpuHinter{}}, manager))
 	}))
 }
 

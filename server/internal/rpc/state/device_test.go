@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -82,7 +83,7 @@ func serveDevices(t *testing.T, err error) devicev1.DeviceServiceClient {
 		t.Fatal(err)
 	}
 	return devicev1.NewDeviceServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		devicev1.RegisterDeviceServiceServer(s, state.Devices(state.Parts{Ledger: l, Hinter: deviceHinter{err}},
+		devicev1.RegisterDeviceServiceServer(s, state.Devices(state.Parts{Ledger: history.Ledger{Ledger: l}, Hinter: deviceHinter{err}},
 			inventory{inv.Snapshot()}, plugins{"example.com/gpu": "/plugins/gpu.sock"}))
 	}))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -66,7 +67,7 @@ func serveMemoryWith(t *testing.T, policy string, free func() ([]machine.Node, e
 		t.Fatal(err)
 	}
 	return memoryv1.NewMemoryServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
-		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: l, Hinter: memoryHinter{}},
+		memoryv1.RegisterMemoryServiceServer(s, state.Memory(state.Parts{Ledger: history.Ledger{Ledger: l}, Hinter: memoryHinter{}},
 			func(*ledger.View) (state.MemoryManager, error) { return manager, nil }, free))
 	}))
 }

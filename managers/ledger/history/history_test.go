@@ -1,4 +1,4 @@
-package ledger_test
+package history_test
 
 import (
 	"context"
@@ -15,11 +15,16 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
 )
+
+func rules() ledger.Rules {
+	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t"), ConfigDigest: "one"}
+}
 
 // ticking is a clock that goes on by a second with each reading.
 type ticking struct{ time time.Time }
@@ -32,22 +37,21 @@ func (c *ticking) now() time.Time {
 func newClock() *ticking { return &ticking{time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)} }
 
 // recording opens a ledger with a history.
-func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits ledger.HistoryLimits) *ledger.Ledger {
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: limits, Now: clock.now,
-		NewEpochID: func() ledger.EpochID { return 7 }})
-	return l
+func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits history.Limits) history.Ledger {
+	return ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules(), NewEpochID: func() ledger.EpochID { return 7 }}, limits,
+		clock.now)
 }
 
 var (
-	enough = ledger.HistoryLimits{Entries: 1000}
+	enough = history.Limits{Entries: 1000}
 	// alone has each entry in a block of its own.
-	alone = ledger.HistoryLimits{Entries: 16}
+	alone = history.Limits{Entries: 16}
 )
 
 // entries returns the history of a ledger, the oldest first.
-func entries(t ledgertest.T, l *ledger.Ledger) (all []*ledger.HistoryEntry) {
+func entries(t ledgertest.T, l history.Ledger) (all []*history.Entry) {
 	t.Helper()
-	if err := l.History(context.Background(), 0, func(e *ledger.HistoryEntry, _ error) bool {
+	if err := l.Entries(context.Background(), 0, func(e *history.Entry, _ error) bool {
 		all = append(all, e)
 		return true
 	}); err != nil {
@@ -92,7 +96,7 @@ func TestRewind(t *testing.T) {
 		j, clock := ledgertest.NewJournal(), newClock()
 		r := rules()
 		r.ReservedCPUs = cpuset.Of(15)
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
+		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
 		type past struct {
 			state    string
 			revision uint64
@@ -114,7 +118,7 @@ func TestRewind(t *testing.T) {
 			switch rapid.IntRange(0, 7).Draw(t, "kind") {
 			case 0, 1, 2:
 				if !known {
-					p := drawPod(t, l.View(), uid)
+					p := ledgertest.DrawPod(numbers(t), l.View(), uid)
 					update(func(d *ledger.Draft) { d.PutPod(p) })
 				}
 			case 3:
@@ -140,14 +144,14 @@ func TestRewind(t *testing.T) {
 			case 7:
 				j = j.Reopen()
 				restarted := l.View()
-				l, _ = ledgertest.Open(t, ledger.Options{
-					Journal: j, Rules: restarted.Rules(), History: enough, Now: clock.now,
+				l = ledgertest.OpenRecording(t, ledger.Options{
+					Journal: j, Rules: restarted.Rules(),
 					Restore: func(ledger.Override) (ledger.Rules, bool) { return restarted.Rules(), true },
-				})
+				}, enough, clock.now)
 			}
 		}
 		for i, p := range pasts {
-			for _, m := range []ledger.Moment{{Revision: p.revision}, {Time: p.time}} {
+			for _, m := range []history.Moment{{Revision: p.revision}, {Time: p.time}} {
 				if m.Revision == 0 && i+1 < len(pasts) && pasts[i+1].time.Equal(p.time) {
 					continue
 				}
@@ -167,7 +171,7 @@ func TestRewind(t *testing.T) {
 // what is known, and concerns nothing else.
 func TestRewindEnds(t *testing.T) {
 	t.Parallel()
-	begin := func(t *testing.T) (*ledgertest.Journal, *ticking, []*ledger.HistoryEntry) {
+	begin := func(t *testing.T) (*ledgertest.Journal, *ticking, []*history.Entry) {
 		j, clock := ledgertest.NewJournal(), newClock()
 		l := recording(t, j, clock, alone)
 		for _, uid := range []string{"a", "b", "c", "d"} {
@@ -202,11 +206,11 @@ func TestRewindEnds(t *testing.T) {
 			}
 			put(t, l, "e")
 			for i, e := range all[c.oldest:] {
-				if v, err := l.At(t.Context(), ledger.Moment{Time: e.Time}); err != nil || v.NumPods() != i+max(0, c.oldest) {
+				if v, err := l.At(t.Context(), history.Moment{Time: e.Time}); err != nil || v.NumPods() != i+max(0, c.oldest) {
 					t.Errorf("at entry %d: %v", e.Number, err)
 				}
 			}
-			_, err := l.At(t.Context(), ledger.Moment{Time: all[c.oldest].Time.Add(-1)})
+			_, err := l.At(t.Context(), history.Moment{Time: all[c.oldest].Time.Add(-1)})
 			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), c.want) ||
 				!strings.Contains(err.Error(), all[c.oldest].Time.Format(time.RFC3339Nano)) {
 				t.Errorf("before the oldest: %v, want %q and %s", err, c.want, all[c.oldest].Time)
@@ -215,7 +219,7 @@ func TestRewindEnds(t *testing.T) {
 	}
 }
 
-func put(t *testing.T, l *ledger.Ledger, uid string) {
+func put(t *testing.T, l history.Ledger, uid string) {
 	t.Helper()
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {
 		t.Fatal(err)
@@ -225,7 +229,7 @@ func put(t *testing.T, l *ledger.Ledger, uid string) {
 // The history never exceeds its limits, by number and by size, and keeps the newest.
 func TestHistoryLimits(t *testing.T) {
 	t.Parallel()
-	for _, limits := range []ledger.HistoryLimits{{Entries: 1}, {Entries: 7}, {Entries: 100}, {Entries: 1000, Bytes: 4000},
+	for _, limits := range []history.Limits{{Entries: 1}, {Entries: 7}, {Entries: 100}, {Entries: 1000, Bytes: 4000},
 		{Entries: 1000, Bytes: 1}} {
 		j := ledgertest.NewJournal()
 		l := recording(t, j, newClock(), limits)
@@ -248,7 +252,7 @@ func TestHistoryLimits(t *testing.T) {
 		if last := all[len(all)-1]; last.Pod != "pod-149" {
 			t.Errorf("%+v: the last entry is of %s", limits, last.Pod)
 		}
-		if _, err := l.At(t.Context(), ledger.Moment{Revision: all[0].Revision - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+		if _, err := l.At(t.Context(), history.Moment{Revision: all[0].Revision - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%+v: before the oldest entry: %v", limits, err)
 		}
 	}
@@ -259,12 +263,12 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: func() time.Time { return now }})
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough, func() time.Time { return now })
 	refuse := func(uid uint32, times int) {
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now,
-			Caller: &ledger.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "r"}}})
+		ctx := history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now,
+			Caller: &history.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &history.Request{Pod: &workload.Pod{UID: "r"}}})
 		for range times {
-			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", Reason: "TopologyAffinityError", Message: strings.Repeat("m", 3000),
+			l.Refused(ctx, history.Refusal{Verdict: "rejected", Reason: "TopologyAffinityError", Message: strings.Repeat("m", 3000),
 				Pod: ledgertest.Pod("r", "c"), View: l.View(), AdmissionID: "id"})
 		}
 	}
@@ -280,8 +284,8 @@ func TestRefusals(t *testing.T) {
 	refuse(5, 1)
 	put(t, l, "a")
 	all := entries(t, recording(t, j.Reopen(), newClock(), enough))
-	if len(all) != 15 || l.HistoryOmitted() != 15 {
-		t.Fatalf("%d entries, %d omitted", len(all), l.HistoryOmitted())
+	if len(all) != 15 || l.Omitted() != 15 {
+		t.Fatalf("%d entries, %d omitted", len(all), l.Omitted())
 	}
 	e := all[12]
 	if e.Omitted != 15 || e.Verdict != "rejected" || e.Reason != "TopologyAffinityError" || e.AdmissionID != "id" || e.Caller.UID != 5 ||
@@ -303,10 +307,10 @@ func TestOvertakenRefusal(t *testing.T) {
 	put(t, l, "b")
 	middle := l.View()
 	put(t, l, "c")
-	l.Refused(t.Context(), ledger.Refusal{Verdict: "rejected", Pod: ledgertest.Pod("r", "c"), View: old})
+	l.Refused(t.Context(), history.Refusal{Verdict: "rejected", Pod: ledgertest.Pod("r", "c"), View: old})
 	put(t, l, "d")
 	for _, v := range []*ledger.View{old, middle} {
-		got, err := l.At(t.Context(), ledger.Moment{Revision: v.Revision()})
+		got, err := l.At(t.Context(), history.Moment{Revision: v.Revision()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -322,8 +326,8 @@ func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	j := ledgertest.NewJournal()
-	start := func() *ledger.Ledger {
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: alone, Now: func() time.Time { return now }})
+	start := func() history.Ledger {
+		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, alone, func() time.Time { return now })
 		return l
 	}
 	l := start()
@@ -343,13 +347,13 @@ func TestClockSetBack(t *testing.T) {
 	}
 	l = start()
 	put(t, l, "e")
-	var all []*ledger.HistoryEntry
+	var all []*history.Entry
 	for _, e := range entries(t, l) {
 		if !e.Time.IsZero() { // it is not damaged
 			all = append(all, e)
 		}
 	}
-	if len(all) != 7 || !slices.IsSortedFunc(all, func(a, b *ledger.HistoryEntry) int { return a.Time.Compare(b.Time) }) {
+	if len(all) != 7 || !slices.IsSortedFunc(all, func(a, b *history.Entry) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("%d entries are not in the order of their times: %v", len(all), all)
 	}
 }
@@ -377,7 +381,7 @@ func TestClockAhead(t *testing.T) {
 			"after the correction":  {12 * time.Hour, []string{"before", "ahead", "after"}},
 			"after the last change": {25 * time.Hour, []string{"before", "ahead", "after", "later"}},
 		} {
-			past, err := l.At(t.Context(), ledger.Moment{Time: right.Add(tt.after)})
+			past, err := l.At(t.Context(), history.Moment{Time: right.Add(tt.after)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -396,17 +400,17 @@ func TestClockAhead(t *testing.T) {
 func TestRefusalsAfterClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough,
-		Now: func() time.Time { return now }})
-	refuse := func() { l.Refused(t.Context(), ledger.Refusal{Verdict: "rejected", View: l.View()}) }
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
+		func() time.Time { return now })
+	refuse := func() { l.Refused(t.Context(), history.Refusal{Verdict: "rejected", View: l.View()}) }
 	refuse()
 	now = now.Add(-time.Hour)
 	for range 60 {
 		now = now.Add(time.Second)
 		refuse()
 	}
-	if n := len(entries(t, l)); n != 62 || l.HistoryOmitted() != 0 { // with the start
-		t.Errorf("%d entries, %d omitted", n, l.HistoryOmitted())
+	if n := len(entries(t, l)); n != 62 || l.Omitted() != 0 { // with the start
+		t.Errorf("%d entries, %d omitted", n, l.Omitted())
 	}
 }
 
@@ -430,14 +434,14 @@ func TestEntryOfSeveralPods(t *testing.T) {
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: enough,
-		Now: func() time.Time { return now }})
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
+		func() time.Time { return now })
 	refusals := map[uint32]int{}
 	refuse := func(uid uint32, size, times int) {
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Caller: &ledger.Caller{UID: uid},
-			Request: &ledger.HistoryRequest{Owner: strings.Repeat("x", size)}})
+		ctx := history.WithCall(t.Context(), &history.Call{Name: "Resize", Time: now, Caller: &history.Caller{UID: uid},
+			Request: &history.Request{Owner: strings.Repeat("x", size)}})
 		for range times {
-			l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
+			l.Refused(ctx, history.Refusal{Verdict: "rejected", View: l.View()})
 			refusals[uid]++
 		}
 	}
@@ -462,8 +466,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 		}
 		omitted += int(e.Omitted)
 	}
-	if refusals[1] != 0 || refusals[2] != 0 || omitted != int(l.HistoryOmitted()) {
-		t.Errorf("%v are neither recorded nor counted, %d are counted in all, %d in entries", refusals, l.HistoryOmitted(), omitted)
+	if refusals[1] != 0 || refusals[2] != 0 || omitted != int(l.Omitted()) {
+		t.Errorf("%v are neither recorded nor counted, %d are counted in all, %d in entries", refusals, l.Omitted(), omitted)
 	}
 	if recorded[1] < 100 || recorded[2] != 4 || requests[1] < 8 || requests[2] != 4 {
 		t.Errorf("recorded %v, with requests %v", recorded, requests)
@@ -475,20 +479,20 @@ func TestHeldRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough,
-		Now: func() time.Time { now = now.Add(time.Second); return now }})
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough,
+		func() time.Time { now = now.Add(time.Second); return now })
 	large := &workload.Pod{UID: "r", PriorityClassName: strings.Repeat("p", 60<<10)}
 	for range 200 {
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Resize", Time: now, Request: &ledger.HistoryRequest{Pod: large}})
-		l.Refused(ctx, ledger.Refusal{Verdict: "rejected", View: l.View()})
+		ctx := history.WithCall(t.Context(), &history.Call{Name: "Resize", Time: now, Request: &history.Request{Pod: large}})
+		l.Refused(ctx, history.Refusal{Verdict: "rejected", View: l.View()})
 	}
 	put(t, l, "a")
 	var size int
 	for _, e := range entries(t, l) {
 		size += len(e.Request)
 	}
-	if size > 1<<20 || l.HistoryOmitted() == 0 {
-		t.Errorf("%d bytes waited for a commit, %d refusals are omitted", size, l.HistoryOmitted())
+	if size > 1<<20 || l.Omitted() == 0 {
+		t.Errorf("%d bytes waited for a commit, %d refusals are omitted", size, l.Omitted())
 	}
 }
 
@@ -524,8 +528,8 @@ func TestHistoryHasNoSecrets(t *testing.T) {
 	if c, _ := p.Claim("c", "vendor.com/gpu"); string(c.Devices.Response) != "secret" {
 		t.Error("the ledger's own record has changed")
 	}
-	large := &ledger.Call{Name: "Admit", Request: &ledger.HistoryRequest{Pod: &workload.Pod{Name: strings.Repeat("x", 70<<10)}}}
-	if _, err := l.Update(ledger.WithCall(t.Context(), large),
+	large := &history.Call{Name: "Admit", Request: &history.Request{Pod: &workload.Pod{Name: strings.Repeat("x", 70<<10)}}}
+	if _, err := l.Update(history.WithCall(t.Context(), large),
 		func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("b", "c")); return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -596,7 +600,7 @@ func TestLargeChange(t *testing.T) {
 		"a pod is too large":      {2 << 20, 64 << 20, "too large"},
 	} {
 		clock := newClock()
-		l := recording(t, ledgertest.NewJournal(), clock, ledger.HistoryLimits{Entries: 1000, Bytes: row.bytes})
+		l := recording(t, ledgertest.NewJournal(), clock, history.Limits{Entries: 1000, Bytes: row.bytes})
 		update := func(change func(d *ledger.Draft)) {
 			t.Helper()
 			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
@@ -613,8 +617,8 @@ func TestLargeChange(t *testing.T) {
 			d.PutUnknownLive(ledger.UnknownLivePod{UID: "unknown", Since: clock.time})
 		})
 		before, revision := state(t, l.View()), l.View().Revision()
-		call := &ledger.Call{Name: "SyncPods", Time: clock.time, Caller: &ledger.Caller{UID: 7}}
-		if _, err := l.Update(ledger.WithCall(t.Context(), call), func(d *ledger.Draft) error {
+		call := &history.Call{Name: "SyncPods", Time: clock.time, Caller: &history.Caller{UID: 7}}
+		if _, err := l.Update(history.WithCall(t.Context(), call), func(d *ledger.Draft) error {
 			for i := range 25 {
 				d.RemovePod(fmt.Sprint("removed-", i))
 			}
@@ -634,10 +638,10 @@ func TestLargeChange(t *testing.T) {
 		if (parts > 2) != (row.wrong == "") {
 			t.Errorf("%s: the call has %d parts", name, parts)
 		}
-		if v, err := l.At(t.Context(), ledger.Moment{Revision: revision + 1}); err != nil || state(t, v) != state(t, l.View()) {
+		if v, err := l.At(t.Context(), history.Moment{Revision: revision + 1}); err != nil || state(t, v) != state(t, l.View()) {
 			t.Errorf("%s: after the call: %v", name, err)
 		}
-		v, err := l.At(t.Context(), ledger.Moment{Revision: revision})
+		v, err := l.At(t.Context(), history.Moment{Revision: revision})
 		switch {
 		case row.wrong != "":
 			if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), row.wrong) {
@@ -656,25 +660,25 @@ func TestLargeChange(t *testing.T) {
 func TestRewindOverWaitingStart(t *testing.T) {
 	t.Parallel()
 	j, clock := ledgertest.NewJournal(), newClock()
-	o := ledger.Options{Journal: j, Rules: rules(), History: enough, Now: clock.now}
+	o := ledger.Options{Journal: j, Rules: rules()}
 	o.Rules.ConfigDigest = "old"
-	l, _ := ledgertest.Open(t, o)
+	l := ledgertest.OpenRecording(t, o, enough, clock.now)
 	put(t, l, "a")
 	put(t, l, "b")
 	o.Journal = j.Reopen()
 	o.Rules.ConfigDigest, o.Rules.ReservedCPUs = "new", cpuset.Of(0)
-	l, _ = ledgertest.Open(t, o)
+	l = ledgertest.OpenRecording(t, o, enough, clock.now)
 	for _, written := range []bool{false, true} {
 		if written {
 			put(t, l, "c")
 		}
 		all := entries(t, l)
-		start := slices.IndexFunc(all, func(e *ledger.HistoryEntry) bool { return e.Call == "Start" && e.Number > 1 })
-		v, err := l.View().Snapshot().View(o.Rules.Machine)
+		start := slices.IndexFunc(all, func(e *history.Entry) bool { return e.Call == "Start" && e.Number > 1 })
+		v, err := history.SnapshotOf(l.View()).View(o.Rules.Machine)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rewinder := ledger.NewRewinder(v)
+		rewinder := history.NewRewinder(v)
 		for _, e := range slices.Backward(all[start-1:]) {
 			rewinder.Next(e, nil)
 		}
@@ -683,7 +687,7 @@ func TestRewindOverWaitingStart(t *testing.T) {
 			t.Errorf("written %v: before the start the rules are %+v, after entry %+v, %s", written, got, rewinder.Oldest, rewinder.Why)
 		}
 		for at, want := range map[time.Time]string{all[start].Time: "new", all[start].Time.Add(-time.Millisecond): "old"} {
-			past, err := l.At(t.Context(), ledger.Moment{Time: at})
+			past, err := l.At(t.Context(), history.Moment{Time: at})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -698,17 +702,17 @@ func TestRewindOverWaitingStart(t *testing.T) {
 // meanwhile is not computed from what was kept before.
 func TestHistoryInterrupted(t *testing.T) {
 	t.Parallel()
-	for name, limits := range map[string]ledger.HistoryLimits{"open block": enough, "closed blocks": alone} {
+	for name, limits := range map[string]history.Limits{"open block": enough, "closed blocks": alone} {
 		j, clock := ledgertest.NewJournal(), newClock()
 		l := recording(t, j, clock, limits)
 		put(t, l, "a")
 		put(t, l, "b")
 		old := l.View().Revision()
 		j = j.Reopen()
-		l = recording(t, j, clock, ledger.HistoryLimits{})
+		l = recording(t, j, clock, history.Limits{})
 		put(t, l, "c")
 		put(t, l, "d")
-		if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+		if _, err := l.At(t.Context(), history.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%s: without a history: %v", name, err)
 		}
 		left := 0
@@ -719,10 +723,10 @@ func TestHistoryInterrupted(t *testing.T) {
 		l = recording(t, j, clock, limits)
 		begin := l.View().Revision()
 		put(t, l, "e")
-		if _, err := l.At(t.Context(), ledger.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
+		if _, err := l.At(t.Context(), history.Moment{Revision: old}); errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%s: after a pause: %v", name, err)
 		}
-		if v, err := l.At(t.Context(), ledger.Moment{Revision: begin}); err != nil || v.NumPods() != 4 {
+		if v, err := l.At(t.Context(), history.Moment{Revision: begin}); err != nil || v.NumPods() != 4 {
 			t.Errorf("%s: after the start: %v", name, err)
 		}
 		if all := entries(t, l); len(all) != 2 {
@@ -749,10 +753,10 @@ func TestRewindToAnotherMachine(t *testing.T) {
 		r := rules()
 		r.Machine = other
 		j = j.Reopen()
-		l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
+		l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
 		past := func(when string) {
 			t.Helper()
-			v, err := l.At(t.Context(), ledger.Moment{Time: old})
+			v, err := l.At(t.Context(), history.Moment{Time: old})
 			if err != nil {
 				t.Errorf("%s, %s: %v", name, when, err)
 			} else if c := machine.Compare(was, v.Machine()); !c.Empty() {
@@ -764,16 +768,16 @@ func TestRewindToAnotherMachine(t *testing.T) {
 		past("after it")
 		// The machine of the first start is stored as the difference from that of the second one.
 		j = j.Reopen()
-		l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), History: enough, Now: clock.now})
+		l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough, clock.now)
 		put(t, l, "c")
 		past("after another start")
-		if v, err := l.At(t.Context(), ledger.Moment{Revision: 2}); err != nil || v.NumPods() != 2 {
+		if v, err := l.At(t.Context(), history.Moment{Revision: 2}); err != nil || v.NumPods() != 2 {
 			t.Errorf("%s: revision 2: %v", name, err)
 		}
 	}
 	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
 	put(t, l, "a")
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
+	if _, err := l.At(t.Context(), history.Moment{Revision: l.View().Revision() + 1}); errdefs.ClassOf(err) != errdefs.Precondition {
 		t.Errorf("a revision of the future: %v", err)
 	}
 }
@@ -789,9 +793,9 @@ func TestRewindToAnUnknownMachine(t *testing.T) {
 	j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte { return nil })
 	r := rules()
 	r.Machine = machinetest.Build("4s2n4c2t")
-	l, _ = ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, History: enough, Now: clock.now})
+	l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
 	put(t, l, "b")
-	if _, err := l.At(t.Context(), ledger.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound ||
+	if _, err := l.At(t.Context(), history.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound ||
 		!strings.Contains(err.Error(), "the machine was another one") {
 		t.Errorf("%v", err)
 	}
@@ -804,20 +808,20 @@ func TestHistoryBlocks(t *testing.T) {
 	j, clock := ledgertest.NewJournal(), newClock()
 	l := recording(t, j, clock, enough)
 	var written []string
-	text := func(e *ledger.HistoryEntry) string {
+	text := func(e *history.Entry) string {
 		t.Helper()
-		text, err := ledger.HistoryText(e)
+		text, err := history.Text(e)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return fmt.Sprint(e.Number, string(text))
 	}
 	for i := range 60 {
-		call := &ledger.Call{Name: "Admit", Time: clock.time, Caller: &ledger.Caller{UID: 1},
-			Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "p"}}}
+		call := &history.Call{Name: "Admit", Time: clock.time, Caller: &history.Caller{UID: 1},
+			Request: &history.Request{Pod: &workload.Pod{UID: "p"}}}
 		call.Step("hints", "vendor.com/a b", 1500*time.Microsecond)
 		call.Step("commit", "", time.Millisecond)
-		if _, err := l.Update(ledger.WithCall(t.Context(), call),
+		if _, err := l.Update(history.WithCall(t.Context(), call),
 			func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(fmt.Sprint(i), "c")); return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -844,8 +848,8 @@ func TestHistoryBlocks(t *testing.T) {
 	for _, e := range entries(t, l) {
 		if e.Call == "Admit" {
 			read = append(read, text(e))
-			if len(e.Steps) != 2 || e.Steps[0] != (ledger.HistoryStep{Step: "hints", Provider: "vendor.com/a b",
-				Took: 1500 * time.Microsecond}) || e.Steps[1] != (ledger.HistoryStep{Step: "commit", Took: time.Millisecond}) {
+			if len(e.Steps) != 2 || e.Steps[0] != (history.Step{Step: "hints", Provider: "vendor.com/a b",
+				Took: 1500 * time.Microsecond}) || e.Steps[1] != (history.Step{Step: "commit", Took: time.Millisecond}) {
 				t.Errorf("steps %+v", e.Steps)
 			}
 		}
@@ -907,7 +911,7 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 		"the stored machine is none": {func(j *ledgertest.Journal) ledger.Journal {
 			j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte {
 				return ledger.SealText(ledger.BucketMeta, "topology",
-					"{}").Value
+					[]byte("{}")).Value
 			})
 			return j
 		}, "meta/topology, the machine at the last commit"},
@@ -923,7 +927,9 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 			}
 			old := l.View().Revision()
 			spoiled := c.spoil(j.Reopen())
-			l, report := ledgertest.Open(t, ledger.Options{Journal: spoiled, Rules: rules(), History: enough, Now: clock.now})
+			h := history.New(enough, clock.now)
+			opened, report := ledgertest.Open(t, ledger.Options{Journal: spoiled, Rules: rules(), History: h})
+			l = history.Ledger{Ledger: opened, History: h}
 			if l.View().NumPods() != 40 || len(report.Damage) > 0 || !strings.Contains(report.History, c.note) ||
 				(c.note == "") != (report.History == "") {
 				t.Errorf("%d pods, report %+v", l.View().NumPods(), report)
@@ -935,10 +941,10 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 				u.sizes, u.values = nil, nil
 				l = recording(t, u.Reopen(), clock, enough)
 			}
-			if v, err := l.At(t.Context(), ledger.Moment{Revision: now}); err != nil || v.NumPods() != 41 {
+			if v, err := l.At(t.Context(), history.Moment{Revision: now}); err != nil || v.NumPods() != 41 {
 				t.Errorf("after the damage: %v", err)
 			}
-			if _, err := l.At(t.Context(), ledger.Moment{Revision: old - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+			if _, err := l.At(t.Context(), history.Moment{Revision: old - 1}); errdefs.ClassOf(err) != errdefs.NotFound {
 				t.Errorf("before the damage: %v", err)
 			}
 		})
@@ -950,9 +956,9 @@ func TestPastIsComputedOnce(t *testing.T) {
 	t.Parallel()
 	l := recording(t, ledgertest.NewJournal(), newClock(), enough)
 	put(t, l, "a")
-	m := ledger.Moment{Revision: l.View().Revision()}
+	m := history.Moment{Revision: l.View().Revision()}
 	put(t, l, "b")
-	at := func(m ledger.Moment) *ledger.View {
+	at := func(m history.Moment) *ledger.View {
 		t.Helper()
 		v, err := l.At(t.Context(), m)
 		if err != nil {
@@ -960,7 +966,7 @@ func TestPastIsComputedOnce(t *testing.T) {
 		}
 		return v
 	}
-	first, current := at(m), at(ledger.Moment{Revision: m.Revision + 1})
+	first, current := at(m), at(history.Moment{Revision: m.Revision + 1})
 	if first != at(m) || first.NumPods() != 1 || current.NumPods() != 2 {
 		t.Errorf("computed again, or %d pods, want 1", first.NumPods())
 	}
@@ -973,8 +979,8 @@ func TestPastIsComputedOnce(t *testing.T) {
 func TestHistoryStats(t *testing.T) {
 	t.Parallel()
 	j, clock := ledgertest.NewJournal(), newClock()
-	l := recording(t, j, clock, ledger.HistoryLimits{Entries: 50})
-	if got, ok := l.HistoryStats(t.Context()); !ok || got != (ledger.HistoryStats{}) {
+	l := recording(t, j, clock, history.Limits{Entries: 50})
+	if got, ok := l.Stats(t.Context()); !ok || got != (history.Stats{}) {
 		t.Errorf("empty: %+v, %t", got, ok)
 	}
 	for i := range 100 {
@@ -984,19 +990,19 @@ func TestHistoryStats(t *testing.T) {
 			t.Fatal(err)
 		}
 		all := entries(t, l)
-		want := ledger.HistoryStats{Entries: uint64(len(all)), Bytes: size, Oldest: all[0].Time}
-		if got, ok := l.HistoryStats(t.Context()); !ok || got != want || got.Entries > 50 {
+		want := history.Stats{Entries: uint64(len(all)), Bytes: size, Oldest: all[0].Time}
+		if got, ok := l.Stats(t.Context()); !ok || got != want || got.Entries > 50 {
 			t.Fatalf("after %d commits: %+v, %t, want %+v", i+1, got, ok, want)
 		}
 		if i == 60 {
 			j = j.Reopen()
-			l = recording(t, j, clock, ledger.HistoryLimits{Entries: 50})
-			if got, _ := l.HistoryStats(t.Context()); got != want {
+			l = recording(t, j, clock, history.Limits{Entries: 50})
+			if got, _ := l.Stats(t.Context()); got != want {
 				t.Errorf("after a start: %+v, want %+v", got, want)
 			}
 		}
 	}
-	if _, ok := recording(t, j.Reopen(), clock, ledger.HistoryLimits{}).HistoryStats(t.Context()); ok {
+	if _, ok := recording(t, j.Reopen(), clock, history.Limits{}).Stats(t.Context()); ok {
 		t.Error("there are statistics without a history")
 	}
 }
@@ -1005,17 +1011,17 @@ func TestHistoryStats(t *testing.T) {
 func TestRefusalsLeaveTheHistory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	limits := ledger.HistoryLimits{Entries: 1000, Bytes: 64 << 20}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), History: limits,
-		Now: func() time.Time { return now }})
+	limits := history.Limits{Entries: 1000, Bytes: 64 << 20}
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, limits,
+		func() time.Time { return now })
 	put(t, l, "first")
 	refuse := func(uid uint32) {
-		l.Refused(ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}}),
-			ledger.Refusal{Verdict: "rejected", View: l.View()})
+		l.Refused(history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now, Caller: &history.Caller{UID: uid}}),
+			history.Refusal{Verdict: "rejected", View: l.View()})
 	}
 	for second := range 200 {
 		now = now.Add(time.Second)
-		for range ledger.RefusalsPerSecond {
+		for range history.RefusalsPerSecond {
 			refuse(5)
 		}
 		put(t, l, fmt.Sprintf("pod-%d", second)) // which stores the refusals
@@ -1035,7 +1041,7 @@ func TestRefusalsLeaveTheHistory(t *testing.T) {
 }
 
 // putting is a draft with one more pod.
-func putting(l *ledger.Ledger, uid string) *ledger.Draft {
+func putting(l history.Ledger, uid string) *ledger.Draft {
 	d := ledger.NewDraft(l.View())
 	d.PutPod(ledgertest.Pod(uid, "main"))
 	return d
@@ -1047,14 +1053,11 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	const most = 1000
-	o := ledger.Options{
-		Journal: ledgertest.NewJournal(), Rules: rules(), History: ledger.HistoryLimits{Entries: most, Bytes: 64 << 20},
-		Now: func() time.Time { return now },
-	}
-	l, _ := ledgertest.Open(t, o)
+	j, limits, clock := ledgertest.NewJournal(), history.Limits{Entries: most, Bytes: 64 << 20}, func() time.Time { return now }
+	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, limits, clock)
 	as := func(uid uint32, change func(d *ledger.Draft)) {
 		t.Helper()
-		ctx := ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: uid}})
+		ctx := history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now, Caller: &history.Caller{UID: uid}})
 		if _, err := l.Update(ctx, func(d *ledger.Draft) error { change(d); return nil }); err != nil {
 			t.Fatal(err)
 		}
@@ -1087,7 +1090,7 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 		if of[5] < 700 || of[5] > 800 || of[6] != 2 || !pods["of berthd"] || !pods["of root"] || !pods["between"] {
 			t.Errorf("%s: entries by user %v of %d", when, of, len(all))
 		}
-		if _, err := l.At(t.Context(), ledger.Moment{Revision: before}); errdefs.ClassOf(err) != errdefs.NotFound {
+		if _, err := l.At(t.Context(), history.Moment{Revision: before}); errdefs.ClassOf(err) != errdefs.NotFound {
 			t.Errorf("%s: the state before the loop: %v", when, err)
 		}
 	}
@@ -1097,7 +1100,8 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 	// In a day a part of its changes is recorded again, with the number of the others.
 	now = now.Add(time.Hour)
 	// A commit that fails takes nothing of that number.
-	ended, end := context.WithCancel(ledger.WithCall(t.Context(), &ledger.Call{Name: "Admit", Time: now, Caller: &ledger.Caller{UID: 5}}))
+	call := &history.Call{Name: "Admit", Time: now, Caller: &history.Caller{UID: 5}}
+	ended, end := context.WithCancel(history.WithCall(t.Context(), call))
 	end()
 	if _, err := l.Commit(ended, putting(l, "failed")); err == nil {
 		t.Fatal("a call that has ended commits")
@@ -1113,22 +1117,26 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 	if newest.Pod != "again" || newest.Omitted == 0 || theirs+int(omitted) != 2*most+1 {
 		t.Errorf("%d changes of %d are there and %d are counted, the newest entry is %+v", theirs, 2*most+1, omitted, newest)
 	}
-	if v, err := l.At(t.Context(), ledger.Moment{Revision: gone + 1}); err != nil || v.NumPods() != 5 {
+	if v, err := l.At(t.Context(), history.Moment{Revision: gone + 1}); err != nil || v.NumPods() != 5 {
 		t.Errorf("the state after the loop: %v", err)
 	}
 	for range most {
 		as(5, func(d *ledger.Draft) { d.RemovePod("again") })
 		as(5, admit("again"))
 	}
-	o.Journal = o.Journal.(*ledgertest.Journal).Reopen()
-	l, _ = ledgertest.Open(t, o)
+	l = ledgertest.OpenRecording(t, ledger.Options{Journal: j.Reopen(), Rules: rules()}, limits, clock)
 	check("after a start")
-	if _, err := l.At(t.Context(), ledger.Moment{Revision: gone + 1}); errdefs.ClassOf(err) != errdefs.NotFound {
+	if _, err := l.At(t.Context(), history.Moment{Revision: gone + 1}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("the state before changes that are not recorded, after a start: %v", err)
 	}
 	now = now.Add(time.Second)
 	as(0, admit("of root later"))
-	if v, err := l.At(t.Context(), ledger.Moment{Revision: l.View().Revision() - 1}); err != nil || v.NumPods() != 6 {
+	if v, err := l.At(t.Context(), history.Moment{Revision: l.View().Revision() - 1}); err != nil || v.NumPods() != 6 {
 		t.Errorf("the state before the last change: %v", err)
 	}
+}
+
+// numbers draws for ledgertest.DrawPod.
+func numbers(t *rapid.T) func(most int, what string) int {
+	return func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
 }

@@ -1,4 +1,4 @@
-package ledger_test
+package history_test
 
 import (
 	"reflect"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -41,14 +42,14 @@ func TestPastHasWholeRules(t *testing.T) {
 		for _, restart := range []bool{false, true} {
 			for _, rules := range [][2]ledger.Rules{{first, changed}, {changed, first}} {
 				j := ledgertest.NewJournal()
-				open := func(r ledger.Rules) *ledger.Ledger {
+				open := func(r ledger.Rules) history.Ledger {
+					h := history.New(enough, time.Now)
 					l, _ := ledgertest.OpenChanging(t, ledger.Options{
-						History: ledger.HistoryLimits{Entries: 1000}, Now: time.Now, Journal: j, Rules: r, EpochID: someEpoch,
-						BootID: someBoot,
+						History: h, Journal: j, Rules: r, EpochID: 1 << 60, BootID: "boot",
 					})
-					return l
+					return history.Ledger{Ledger: l, History: h}
 				}
-				put := func(l *ledger.Ledger, uid string) *ledger.View {
+				put := func(l history.Ledger, uid string) *ledger.View {
 					v, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
 					if err != nil {
 						t.Fatal(err)
@@ -65,7 +66,7 @@ func TestPastHasWholeRules(t *testing.T) {
 					t.Fatal(err)
 				}
 				put(l, "c")
-				past, err := l.At(t.Context(), ledger.Moment{Revision: then.Revision()})
+				past, err := l.At(t.Context(), history.Moment{Revision: then.Revision()})
 				if err != nil {
 					t.Fatal(err)
 				}

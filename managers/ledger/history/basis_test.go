@@ -1,4 +1,4 @@
-package ledger_test
+package history_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -13,7 +14,7 @@ import (
 // TestBasis: the entry of a verdict has the state that it was decided on last, though the ledger has moved on, and what
 // others had reserved then, without the answers of plugins. What is too large is counted, and a deferral has nothing.
 func TestBasis(t *testing.T) {
-	l := recording(t, ledgertest.NewJournal(), newClock(), ledger.HistoryLimits{Entries: 100, Bytes: 1 << 20})
+	l := recording(t, ledgertest.NewJournal(), newClock(), history.Limits{Entries: 100, Bytes: 1 << 20})
 	put(t, l, "a") // entry 2, after the start
 	decidedOn := l.View()
 	put(t, l, "b")
@@ -22,16 +23,16 @@ func TestBasis(t *testing.T) {
 	}}
 	large := &ledger.Pod{Pod: workload.Pod{UID: "d", Labels: map[string]string{"l": strings.Repeat("x", 70_000)}}}
 	refuse := func(verdict string, others ...*ledger.Pod) {
-		call := &ledger.Call{Name: "Admit", Request: &ledger.HistoryRequest{Pod: &workload.Pod{UID: "e"}}}
+		call := &history.Call{Name: "Admit", Request: &history.Request{Pod: &workload.Pod{UID: "e"}}}
 		call.DecidedOn(l.View(), nil)
 		call.DecidedOn(decidedOn, others)
-		l.Refused(ledger.WithCall(context.Background(), call), ledger.Refusal{Verdict: verdict, View: decidedOn})
+		l.Refused(history.WithCall(context.Background(), call), history.Refusal{Verdict: verdict, View: decidedOn})
 	}
 	refuse("rejected", reserved)
 	refuse("rejected", reserved, large)
 	refuse("deferred", reserved)
 	put(t, l, "f")
-	var got []*ledger.HistoryBasis
+	var got []*history.Basis
 	for _, e := range entries(t, l) {
 		if e.Verdict != "" {
 			got = append(got, e.Basis)
@@ -55,7 +56,7 @@ func TestBasis(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, text := range []string{`3`, `[{"uid":"c"}]`, `[{"uid":"c","record":{"pod":{"uid":"d"}}}]`} {
-		if _, err := (&ledger.HistoryBasis{Reserved: []byte(text)}).On(decidedOn); err == nil {
+		if _, err := (&history.Basis{Reserved: []byte(text)}).On(decidedOn); err == nil {
 			t.Errorf("%s has no error", text)
 		}
 	}

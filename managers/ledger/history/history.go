@@ -1,4 +1,4 @@
-package ledger
+package history
 
 import (
 	"cmp"
@@ -8,52 +8,44 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 )
 
-// HistoryLimits limit the kept entries and their stored size. Without entries there is no
+// Limits limit the kept entries and their stored size. Without entries there is no
 // history.
-type HistoryLimits struct{ Entries, Bytes int }
+type Limits struct{ Entries, Bytes int }
 
-// HistoryStore is a Journal that keeps the buckets of the history: Load leaves them out, because
-// the history is not part of the state.
-type HistoryStore interface {
-	Journal
-	// HistorySizes yields the keys of BucketHistory with the sizes of their values, in order.
-	HistorySizes(ctx context.Context, each func(key string, size int)) error
-	// ReadHistory yields the entries of BucketHistoryOpen, then those of BucketHistory, of all
-	// keys below a key (empty is above all), the greatest first, until each returns false.
-	// Commits do not wait for each. An entry that a commit moves meanwhile is yielded once.
-	ReadHistory(ctx context.Context, below string, each func(Entry) bool) error
-}
-
-// OfHistory returns whether a bucket belongs to the history.
-func OfHistory(bucket string) bool { return bucket == BucketHistory || bucket == BucketHistoryOpen }
-
-// history is the part of a ledger that writes and reads the history. The entries are in the
-// journal only.
-type history struct {
-	store  HistoryStore // nil: there is no history
-	limits HistoryLimits
+// History writes and reads the history of one ledger. The entries are in the journal only. It is safe for concurrent use.
+type History struct {
+	store  ledger.HistoryStore // nil: there is no history
+	limits Limits
 	clock  func() time.Time
 
-	// Those of the commit path are guarded by Ledger.mu.
-	kept   []keptBlock // in BucketHistory, in order
-	bytes  int         // of all blocks
-	last   block       // the one in BucketHistoryOpen; without entries, if there is none
-	size   int         // of last, as it is stored
-	unread []Entry     // removes blocks that are damaged, or that are kept no longer, with the next commit
-	begins bool        // the state before the next entry is unknown
-	gap    bool        // the newest number is that of changes that were not recorded
+	// Those of the commit path are guarded by the calls of Recorder, which follow each other.
+	kept   []keptBlock    // in BucketHistory, in order
+	bytes  int            // of all blocks
+	last   block          // the one in BucketHistoryOpen; without entries, if there is none
+	size   int            // of last, as it is stored
+	unread []ledger.Entry // removes blocks that are damaged, or that are kept no longer, with the next commit
+	begins bool           // the state before the next entry is unknown
+	gap    bool           // the newest number is that of changes that were not recorded
 
 	mu      sync.Mutex
-	held    []*HistoryEntry // wait for a commit, in order; without numbers
-	next    uint64          // number of the next entry
+	held    []*Entry // wait for a commit, in order; without numbers
+	next    uint64   // number of the next entry
 	users   map[uint32]*userEntries
 	latest  time.Time // of the newest entry that can be read, also from before the start
 	omitted uint64    // refusals and changes of all users that were not recorded
 	pasts   []past    // the newest computed states
 	stored  stored
+}
+
+// past is a state that was computed from a view.
+type past struct {
+	from, view *ledger.View
+	moment     Moment
 }
 
 // stored is what is in the store: entries from a number on, with their size.
@@ -94,7 +86,7 @@ const (
 )
 
 // cost returns the part of the history that entries need, and whether a share of at most so much has that left. mu must be held.
-func (h *history) cost(s *historyShare, most float64, count, size int) (cost float64, left bool) {
+func (h *History) cost(s *historyShare, most float64, count, size int) (cost float64, left bool) {
 	now := h.now()
 	if passed := now.Sub(s.asOf); passed > 0 {
 		s.used = max(0, s.used-most*float64(passed)/float64(sharePeriod))
@@ -106,7 +98,7 @@ func (h *history) cost(s *historyShare, most float64, count, size int) (cost flo
 }
 
 // change returns the texts of a change's entry, none if its user has made too many, and recording.made.
-func (h *history) change(e *HistoryEntry) (parts [][]byte, made func(), err error) {
+func (h *History) change(e *Entry) (parts [][]byte, made func(), err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.Caller == nil || e.Caller.UID == 0 {
@@ -129,7 +121,7 @@ func (h *history) change(e *HistoryEntry) (parts [][]byte, made func(), err erro
 	return parts, func() { u.changes.used, u.omitted = u.changes.used+cost, u.omitted-e.Omitted }, nil
 }
 
-func (h *history) now() time.Time {
+func (h *History) now() time.Time {
 	if h.clock == nil {
 		return time.Time{}
 	}
@@ -139,7 +131,7 @@ func (h *history) now() time.Time {
 // date returns the time of the next entry. After the clock was set back, it is that of the entry
 // before, because readers stop at the first entry that is too old; clock is then the clock's time. mu
 // must be held.
-func (h *history) date() (at, clock time.Time) {
+func (h *History) date() (at, clock time.Time) {
 	now := h.now()
 	if now.Before(h.latest) {
 		return h.latest, now
@@ -148,23 +140,37 @@ func (h *history) date() (at, clock time.Time) {
 	return now, time.Time{}
 }
 
-// open reads which entries are stored. If the last one is not that of the last commit, what
-// happened before is not known. After an error of class Corrupt the history begins again; entries
-// that can be read are still listed.
-func (h *history) open(ctx context.Context, o *Options, v *View) error {
-	store, ok := o.Journal.(HistoryStore)
+// New History returns a history with limits and the clock of its entries, for Options.History.
+func New(limits Limits, now func() time.Time) *History {
+	if limits.Bytes <= 0 {
+		limits.Bytes = DefaultBytes
+	}
+	return &History{limits: limits, clock: now, users: map[uint32]*userEntries{}}
+}
+
+// Open reads which entries are stored, and holds the entry of the start until the first commit. If the last one is not that
+// of the last commit, what happened before is not known. After an error of class Corrupt the history begins again; entries
+// that can be read are still listed. It returns false if the journal is no HistoryStore, or there are to be no entries.
+func (h *History) Open(ctx context.Context, s ledger.Start) (kept bool, err error) {
+	store, ok := s.Journal.(ledger.HistoryStore)
 	if !ok {
-		return nil
+		return false, nil
 	}
-	if o.History.Entries <= 0 {
-		return h.remove(ctx, store)
+	if h.limits.Entries <= 0 {
+		return false, h.remove(ctx, store)
 	}
-	h.store, h.limits, h.clock, h.users = store, o.History, o.Now, map[uint32]*userEntries{}
-	if h.limits.Bytes <= 0 {
-		h.limits.Bytes = DefaultHistoryBytes
+	h.store = store
+	if err = h.open(ctx, s.View.Recorded()); err != nil && errdefs.ClassOf(err) != errdefs.Corrupt {
+		return true, err
 	}
-	unread := store.HistorySizes(ctx, func(key string, size int) {
-		if first, err := historyNumber(key); err == nil { // others are not read either
+	h.begins = h.begins || s.Unknown != nil
+	h.started(s)
+	return true, err
+}
+
+func (h *History) open(ctx context.Context, recorded uint64) error {
+	unread := h.store.HistorySizes(ctx, func(key string, size int) {
+		if first, err := ledger.ParseNumber(key); err == nil { // others are not read either
 			h.kept, h.bytes = append(h.kept, keptBlock{first, size}), h.bytes+size
 		}
 	})
@@ -174,7 +180,7 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 	}
 	var damage error
 	newest := true
-	err := store.ReadHistory(ctx, "", func(stored Entry) bool {
+	err := h.store.ReadHistory(ctx, "", func(stored ledger.Entry) bool {
 		first, all, err := readBlock(stored)
 		if first == 0 {
 			return true
@@ -185,9 +191,9 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 		if newest {
 			newest, next, damage = false, first+uint64(max(1, len(all))), err
 			switch {
-			case stored.Bucket != BucketHistoryOpen:
+			case stored.Bucket != ledger.BucketHistoryOpen:
 			case err != nil:
-				h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
+				h.unread = append(h.unread, ledger.Entry{Bucket: stored.Bucket, Key: stored.Key})
 			default:
 				h.last, h.size = reopen(stored, first, len(all)), len(stored.Value)
 				h.bytes += h.size
@@ -196,27 +202,27 @@ func (h *history) open(ctx context.Context, o *Options, v *View) error {
 		return err != nil // older blocks are read for a time only
 	})
 	err = cmp.Or(unread, err, damage)
-	h.begins = v.recorded+1 != max(1, next) || err != nil
-	h.next = max(v.recorded+1, next)
+	h.begins = recorded+1 != max(1, next) || err != nil
+	h.next = max(recorded+1, next)
 	h.stored = h.inStore()
 	return err
 }
 
 // remove removes all entries with the next commit.
-func (h *history) remove(ctx context.Context, store HistoryStore) error {
+func (h *History) remove(ctx context.Context, store ledger.HistoryStore) error {
 	err := store.HistorySizes(ctx, func(key string, _ int) {
-		h.unread = append(h.unread, Entry{Bucket: BucketHistory, Key: key})
+		h.unread = append(h.unread, ledger.Entry{Bucket: ledger.BucketHistory, Key: key})
 	})
-	return cmp.Or(err, store.ReadHistory(ctx, "", func(stored Entry) bool {
-		if stored.Bucket == BucketHistoryOpen {
-			h.unread = append(h.unread, Entry{Bucket: stored.Bucket, Key: stored.Key})
+	return cmp.Or(err, store.ReadHistory(ctx, "", func(stored ledger.Entry) bool {
+		if stored.Bucket == ledger.BucketHistoryOpen {
+			h.unread = append(h.unread, ledger.Entry{Bucket: stored.Bucket, Key: stored.Key})
 		}
-		return stored.Bucket == BucketHistoryOpen
+		return stored.Bucket == ledger.BucketHistoryOpen
 	}))
 }
 
-// inStore returns what is in the store. Ledger.mu must be held.
-func (h *history) inStore() stored {
+// inStore returns what is in the store.
+func (h *History) inStore() stored {
 	switch {
 	case len(h.kept) > 0:
 		return stored{h.kept[0].first, h.bytes}
@@ -227,22 +233,18 @@ func (h *history) inStore() stored {
 }
 
 // started holds the entry of the start until the first commit.
-func (l *Ledger) started(st *state, v *View) {
-	h := &l.history
-	if h.store == nil {
-		return
-	}
+func (h *History) started(s ledger.Start) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := &HistoryEntry{Revision: v.Revision(), Call: startCall, Begins: h.begins}
+	e := &Entry{Revision: s.View.Revision(), Call: startCall, Begins: h.begins}
 	e.Time, e.Clock = h.date()
-	if !st.fresh {
-		was := st.rules()
-		if st.topology != nil && st.otherMachine(v.rules.Machine) {
-			was.Topology = machine.DifferenceOf(st.topology, v.rules.Machine)
+	if s.Rules != nil {
+		was, now := *s.Rules, s.View.Machine()
+		if s.Machine != nil && !machine.Compare(s.Machine, now).Empty() {
+			was.Topology = machine.DifferenceOf(s.Machine, now)
 		}
-		if was.Topology != nil || !was.same(rulesBefore(v)) {
-			e.Before = &HistoryBefore{Rules: was}
+		if was.Topology != nil || !was.Equal(s.View.PastRules()) {
+			e.Before = &Before{Rules: &was}
 		}
 	}
 	h.held = append(h.held, e)
@@ -252,21 +254,20 @@ func (l *Ledger) started(st *state, v *View) {
 type Refusal struct {
 	// Verdict is rejected or deferred.
 	Verdict, Reason, Message string
-	Pod                      *Pod
-	View                     *View
+	Pod                      *ledger.Pod
+	View                     *ledger.View
 	AdmissionID              string
 }
 
 // Refused records a refusal with the next commit, so that it costs none of its own. Of each
 // user at most RefusalsPerSecond are recorded in a second; the others are counted.
-func (l *Ledger) Refused(ctx context.Context, r Refusal) {
-	h := &l.history
-	if h.store == nil {
+func (h *History) Refused(ctx context.Context, r Refusal) {
+	if h == nil || h.store == nil {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e := l.entry(ctx)
+	e := h.entry(ctx)
 	count := h.entriesOf(e)
 	if count.count >= RefusalsPerSecond || !h.fits(e) {
 		h.omit(count)
@@ -304,13 +305,13 @@ func (l *Ledger) Refused(ctx context.Context, r Refusal) {
 }
 
 // omit counts a refusal or a change that is not recorded. mu must be held.
-func (h *history) omit(u *userEntries) {
+func (h *History) omit(u *userEntries) {
 	u.omitted++
 	h.omitted++
 }
 
 // entriesOf returns those of an entry's user, with the refusals in this second. mu must be held.
-func (h *history) entriesOf(e *HistoryEntry) *userEntries {
+func (h *History) entriesOf(e *Entry) *userEntries {
 	uid := e.user()
 	u := h.users[uid]
 	if u == nil {
@@ -328,7 +329,7 @@ func (h *history) entriesOf(e *HistoryEntry) *userEntries {
 
 // forgetUser forgets the user whose entries have the smallest part of the history; the number of those omitted is in the total.
 // mu must be held.
-func (h *history) forgetUser() {
+func (h *History) forgetUser() {
 	part := func(u *userEntries) float64 { return u.refusals.used + u.changes.used }
 	least, found := uint32(0), false
 	for uid, u := range h.users {
@@ -340,7 +341,7 @@ func (h *history) forgetUser() {
 }
 
 // user returns the user that called.
-func (e *HistoryEntry) user() uint32 {
+func (e *Entry) user() uint32 {
 	if e.Caller == nil {
 		return ^uint32(0) // unknown
 	}
@@ -349,7 +350,7 @@ func (e *HistoryEntry) user() uint32 {
 
 // fits returns whether a refusal may wait for a commit. A user has at most half of the room that
 // the others leave, so that there is some for the next one. mu must be held.
-func (h *history) fits(e *HistoryEntry) bool {
+func (h *History) fits(e *Entry) bool {
 	n, bytes := 1, e.payload() // of the user, with this one
 	room, roomBytes := heldRefusals-len(h.held), largestEntry
 	for _, held := range h.held {
@@ -363,7 +364,7 @@ func (h *history) fits(e *HistoryEntry) bool {
 
 // recording is what a commit writes to the history.
 type recording struct {
-	entries []Entry
+	entries []ledger.Entry
 	held    int         // how many of the held entries are among them
 	next    uint64      // number after the last one
 	last    block       // the last block after the commit
@@ -374,16 +375,27 @@ type recording struct {
 	made    func()      // if not nil, is called with history.mu held when the change is committed
 }
 
-// record returns what a commit writes to the history, and sets the number of the last entry
-// in the next view. Ledger.mu must be held.
-func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err error) {
-	h := &l.history
+// Record returns what a commit writes to the history.
+func (h *History) Record(ctx context.Context, old, next *ledger.View) (ledger.Recording, error) {
 	if h.store == nil {
-		next.recorded, r.entries = 0, h.unread
-		return r, nil
+		return ledger.Recording{Entries: h.unread, Done: func(bool) { h.unread = nil }}, nil
 	}
+	r, err := h.record(ctx, old, next)
+	if r.next == 0 || err != nil {
+		return ledger.Recording{Last: old.Recorded()}, err
+	}
+	return ledger.Recording{Entries: r.entries, Last: r.next - 1, Done: func(lost bool) {
+		if lost {
+			h.lost(r)
+		} else {
+			h.committed(r)
+		}
+	}}, nil
+}
+
+func (h *History) record(ctx context.Context, old, next *ledger.View) (r recording, err error) {
 	h.mu.Lock()
-	number, held, e := h.next, slices.Clone(h.held), l.entry(ctx)
+	number, held, e := h.next, slices.Clone(h.held), h.entry(ctx)
 	h.mu.Unlock()
 	r.held = len(held)
 	var texts [][]byte
@@ -391,7 +403,7 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		e := *entry
 		e.Begins = e.Begins || i == 0 && h.begins
 		e.Basis = e.Basis.behind(old, i)
-		text, err := HistoryText(&e)
+		text, err := Text(&e)
 		if err != nil {
 			return r, err
 		}
@@ -417,10 +429,10 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 		r.add(text, h.limits)
 	}
 	if h.last.count > 0 && r.last.first != h.last.first {
-		r.entries = append(r.entries, Entry{Bucket: BucketHistoryOpen, Key: traceKey(h.last.first)})
+		r.entries = append(r.entries, ledger.Entry{Bucket: ledger.BucketHistoryOpen, Key: ledger.NumberKey(h.last.first)})
 	}
 	if len(texts) > 0 {
-		stored := r.last.seal(BucketHistoryOpen)
+		stored := r.last.seal(ledger.BucketHistoryOpen)
 		r.size = len(stored.Value)
 		r.entries = append(r.entries, stored)
 	}
@@ -431,14 +443,13 @@ func (l *Ledger) record(ctx context.Context, old, next *View) (r recording, err 
 	}
 	r.entries = append(r.entries, h.unread...)
 	r.drop(h)
-	next.recorded = r.next - 1
 	return r, nil
 }
 
 // add adds an entry to the last block, or to a new one.
-func (r *recording) add(text []byte, limits HistoryLimits) {
+func (r *recording) add(text []byte, limits Limits) {
 	if r.last.count > 0 && !r.last.takes(r.next, len(text), limits) {
-		stored := r.last.seal(BucketHistory)
+		stored := r.last.seal(ledger.BucketHistory)
 		r.entries, r.closed = append(r.entries, stored), append(r.closed, keptBlock{r.last.first, len(stored.Value)})
 		r.last = block{}
 	}
@@ -446,20 +457,9 @@ func (r *recording) add(text []byte, limits HistoryLimits) {
 	r.next++
 }
 
-// admitted adds the request of a call that was carried out, and its verdict.
-func (e *HistoryEntry) admitted(c *Call) error {
-	if c == nil || c.Request == nil {
-		return nil
-	}
-	if c.Request.Policy == nil {
-		e.Verdict = "admitted"
-	}
-	return e.request(c)
-}
-
 // drop removes the oldest blocks, as long as there is more than the limits allow. The last block
 // stays.
-func (r *recording) drop(h *history) {
+func (r *recording) drop(h *History) {
 	bytes := h.bytes - h.size + r.size
 	for _, k := range r.closed {
 		bytes += k.size
@@ -469,20 +469,14 @@ func (r *recording) drop(h *history) {
 			if r.next-k.first <= uint64(h.limits.Entries) && bytes <= h.limits.Bytes {
 				return
 			}
-			r.entries = append(r.entries, Entry{Bucket: BucketHistory, Key: traceKey(k.first)})
+			r.entries = append(r.entries, ledger.Entry{Bucket: ledger.BucketHistory, Key: ledger.NumberKey(k.first)})
 			bytes, r.drops = bytes-k.size, r.drops+1
 		}
 	}
 }
 
-// committed notes that a commit has written its recording. Ledger.mu must be held.
-func (h *history) committed(r recording) {
-	if r.next == 0 {
-		if h.store == nil {
-			h.unread = nil
-		}
-		return
-	}
+// committed notes that a commit has written its recording.
+func (h *History) committed(r recording) {
 	h.bytes += r.size - h.size
 	for _, k := range r.closed {
 		h.bytes += k.size
@@ -497,7 +491,7 @@ func (h *history) committed(r recording) {
 }
 
 // settle notes that a change is committed.
-func (h *history) settle(r recording) {
+func (h *History) settle(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
@@ -508,19 +502,18 @@ func (h *history) settle(r recording) {
 }
 
 // lost forgets all entries, after the journal was created again without them. Those that waited for the commit are lost with it: they
-// are older than its change, from before which no state is known. Ledger.mu must be held.
-func (h *history) lost(r recording) {
+// are older than its change, from before which no state is known.
+func (h *History) lost(r recording) {
 	h.kept, h.bytes, h.last, h.size, h.unread, h.begins, h.gap = nil, 0, block{}, 0, nil, true, false
 	h.settle(r)
 }
 
-// History yields the entries below a number, the newest first; 0 is above all. Entries that
+// Entries yields the entries below a number, the newest first; 0 is above all. Entries that
 // wait for a commit are among them. Entries that
 // are damaged together are yielded as one, which has only the number of the first of them, and the
 // error that describes the damage.
-func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEntry, error) bool) error {
-	h := &l.history
-	if h.store == nil {
+func (h *History) Entries(ctx context.Context, below uint64, each func(*Entry, error) bool) error {
+	if h == nil || h.store == nil {
 		return nil
 	}
 	h.mu.Lock()
@@ -536,13 +529,13 @@ func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEn
 	if below == 0 || below > next {
 		below = next
 	}
-	return h.store.ReadHistory(ctx, traceKey(below), func(stored Entry) bool {
+	return h.store.ReadHistory(ctx, ledger.NumberKey(below), func(stored ledger.Entry) bool {
 		first, all, err := readBlock(stored)
 		switch {
 		case first == 0:
 			return true
 		case err != nil:
-			return each(&HistoryEntry{Number: first}, err)
+			return each(&Entry{Number: first}, err)
 		}
 		for _, e := range slices.Backward(all) {
 			if e.Number < below && !each(e, nil) {
@@ -553,29 +546,29 @@ func (l *Ledger) History(ctx context.Context, below uint64, each func(*HistoryEn
 	})
 }
 
-// HistoryOmitted is the number of refusals since the start that were not recorded.
-func (l *Ledger) HistoryOmitted() uint64 {
-	h := &l.history
+// Omitted is the number of refusals since the start that were not recorded.
+func (h *History) Omitted() uint64 {
+	if h == nil {
+		return 0
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.omitted
 }
 
-// HistoryStats describe the stored history.
-type HistoryStats struct {
+// Stats describe the stored history.
+type Stats struct {
 	Entries uint64
 	Bytes   int // as they are stored
 	// Oldest is the time of the oldest entry; zero if there is none, or if it cannot be read.
 	Oldest time.Time
-	// Omitted is HistoryOmitted.
+	// Omitted is History.Omitted.
 	Omitted uint64
 }
 
-// HistoryStats returns the size of the history; false if there is none. It does not wait for
-// commits.
-func (l *Ledger) HistoryStats(ctx context.Context) (stats HistoryStats, ok bool) {
-	h := &l.history
-	if h.store == nil {
+// Stats returns the size of the history; false if there is none. It does not wait for commits.
+func (h *History) Stats(ctx context.Context) (stats Stats, ok bool) {
+	if h == nil || h.store == nil {
 		return stats, false
 	}
 	h.mu.Lock()
@@ -587,7 +580,7 @@ func (l *Ledger) HistoryStats(ctx context.Context) (stats HistoryStats, ok bool)
 	}
 	stats.Entries, stats.Bytes = next-in.oldest, in.bytes
 	// The block may have been dropped meanwhile, and then there is no time.
-	_ = h.store.ReadHistory(ctx, traceKey(in.oldest+1), func(e Entry) bool {
+	_ = h.store.ReadHistory(ctx, ledger.NumberKey(in.oldest+1), func(e ledger.Entry) bool {
 		if _, all, err := readBlock(e); err == nil && len(all) > 0 {
 			stats.Oldest = all[0].Decided()
 		}

@@ -1,4 +1,4 @@
-package ledger_test
+package history_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
@@ -22,18 +23,18 @@ func allocated(f func()) uint64 {
 // file from others may have tens of thousands of anything. It measures, so it is not parallel.
 func TestCostOfSnapshot(t *testing.T) {
 	const n = 1000
-	for name, add := range map[string]func(s *ledger.Snapshot, i int){
-		"resources": func(s *ledger.Snapshot, i int) { s.Resources = append(s.Resources, fmt.Sprint("example.com/", i)) },
-		"providers": func(s *ledger.Snapshot, i int) {
-			s.Providers = append(s.Providers, ledger.ProviderSnapshot{Name: fmt.Sprint("provider-", i)})
+	for name, add := range map[string]func(s *history.Snapshot, i int){
+		"resources": func(s *history.Snapshot, i int) { s.Resources = append(s.Resources, fmt.Sprint("example.com/", i)) },
+		"providers": func(s *history.Snapshot, i int) {
+			s.Providers = append(s.Providers, history.Provider{Name: fmt.Sprint("provider-", i)})
 		},
-		"containers": func(s *ledger.Snapshot, i int) {
-			s.Bindings = append(s.Bindings, ledger.BindingSnapshot{ID: fmt.Sprint(i),
-				Binding: ledger.Binding{Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: uint64(i)}})
+		"containers": func(s *history.Snapshot, i int) {
+			s.Bindings = append(s.Bindings, history.Binding{ID: fmt.Sprint(i),
+				Binding: &ledger.Binding{Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: uint64(i)}})
 		},
 	} {
 		cost := func(size int) uint64 {
-			s := ledger.Snapshot{Pods: []ledger.PodSnapshot{{Record: ledgertest.Pod("a", "c")}}}
+			s := history.Snapshot{Pods: []history.Pod{{Record: ledgertest.Pod("a", "c")}}}
 			for i := range size {
 				add(&s, i)
 			}
@@ -54,19 +55,19 @@ func TestCostOfSnapshot(t *testing.T) {
 func TestCostOfUndoing(t *testing.T) {
 	const n = 1000
 	cost := func(size int) uint64 {
-		v, err := (&ledger.Snapshot{Recorded: 2, Revision: 2,
-			Pods: []ledger.PodSnapshot{{Record: ledgertest.Pod("a", "c")}}}).View(rules().Machine)
+		v, err := (&history.Snapshot{Recorded: 2, Revision: 2,
+			Pods: []history.Pod{{Record: ledgertest.Pod("a", "c")}}}).View(rules().Machine)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := &ledger.HistoryEntry{Number: 2, Revision: 2, Before: &ledger.HistoryBefore{}}
+		e := &history.Entry{Number: 2, Revision: 2, Before: &history.Before{}}
 		for i := range size {
 			b := ledger.Binding{ID: fmt.Sprint(i), Owner: ledger.Owner{Pod: "a", Container: "c"}, Sequence: uint64(i)}
-			e.Before.Bindings = append(e.Before.Bindings, ledger.BindingBefore{ID: b.ID, Binding: &b})
+			e.Before.Bindings = append(e.Before.Bindings, history.Binding{ID: b.ID, Binding: &b})
 		}
 		return allocated(func() {
-			r := ledger.NewRewinder(v)
-			if !r.Next(e, nil) || !r.Next(&ledger.HistoryEntry{Number: 1, Revision: 1}, nil) {
+			r := history.NewRewinder(v)
+			if !r.Next(e, nil) || !r.Next(&history.Entry{Number: 1, Revision: 1}, nil) {
 				t.Error(r.Why)
 			}
 		})

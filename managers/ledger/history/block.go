@@ -1,4 +1,4 @@
-package ledger
+package history
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // Entries are stored in blocks. A commit that adds an entry writes the last block again, and no
@@ -34,7 +35,7 @@ type block struct {
 func (b block) next() uint64 { return b.first + uint64(b.count) }
 
 // takes returns whether an entry of a number and size belongs to the block.
-func (b block) takes(number uint64, size int, limits HistoryLimits) bool {
+func (b block) takes(number uint64, size int, limits Limits) bool {
 	return b.count > 0 && number == b.next() &&
 		b.count < min(blockEntries, limits.Entries/blockEntries) && len(b.text)+size < min(blockBytes, limits.Bytes/blockEntries)
 }
@@ -53,16 +54,16 @@ func (b block) with(number uint64, text []byte) block {
 }
 
 // seal returns the block as an entry of a bucket.
-func (b block) seal(bucket string) Entry {
-	return sealText(bucket, traceKey(b.first), b.text, []byte("]"))
+func (b block) seal(bucket string) ledger.Entry {
+	return ledger.SealText(bucket, ledger.NumberKey(b.first), b.text, []byte("]"))
 }
 
 // readBlock reads a stored block. Without an error about the key, first is known.
-func readBlock(stored Entry) (first uint64, all []*HistoryEntry, err error) {
-	if first, err = historyNumber(stored.Key); err != nil {
+func readBlock(stored ledger.Entry) (first uint64, all []*Entry, err error) {
+	if first, err = ledger.ParseNumber(stored.Key); err != nil {
 		return 0, nil, err
 	}
-	if err := open(stored, &all); err != nil {
+	if err := ledger.Decode(stored, &all); err != nil {
 		return first, nil, errdefs.Corruptf("the entries of the history from %d on are damaged: %w", first, err)
 	}
 	for i, e := range all {
@@ -75,8 +76,8 @@ func readBlock(stored Entry) (first uint64, all []*HistoryEntry, err error) {
 }
 
 // reopen returns the block of a stored one that can be read.
-func reopen(stored Entry, first uint64, count int) block {
-	text, err := unseal(stored)
+func reopen(stored ledger.Entry, first uint64, count int) block {
+	text, err := ledger.Unseal(stored)
 	if err != nil || count == 0 {
 		return block{}
 	}
@@ -86,8 +87,8 @@ func reopen(stored Entry, first uint64, count int) block {
 // tooLarge is the message of a change that was too large to be recorded.
 const tooLarge = "the change is too large for the history: what was there before it is not recorded"
 
-// HistoryText returns an entry as JSON. One that is too large has no earlier values.
-func HistoryText(e *HistoryEntry) ([]byte, error) {
+// Text returns an entry as JSON. One that is too large has no earlier values.
+func Text(e *Entry) ([]byte, error) {
 	text, err := json.Marshal(e)
 	if err != nil || len(text) <= largestEntry || e.Before == nil {
 		return text, err
@@ -100,7 +101,7 @@ func HistoryText(e *HistoryEntry) ([]byte, error) {
 // parts returns the JSON of a commit's entry. A change that is too large for an entry has several,
 // of which the last one is also that of the call. If it has more than most bytes, or if one pod is
 // too large, its earlier values are not recorded.
-func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
+func (e *Entry) parts(most int) (all [][]byte, err error) {
 	text, err := json.Marshal(e)
 	if err != nil || len(text) <= largestEntry || e.Before == nil {
 		return [][]byte{text}, err
@@ -111,19 +112,19 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 		return nil, err
 	}
 	room := largestEntry - len(text) - 1<<10 // for names of fields
-	part, size := &HistoryBefore{}, 0
+	part, size := &Before{}, 0
 	total := 0
 	for _, one := range e.Before.each() {
 		if text, err = json.Marshal(one); err != nil {
 			return nil, err
 		}
 		if total += len(text); len(text) > room || total > min(most, mostParts) {
-			text, err = HistoryText(e)
+			text, err = Text(e)
 			return [][]byte{text}, err
 		}
 		added := len(text)
 		if size += added; size > room {
-			other := &HistoryEntry{
+			other := &Entry{
 				Time: e.Time, Clock: e.Clock, Revision: e.Revision, Call: e.Call, Caller: e.Caller, Pod: e.Pod, Namespace: e.Namespace,
 				Name:      e.Name,
 				Container: e.Container, Part: true, Before: part, Begins: last.Begins,
@@ -132,7 +133,7 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 				return nil, err
 			}
 			all, last.Begins = append(all, text), false
-			part, size = &HistoryBefore{}, added
+			part, size = &Before{}, added
 		}
 		part.Pods, part.Unknown, part.Bindings = append(part.Pods, one.Pods...), append(part.Unknown, one.Unknown...),
 			append(part.Bindings, one.Bindings...)
@@ -145,38 +146,38 @@ func (e *HistoryEntry) parts(most int) (all [][]byte, err error) {
 
 // each returns the earlier values without the rules, one by one, in an order in which the change
 // can be made again. Those of a uid are together, because a pod must not be admitted and unknown.
-func (b *HistoryBefore) each() (all []HistoryBefore) {
-	unknown := map[string][]UnknownBefore{}
+func (b *Before) each() (all []Before) {
+	unknown := map[string][]Unknown{}
 	for _, u := range b.Unknown {
 		unknown[u.UID] = append(unknown[u.UID], u)
 	}
 	for _, p := range b.Pods {
-		all = append(all, HistoryBefore{Pods: []PodBefore{p}, Unknown: unknown[p.UID]})
+		all = append(all, Before{Pods: []Pod{p}, Unknown: unknown[p.UID]})
 		delete(unknown, p.UID)
 	}
 	for _, u := range b.Unknown {
 		if one, left := unknown[u.UID]; left {
-			all = append(all, HistoryBefore{Unknown: one})
+			all = append(all, Before{Unknown: one})
 		}
 	}
 	for _, c := range b.Bindings {
-		all = append(all, HistoryBefore{Bindings: []BindingBefore{c}})
+		all = append(all, Before{Bindings: []Binding{c}})
 	}
 	return all
 }
 
-// ReadHistoryText reads the JSON of an entry with a number.
-func ReadHistoryText(number uint64, text []byte) (*HistoryEntry, error) {
-	e := &HistoryEntry{}
+// ReadText reads the JSON of an entry with a number.
+func ReadText(number uint64, text []byte) (*Entry, error) {
+	e := &Entry{}
 	if err := json.Unmarshal(text, e); err != nil {
-		return &HistoryEntry{Number: number}, errdefs.Corruptf("entry %d of the history is damaged: %w", number, err)
+		return &Entry{Number: number}, errdefs.Corruptf("entry %d of the history is damaged: %w", number, err)
 	}
 	e.complete(number)
 	return e, nil
 }
 
 // complete sets what the JSON of an entry leaves out, because it has it elsewhere.
-func (e *HistoryEntry) complete(number uint64) {
+func (e *Entry) complete(number uint64) {
 	e.Number = number
 	if e.Before == nil {
 		return
