@@ -190,7 +190,7 @@ var mutants = []mutant{
 		histories},
 	{"containers that are to get each other's CPUs stay", "clients/nri/policy/track.go", "p.tracker.Writes(p.shared)",
 		"p.tracker.Writes(cpuset.Set{})", histories},
-	{"a lost member is in nobody's way", "clients/nri/policy/track.go", "			p.tracker.Want(m.id, cpuset.Set{}, p.ownOf(m))\n",
+	{"a lost member is in nobody's way", "clients/nri/policy/track.go", "			p.tracker.Want(m.at(), cpuset.Set{}, p.ownOf(m))\n",
 		"", histories},
 	{"amounts change without berthd", "clients/nri/policy/resize.go", "err := p.placeNow(ctx, m); err != nil",
 		"err := error(nil); err != nil", histories},

@@ -15,8 +15,11 @@ type Recorder interface {
 	// Open reads which entries are stored. It returns false if no history is kept. After an error of class Corrupt the
 	// history begins again.
 	Open(ctx context.Context, s Start) (kept bool, err error)
-	// Record returns what a commit writes to the history.
-	Record(ctx context.Context, old, next *View) (Recording, error)
+	// Record returns what a commit writes to the history, and the number of the last entry after it.
+	Record(ctx context.Context, old, next *View) (entries []Entry, last uint64, err error)
+	// Committed is called after the commit of the last Record, unless it failed. lost means that the journal was created
+	// again, without the entries.
+	Committed(lost bool)
 }
 
 // Start is what a Recorder begins with.
@@ -28,16 +31,6 @@ type Start struct {
 	Machine *machine.Topology
 	// Unknown is why the rules of the last commit, and so the states before it, are not known.
 	Unknown error
-}
-
-// Recording is what a commit writes to the history.
-type Recording struct {
-	Entries []Entry
-	// Last is the number of the last entry after the commit.
-	Last uint64
-	// Done is called after the commit, unless it failed. lost means that the journal was created again, without the
-	// entries.
-	Done func(lost bool)
 }
 
 // committer writes commits to a journal.
@@ -58,27 +51,27 @@ func (c *committer) Commit(ctx context.Context, old, next *View, changes *Conten
 			return done, internal(errors.New(f.String()))
 		}
 	}
-	var r Recording
+	var recorded []Entry
 	if c.history != nil {
-		if r, err = c.history.Record(ctx, old, next); err != nil {
+		if recorded, done.Recorded, err = c.history.Record(ctx, old, next); err != nil {
 			return done, internal(err)
 		}
 	}
-	done.Recorded, done.EpochID = r.Last, next.EpochID()
+	done.EpochID = next.EpochID()
 	var batch []Entry
 	if changes != nil {
-		batch, done.TraceSizes, err = encodeChanges(old, next, changes, r.Last)
+		batch, err = encodeChanges(old, next, changes, done.Recorded)
 	} else {
-		batch, err = encodeRules(old, next, r.Last)
+		batch, err = encodeRules(old, next, done.Recorded)
 	}
 	if err != nil {
 		return done, internal(err)
 	}
 	// Pending entries come first, because an entry of the batch is newer.
-	err = c.journal.Commit(ctx, next.Generation(), slices.Concat(c.pending, batch, r.Entries))
+	err = c.journal.Commit(ctx, next.Generation(), slices.Concat(c.pending, batch, recorded))
 	lost := errors.Is(err, ErrDetached)
 	if lost {
-		done.EpochID, err = c.recreate(ctx, next, r.Last, err)
+		done.EpochID, err = c.recreate(ctx, next, done.Recorded, err)
 	}
 	switch {
 	case err == nil:
@@ -91,8 +84,8 @@ func (c *committer) Commit(ctx context.Context, old, next *View, changes *Conten
 	default:
 		return done, errdefs.Unavailablef("commit generation %d: %w", next.Generation(), err).Coded(errdefs.LedgerUnavailable)
 	}
-	if c.pending = nil; r.Done != nil {
-		r.Done(lost)
+	if c.pending = nil; c.history != nil {
+		c.history.Committed(lost)
 	}
 	return done, nil
 }

@@ -145,11 +145,9 @@ func TestTracesAreKept(t *testing.T) {
 			}
 			old := v
 			v = d.apply(v.generation + 1)
-			var added []int
 			for _, k := range v.traces.kept.From(old.traces.next) {
-				added = append(added, sizes[k.trace])
+				v.traces.weigh(k, sizes[k.trace])
 			}
-			v.traces.weigh(old.traces.next, added)
 			model = keepTraces(d, v, model)
 			for i := range model {
 				model[i].size = cmp.Or(model[i].size, sizes[model[i].trace])

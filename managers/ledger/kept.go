@@ -44,12 +44,10 @@ func (t *traces) load(s StoredTrace) {
 	t.bytes += s.Size
 }
 
-// weigh sets the sizes of the traces from a number on, which no other view has yet.
-func (t *traces) weigh(first uint64, sizes []int) {
-	for _, kept := range t.kept.From(first) {
-		kept.size, sizes = sizes[0], sizes[1:]
-		t.bytes += kept.size
-	}
+// weigh sets the size of a trace that no other view has yet.
+func (t *traces) weigh(kept *keptTrace, size int) {
+	kept.size = size
+	t.bytes += size
 }
 
 // trim removes old traces without a current pod, and returns whether it removed any.

@@ -34,8 +34,6 @@ type Committed struct {
 	Recorded uint64
 	// EpochID is another one than the view's if everything was written to a new file.
 	EpochID EpochID
-	// TraceSizes are the stored sizes of the traces that are new, in the order of their numbers.
-	TraceSizes []int
 }
 
 // Ledger has the current view and commits drafts. It is safe for concurrent use; readers
@@ -160,7 +158,6 @@ func (l *Ledger) commit(ctx context.Context, next *View, changes *Content) (*Vie
 		return nil, err
 	}
 	next.recorded, next.epoch.ID = c.Recorded, c.EpochID
-	next.traces.weigh(old.traces.next, c.TraceSizes)
 	l.current.Store(next)
 	for _, f := range l.followers {
 		f(old, next)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/internal/ordered"
 )
 
 // The schema. Version 1:
@@ -288,9 +289,9 @@ func (b *batch) generation(v *View, recorded uint64) {
 // its claims, its trace, and the trace that goes for it.
 const usualEntries = 8
 
-// encodeChanges returns the entries that turn old into next, which is old with changes, and the stored sizes of the
-// traces that are new. The same changes give the same bytes.
-func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry, []int, error) {
+// encodeChanges returns the entries that turn old into next, which is old with changes and not shared yet: it gets the
+// stored sizes of its new traces. The same changes give the same bytes.
+func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry, error) {
 	b := batch{entries: make([]Entry, 0, usualEntries)}
 	b.generation(next, recorded)
 	for _, uid := range sortedKeys(changes.Pods) {
@@ -303,21 +304,22 @@ func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry,
 	encodeEach(&b, BucketLeases, changes.Leases)
 	encodeEach(&b, BucketExternalProviders, changes.ExternalProviders)
 	encodeEach(&b, BucketUnknownLive, changes.Unknown)
-	dropped, added := KeptTraces(old, next)
-	for _, number := range dropped {
-		b.drop(BucketTraces, NumberKey(number))
-	}
-	sizes := make([]int, len(added))
-	for i, t := range added {
-		b.put(BucketTraces, NumberKey(t.Number), t.Trace)
-		sizes[i] = len(b.entries[len(b.entries)-1].Value)
+	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
+		switch {
+		case !c.Is:
+			b.drop(BucketTraces, NumberKey(c.Key))
+		case !c.Was:
+			if b.put(BucketTraces, NumberKey(c.Key), c.New.trace); b.err == nil {
+				next.traces.weigh(c.New, len(b.entries[len(b.entries)-1].Value))
+			}
+		}
 	}
 	b.uncertain(old.Uncertain(), next.Uncertain())
 	if was, is := old.Epoch(), next.Epoch(); was.ID != is.ID || was.Base != is.Base {
 		b.put(BucketMeta, metaEpochID, is.ID)
 		b.put(BucketMeta, metaEpoch, is.Base)
 	}
-	return b.entries, sizes, b.err
+	return b.entries, b.err
 }
 
 func encodeEach[V any](b *batch, bucket string, changes map[string]*V) {

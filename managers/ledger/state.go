@@ -91,19 +91,6 @@ func (v *View) Before(p *Past) *View {
 	return before
 }
 
-// KeptTraces returns what changes of the kept traces from one view to another, in the order of their numbers.
-func KeptTraces(old, next *View) (dropped []uint64, added []StoredTrace) {
-	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
-		switch {
-		case !c.Is:
-			dropped = append(dropped, c.Key)
-		case !c.Was:
-			added = append(added, StoredTrace{Number: c.Key, Trace: c.New.trace})
-		}
-	}
-	return dropped, added
-}
-
 // FormerUnknown yields the uids of unknown living pods that another view has not, or not like this, with what was known
 // of them; then those of its own that this view does not have, with nil.
 func FormerUnknown(old, next *View) iter.Seq2[string, *UnknownLivePod] {

@@ -492,7 +492,7 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 		}
 		out = append(out, w)
 	}
-	if detour := shared.Minus(owned); !detour.IsEmpty() {
+	if detour := shared.Minus(owned); len(stuck) > 1 && !detour.IsEmpty() {
 		if c := inCircle(stuck); c != nil {
 			out = append(out, ranked{Write{c.Key, detour}, 0})
 		}

@@ -31,6 +31,8 @@ type History struct {
 	unread []ledger.Entry // removes blocks that are damaged, or that are kept no longer, with the next commit
 	begins bool           // the state before the next entry is unknown
 	gap    bool           // the newest number is that of changes that were not recorded
+	// pending is what the last Record has returned, until Committed.
+	pending recording
 
 	mu      sync.Mutex
 	held    []*Entry // wait for a commit, in order; without numbers
@@ -375,22 +377,29 @@ type recording struct {
 	made    func()      // if not nil, is called with history.mu held when the change is committed
 }
 
-// Record returns what a commit writes to the history.
-func (h *History) Record(ctx context.Context, old, next *ledger.View) (ledger.Recording, error) {
+// Record implements ledger.Recorder.
+func (h *History) Record(ctx context.Context, old, next *ledger.View) (entries []ledger.Entry, last uint64, err error) {
 	if h.store == nil {
-		return ledger.Recording{Entries: h.unread, Done: func(bool) { h.unread = nil }}, nil
+		return h.unread, 0, nil
 	}
-	r, err := h.record(ctx, old, next)
-	if r.next == 0 || err != nil {
-		return ledger.Recording{Last: old.Recorded()}, err
+	if h.pending, err = h.record(ctx, old, next); h.pending.next == 0 || err != nil {
+		return nil, old.Recorded(), err
 	}
-	return ledger.Recording{Entries: r.entries, Last: r.next - 1, Done: func(lost bool) {
-		if lost {
-			h.lost(r)
-		} else {
-			h.committed(r)
-		}
-	}}, nil
+	return h.pending.entries, h.pending.next - 1, nil
+}
+
+// Committed implements ledger.Recorder.
+func (h *History) Committed(lost bool) {
+	r := h.pending
+	switch h.pending = (recording{}); {
+	case h.store == nil:
+		h.unread = nil
+	case r.next == 0: // nothing was recorded
+	case lost:
+		h.lost(r)
+	default:
+		h.committed(r)
+	}
 }
 
 func (h *History) record(ctx context.Context, old, next *ledger.View) (r recording, err error) {
