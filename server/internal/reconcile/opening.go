@@ -50,17 +50,40 @@ func ownCPUs(view *ledger.View, p *ledger.Pod) (own cpuset.Set) {
 	return own.Minus(view.CommonCPUs())
 }
 
-// beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it, and
-// returns whether it did. The caller holds mu.
-func (l *Loop) beginOpening(view *ledger.View, p *ledger.Pod, node *cgroup.Node, seen *cgroup.Snapshot) bool {
-	if l.Runtime == nil || seen.Find(node.Name).State != cgroup.Absent {
-		return false
+// beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it. A cgroup
+// that is already there may be of a pod that was opening when the ledger was lost. It returns
+// whether the pod is opening since. The caller holds mu.
+func (l *Loop) beginOpening(ctx context.Context, view *ledger.View, p *ledger.Pod, node *cgroup.Node, seen *cgroup.Snapshot) (bool, error) {
+	if o := seen.Find(node.Name); o.State != cgroup.Absent {
+		return l.findAgain(ctx, view, p.UID(), o)
+	}
+	if l.Runtime == nil {
+		return false, nil
 	}
 	l.opening[p.UID()] = opening{node.Name, ownCPUs(view, p)}
 	now := l.View() // other pods may have been committed since view
 	node.Values.CPUs = l.openingCPUs(now, p.UID())
 	l.watchOpening(now, p.UID(), node.Values.CPUs)
-	return true
+	return true, nil
+}
+
+// findAgain notes a pod that is admitted again as opening, if its cgroup has fewer CPUs than the
+// one above. The caller holds mu.
+func (l *Loop) findAgain(ctx context.Context, view *ledger.View, uid string, o cgroup.Observed) (bool, error) {
+	if _, opens := l.opening[uid]; opens || o.Values.CPUs.IsEmpty() {
+		return false, nil
+	}
+	above, err := l.Tree.Observe(ctx, o.Name.Parent(), 0)
+	if err != nil {
+		return false, fmt.Errorf("check the cgroup above pod %s: %w", uid, err)
+	}
+	if l.allowed(above.Find(o.Name.Parent())).IsSubsetOf(o.Values.CPUs) {
+		return false, nil
+	}
+	p, _ := view.Pod(uid)
+	l.opening[uid] = opening{o.Name, ownCPUs(view, p)}
+	l.watchOpening(l.View(), uid, o.Values.CPUs)
+	return true, nil
 }
 
 // openAgain restricts the cgroup of a pod again after its last container has ended: the runtime
@@ -68,7 +91,7 @@ func (l *Loop) beginOpening(view *ledger.View, p *ledger.Pod, node *cgroup.Node,
 func (l *Loop) openAgain(view *ledger.View, uid string) {
 	p, known := view.Pod(uid)
 	_, opens := l.opening[uid]
-	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || l.isStarting(uid) {
+	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || isStarting(&l.tracker, uid) {
 		return
 	}
 	name, err := l.Layout.Pod(p.QoS, uid)
@@ -79,9 +102,9 @@ func (l *Loop) openAgain(view *ledger.View, uid string) {
 	l.watchOpening(view, uid, view.Rules().Machine.CPUs())
 }
 
-// isStarting returns whether a start in a pod may be in progress. The caller holds mu.
-func (l *Loop) isStarting(uid string) bool {
-	return slices.ContainsFunc(l.tracker.Starts(), func(c placement.Container) bool { return c.Owner.Pod == uid })
+// isStarting returns whether a start in a pod may be in progress.
+func isStarting(t *placement.Tracker, uid string) bool {
+	return slices.ContainsFunc(t.Starts(), func(c placement.Container) bool { return c.Owner.Pod == uid })
 }
 
 // sandboxOf is the owner of a pod's sandbox.
@@ -181,7 +204,7 @@ func (l *Loop) stopOpening(uid string) {
 }
 
 // findOpening finds the pods that were opening when berthd ended: their cgroups have fewer CPUs
-// than those above, or they have no container yet. The caller holds mu.
+// than those above, or a runtime is to start their first container. The caller holds mu.
 func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 	if l.openingFound || l.NoPodCgroups {
 		return
@@ -198,7 +221,7 @@ func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 		if _, known := above[parent.String()]; !known {
 			above[parent.String()] = l.allowed(seen.Find(parent))
 		}
-		if above[parent.String()].IsSubsetOf(o.Values.CPUs) && hasContainers(view, uid) {
+		if above[parent.String()].IsSubsetOf(o.Values.CPUs) && (l.Runtime == nil || hasContainers(view, uid)) {
 			continue
 		}
 		l.opening[uid] = opening{name: o.Name}

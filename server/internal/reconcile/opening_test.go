@@ -116,6 +116,40 @@ func TestOpeningEndsWithAContainer(t *testing.T) {
 	}
 }
 
+// A pod whose ledger was lost while it was opening is opening again once it is admitted, and its
+// cgroup gets all CPUs before its first container starts.
+func TestOpeningAfterALostLedger(t *testing.T) {
+	t.Parallel()
+	for _, withRuntime := range []bool{true, false} {
+		t.Run(fmt.Sprintf("runtime %t", withRuntime), func(t *testing.T) {
+			t.Parallel()
+			b, d := newFakeRuntime(t, memtree.V1())
+			b.commit(exclusivePod("own", "2-3"))
+			b.open("b")
+			b.runsOn("/kubepods/podb", "0-1")
+			b.update(func(d *ledger.Draft) { d.RemovePod("b"); d.RemovePod("own") })
+			if !withRuntime {
+				b.Config.Runtime = nil
+			}
+			b.Loop = New(b.Config)
+			b.pass()
+			b.commit(exclusivePod("own", "2-3"))
+			b.open("b")
+			b.must(b.RemovePod(t.Context(), b.ledger.View(), "own"))
+			b.update(func(d *ledger.Draft) { d.RemovePod("own") })
+			if withRuntime {
+				d.create("b1", "b", "0-3")
+				b.must(b.prestart("b1", "b"))
+			} else {
+				_, err := b.EnsureContainer(t.Context(), b.ledger.View(), admission.Start{Binding: box("b1", "b")})
+				b.must(err)
+				b.on("b", "c", "0-3")
+			}
+			b.runsOn("/kubepods/podb", "0-3")
+		})
+	}
+}
+
 // A sandbox that cannot be moved holds up the containers on whose CPUs it may run, and not its
 // own pod.
 func TestSandboxThatCannotBeMoved(t *testing.T) {

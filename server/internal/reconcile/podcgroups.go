@@ -41,7 +41,10 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	opens := l.beginOpening(view, p, &node, seen)
+	opens, err := l.beginOpening(ctx, view, p, &node, seen)
+	if err != nil {
+		return "", false, err
+	}
 	created, err = l.ensurePod(ctx, tiers, node, seen)
 	if errors.Is(err, cgroup.ErrBelowUse) {
 		// The cgroup existed, and uses more than the pod may have.
@@ -321,6 +324,9 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	name := l.Layout.Driver().Parse(b.CgroupPath)
 	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 	if err != nil {
+		return err
+	}
+	if err := l.endOpening(ctx, view, b.Owner.Pod, name.Base()); err != nil {
 		return err
 	}
 	l.planStart(view, ofCgroup(name), s)
