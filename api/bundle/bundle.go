@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/numa"
@@ -176,7 +177,7 @@ func FromLedger(ctx context.Context, path string, m *machine.Topology) (b *Bundl
 	b.State, err = history.ReadSnapshot(found.Entries)
 	if errdefs.ClassOf(err) == errdefs.Corrupt && m != nil {
 		damage = err
-		saved, failed := ledger.Salvage(ledger.Options{Rules: ledger.Rules{Machine: m}}, found)
+		saved, failed := journal.Salvage(journal.Options{Rules: ledger.Rules{Machine: m}}, found)
 		if failed != nil {
 			return nil, damage, failed
 		}

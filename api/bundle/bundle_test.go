@@ -25,6 +25,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -53,7 +54,7 @@ func full(t *testing.T) *bundle.Bundle {
 	m := machinetest.Build("2s1n4c2t", machinetest.Named(host))
 	clock := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	now := func() time.Time { clock = clock.Add(time.Second); return clock }
-	l := ledgertest.OpenRecording(t, ledger.Options{
+	l := ledgertest.OpenRecording(t, journal.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: m, ConfigDigest: "digest"},
 	}, history.Limits{Entries: 100}, now)
 	pod := workload.Pod{

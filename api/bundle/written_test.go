@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -42,7 +43,7 @@ func newWritten(t ledgertest.T, limits history.Limits) *written {
 }
 
 func (w *written) open(t ledgertest.T) {
-	w.ledger = ledgertest.OpenRecording(t, ledger.Options{
+	w.ledger = ledgertest.OpenRecording(t, journal.Options{
 		Journal: w.journal, Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")},
 	}, w.limits, func() time.Time { w.clock = w.clock.Add(time.Second); return w.clock })
 }

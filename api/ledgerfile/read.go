@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // Largest is the size that no ledger's file exceeds. berthd refuses commits that would make its file
@@ -29,7 +29,7 @@ const (
 // Errors are of class NotFound for a missing file, Precondition for what is no regular file or is
 // larger than any ledger, and Unavailable if berthd commits faster than the file can be read, or
 // if the system cannot read it.
-func Read(ctx context.Context, path string) (found ledger.Found, damage error, err error) {
+func Read(ctx context.Context, path string) (found journal.Found, damage error, err error) {
 	f, err := Open(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -57,7 +57,7 @@ type source interface {
 // readStable reads a file until it was read without a commit in between. A commit writes pages
 // that the state before it does not use, and then its meta page. So what the newest meta page of
 // a reading leads to is intact as long as that meta page is still the newest one afterwards.
-func readStable(ctx context.Context, path string, f source, attempts int) (found ledger.Found, damage error, err error) {
+func readStable(ctx context.Context, path string, f source, attempts int) (found journal.Found, damage error, err error) {
 	damaged, last := 0, uint64(0)
 	for range attempts {
 		if err := ctx.Err(); err != nil {
@@ -80,7 +80,7 @@ func readStable(ctx context.Context, path string, f source, attempts int) (found
 		w, damage := check(path, data)
 		if damage == nil {
 			r := &rawReader{walker: w, scanned: map[[2]uint64]values{}, effort: leastEffort + effortFactor*len(data)}
-			return ledger.Found{Entries: r.entriesOf(r.inReach)}, nil, nil
+			return journal.Found{Entries: r.entriesOf(r.inReach)}, nil, nil
 		}
 		if damaged > 0 && number != last {
 			damaged = 0

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
@@ -47,7 +48,7 @@ func create(t *testing.T) (path string, commit func(n uint64)) {
 }
 
 // state returns the number of the commit that all values are of.
-func state(t *testing.T, entries []ledger.Entry) (n uint64) {
+func state(t *testing.T, entries []journal.Entry) (n uint64) {
 	t.Helper()
 	if len(entries) != 16 {
 		t.Fatalf("%d entries, want 16", len(entries))
@@ -122,7 +123,7 @@ func TestReadDuringCommits(t *testing.T) {
 // TestReadDamaged: a damaged file gives what is whole in it, and the damage.
 func TestReadDamaged(t *testing.T) {
 	t.Parallel()
-	entries, err := ledger.Dump(ledger.Empty(ledger.Rules{Machine: machinetest.Build("4c")}))
+	entries, err := journal.Dump(ledger.Empty(ledger.Rules{Machine: machinetest.Build("4c")}))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // rawReader reads the intact records of a file with damaged pages. It relies only on checksums.
@@ -27,7 +27,7 @@ type rawReader struct {
 }
 
 // values are entries that scan found, each with a checksum that holds.
-type values []ledger.Entry
+type values []journal.Entry
 
 // Limits for forged files: their elements can share bytes, and values can contain each other. In
 // a file that bbolt wrote, no byte is in two elements, and a scan costs at most a tenth of this
@@ -57,7 +57,7 @@ func (r *rawReader) spend(left *int, amount int) bool {
 
 // Salvage reads a whole file of any content. Unread of the result lists what cannot be read; name
 // is the file's in it.
-func Salvage(name string, data []byte) ledger.Found {
+func Salvage(name string, data []byte) journal.Found {
 	r := &rawReader{walker: walker{path: name, data: slices.Clone(data)}, scanned: map[[2]uint64]values{}}
 	r.effort = leastEffort + effortFactor*len(data)
 	if _, err := r.metas(); err != nil {
@@ -164,8 +164,8 @@ func (r *rawReader) unswap() {
 }
 
 // state finds the newest state and sorts the entries of all pages by their reliability.
-func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
-	var found ledger.Found
+func (r *rawReader) state(metas []meta, whole bool) journal.Found {
+	var found journal.Found
 	if len(metas) > 0 {
 		r.walk(metas[0].root, metas[0].high)
 		if free, ok := r.freePages(metas[0]); ok {
@@ -180,7 +180,7 @@ func (r *rawReader) state(metas []meta, whole bool) ledger.Found {
 			// Nothing newer has ever been written.
 		case newest > known && r.climb(at):
 			r.note("no meta page leads to the newest state; it was found at generation %d", newest)
-			if !ledger.Complete(r.entriesOf(r.inReach)) {
+			if !journal.Complete(r.entriesOf(r.inReach)) {
 				found.Behind = behind
 			}
 		default:
@@ -223,7 +223,7 @@ func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
 	both := r.account(free, m.high)
 	free[m.freelist] = struct{}{}
 	both = slices.DeleteFunc(both, func(slot uint64) bool {
-		if ledger.OfHistory(r.reached[slot]) {
+		if journal.OfHistory(r.reached[slot]) {
 			delete(r.reached, slot) // the state does not depend on where the history leads
 		}
 		return !r.inReach(slot)
@@ -232,7 +232,7 @@ func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
 		r.free = free
 		return ""
 	}
-	if !ledger.Complete(r.entriesOf(r.inReach)) {
+	if !journal.Complete(r.entriesOf(r.inReach)) {
 		for _, slot := range both {
 			delete(r.reached, slot)
 		}
@@ -242,9 +242,9 @@ func (r *rawReader) compare(free map[uint64]struct{}, m meta) (behind string) {
 }
 
 // entriesOf returns the entries of pages; for reachable pages also the damaged entries.
-func (r *rawReader) entriesOf(which func(slot uint64) bool) []ledger.Entry {
+func (r *rawReader) entriesOf(which func(slot uint64) bool) []journal.Entry {
 	r.begin()
-	var all []ledger.Entry
+	var all []journal.Entry
 	for slot := uint64(2); slot < r.slots; slot++ {
 		if !which(slot) {
 			continue
@@ -260,7 +260,7 @@ func (r *rawReader) entriesOf(which func(slot uint64) bool) []ledger.Entry {
 
 // leaf returns the entries of a page as a leaf, and whether all elements were
 // readable.
-func (r *rawReader) leaf(slot uint64) (entries []ledger.Entry, whole bool) {
+func (r *rawReader) leaf(slot uint64) (entries []journal.Entry, whole bool) {
 	p, ok := r.page(slot)
 	bucket, reached := r.reached[slot]
 	if !ok || reached && p.flags == branchFlag || p.id == slot && p.flags == freelistFlag {
@@ -274,7 +274,7 @@ func (r *rawReader) leaf(slot uint64) (entries []ledger.Entry, whole bool) {
 
 // entries returns the entries of a leaf page, and of the pages inside its values.
 // Without a checksum that holds, an entry counts only in a bucket that is reached.
-func (r *rawReader) entries(p page, bucket string, reached bool) (entries []ledger.Entry, whole bool) {
+func (r *rawReader) entries(p page, bucket string, reached bool) (entries []journal.Entry, whole bool) {
 	n := p.elements(r.pageSize)
 	whole = n == p.count
 	for i := range n {
@@ -306,12 +306,12 @@ const inlined = ^uint64(0)
 
 // entryOf creates an entry. The checksum determines its bucket more reliably than the page. The
 // value refers to the file's data, because elements of damaged pages can be as large as the file.
-func entryOf(bucket string, key, value []byte) (e ledger.Entry, sound bool) {
-	own, sound := ledger.BucketOf(string(key), value)
+func entryOf(bucket string, key, value []byte) (e journal.Entry, sound bool) {
+	own, sound := journal.BucketOf(string(key), value)
 	if sound {
 		bucket = own
 	}
-	return ledger.Entry{Bucket: bucket, Key: string(key), Value: value}, sound
+	return journal.Entry{Bucket: bucket, Key: string(key), Value: value}, sound
 }
 
 // end returns the page after a page's overflow pages, which have no headers. If the header with
@@ -334,10 +334,10 @@ func (r *rawReader) end(slot uint64) uint64 {
 const maxKey = 512
 
 // scan searches a damaged page for values without an element.
-func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
+func (r *rawReader) scan(slot uint64, known []journal.Entry) []journal.Entry {
 	have := make(map[string]bool, len(known))
 	for _, e := range known {
-		if _, sound := ledger.BucketOf(e.Key, e.Value); sound {
+		if _, sound := journal.BucketOf(e.Key, e.Value); sound {
 			have[e.Bucket+"/"+e.Key] = true
 		}
 	}
@@ -360,7 +360,7 @@ func (r *rawReader) scan(slot uint64, known []ledger.Entry) []ledger.Entry {
 // checksum shows where the key begins.
 func (r *rawReader) find(part []byte) (found values) {
 	for at := 0; ; at++ {
-		next := bytes.Index(part[at:], []byte(ledger.ValueStart))
+		next := bytes.Index(part[at:], []byte(journal.ValueStart))
 		if next < 0 {
 			return found
 		}
@@ -371,8 +371,8 @@ func (r *rawReader) find(part []byte) (found values) {
 			return found
 		}
 		value := part[at : at+size]
-		if bucket, key, ok := ledger.KeyBefore(before, value); ok {
-			found = append(found, ledger.Entry{Bucket: bucket, Key: key, Value: value})
+		if bucket, key, ok := journal.KeyBefore(before, value); ok {
+			found = append(found, journal.Entry{Bucket: bucket, Key: key, Value: value})
 		}
 	}
 }
@@ -405,10 +405,10 @@ func object(text []byte) (size, read int) {
 }
 
 // generation returns the highest generation that entries name.
-func (r *rawReader) generation(entries []ledger.Entry) (uint64, bool) {
+func (r *rawReader) generation(entries []journal.Entry) (uint64, bool) {
 	newest, found := uint64(0), false
 	for _, e := range entries {
-		if number, ok := ledger.GenerationOf(e); ok {
+		if number, ok := journal.GenerationOf(e); ok {
 			newest, found = max(newest, number), true
 		}
 	}
@@ -439,7 +439,7 @@ func (r *rawReader) climb(from uint64) bool {
 		candidates = candidates[1:]
 		r.walk(slot, r.slots)
 		entries := r.entriesOf(r.inReach)
-		if ledger.Complete(entries) {
+		if journal.Complete(entries) {
 			root = slot
 			break
 		}
@@ -509,7 +509,7 @@ func HistoryPages(data []byte) (pages []uint64) {
 	r.measure(r.pageSize)
 	r.walk(metas[0].root, metas[0].high)
 	for page, bucket := range r.reached {
-		if ledger.OfHistory(bucket) {
+		if journal.OfHistory(bucket) {
 			pages = append(pages, page)
 		}
 	}

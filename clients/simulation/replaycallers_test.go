@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -157,7 +158,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 	n := &busyNode{t: t}
 	var err error
 	recorder := history.New(history.Limits{Entries: 10_000, Bytes: 64 << 20}, time.Now)
-	n.ledger, _, err = ledger.Open(context.Background(), ledger.Options{
+	n.ledger, _, err = journal.Open(context.Background(), journal.Options{
 		Journal: j, Rules: sets[m.Fingerprint()].Rules, History: recorder,
 	})
 	check(t, err)

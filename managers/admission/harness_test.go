@@ -17,7 +17,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
@@ -106,7 +108,7 @@ func (p *cgroups) RecordClaims(_ context.Context, view *ledger.View, uid string,
 	if !ok {
 		return nil, fmt.Errorf("pod %s is not in the view", uid)
 	}
-	r := ledger.NewClaimRecord(view, have, view.Generation()+1)
+	r := claimrecord.New(view, have, view.Generation()+1)
 	record, err := r.Encode()
 	if err == nil {
 		err = p.failing("record")
@@ -134,7 +136,7 @@ func (p *cgroups) lives(_ context.Context, uid string) ledger.UnknownLivePod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	u := ledger.UnknownLivePod{UID: uid, Since: time.Unix(1000, 0)}
-	if r, err := ledger.DecodeClaimRecord(uid, p.records[uid]); err == nil {
+	if r, err := claimrecord.Decode(uid, p.records[uid]); err == nil {
 		u.Source, u.Digest, u.QoS, u.Claims, u.Bindings = ledger.FromClaimRecord, r.Digest, r.QoS, r.Claims, r.Bindings
 	}
 	return u
@@ -347,15 +349,15 @@ const gpu = "example.com/gpu"
 
 // build makes an engine on 2 nodes with 8 CPUs each, CPUs 0 and 8 reserved, and
 // two GPUs on each node.
-func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) *fixture {
+func build(t ledgertest.T, policy topology.Policy, j *ledgertest.Journal) *fixture {
 	m := machinetest.Build("2s1n8c1t")
 	cpus, err := cpu.New(cpu.Config{
 		Policy: cpu.PolicyStatic, ReservedCPUs: m.CPUs().Intersect(m.CPUsInNode(0).Lowest(1).Union(m.CPUsInNode(1).Lowest(1))),
 		Features: cpu.Features{BetaOptions: true, Features: workload.Features{PodLevelResources: true}, ResizeExclusiveCPUs: true},
 	}, m)
 	must(t, err)
-	l := ledgertest.OpenRecording(t, ledger.Options{
-		Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved()},
+	l := ledgertest.OpenRecording(t, journal.Options{
+		Journal: j, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved()},
 	}, history.Limits{Entries: 1000}, time.Now)
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
@@ -363,7 +365,7 @@ func build(t ledgertest.T, policy topology.Policy, journal *ledgertest.Journal) 
 		{ID: "g0", Healthy: true, Nodes: 1, Topology: true}, {ID: "g1", Healthy: true, Nodes: 1, Topology: true},
 		{ID: "g2", Healthy: true, Nodes: 2, Topology: true}, {ID: "g3", Healthy: true, Nodes: 2, Topology: true},
 	}, time.Unix(0, 0))
-	h := &fixture{ledger: l.Ledger, journal: journal, plugins: &plugins{}, inventory: inventory, session: session, cgroups: &cgroups{
+	h := &fixture{ledger: l.Ledger, journal: j, plugins: &plugins{}, inventory: inventory, session: session, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	bus, err := hint.NewBus(nil, []hint.Entry{

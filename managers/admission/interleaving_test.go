@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -243,7 +244,7 @@ func newWorld(t *testing.T, s *scenario) *world {
 			Rules: ledger.Rules{Machine: m, ReservedCPUs: cpus.Reserved(), ConfigDigest: string(policy)}, Bus: bus, Policy: merger,
 		}
 	}
-	w.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[0][1].Rules})
+	w.ledger, _ = ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[0][1].Rules})
 	w.ledger.Follow(w.committed)
 	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
 	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{

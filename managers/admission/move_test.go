@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -75,12 +76,12 @@ func newTwoNodes(t ledgertest.T, scope hint.Scope) *twoNodes {
 	return openTwoNodes(t, scope, ledgertest.NewJournal())
 }
 
-func openTwoNodes(t ledgertest.T, scope hint.Scope, journal *ledgertest.Journal) *twoNodes {
-	return nodesUnder(t, topology.SingleNUMANode, scope, journal, ledgertest.Open)
+func openTwoNodes(t ledgertest.T, scope hint.Scope, j *ledgertest.Journal) *twoNodes {
+	return nodesUnder(t, topology.SingleNUMANode, scope, j, ledgertest.Open)
 }
 
-func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journal *ledgertest.Journal,
-	open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
+func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, j *ledgertest.Journal,
+	open func(ledgertest.T, journal.Options) (*ledger.Ledger, journal.Report)) *twoNodes {
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: true}
 	config := managerset.Config{
 		CPU: cpu.Config{Policy: cpu.PolicyStatic, ReservedCPUs: cpuset.Of(0), Features: cpu.Features{
@@ -89,16 +90,16 @@ func nodesUnder(t ledgertest.T, policy topology.Policy, scope hint.Scope, journa
 		Memory:   memory.Config{Policy: memory.PolicyStatic, AllowUnreserved: true, ResizePinned: true, Features: features},
 		Topology: topology.Config{Policy: policy, Scope: scope}, Digest: "digest",
 	}
-	return nodesOn(t, config, twoNodesOf(), journal, open)
+	return nodesOn(t, config, twoNodesOf(), j, open)
 }
 
 // nodesOn is nodesUnder with another configuration and machine.
-func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, journal *ledgertest.Journal,
-	open func(ledgertest.T, ledger.Options) (*ledger.Ledger, ledger.Report)) *twoNodes {
+func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, j *ledgertest.Journal,
+	open func(ledgertest.T, journal.Options) (*ledger.Ledger, journal.Report)) *twoNodes {
 	set, err := managerset.New(config, m)
 	must(t, err)
 	recorder := history.New(history.Limits{Entries: 1000}, time.Now)
-	l, _ := open(t, ledger.Options{Journal: journal, Rules: set.Rules, History: recorder})
+	l, _ := open(t, journal.Options{Journal: j, Rules: set.Rules, History: recorder})
 	inventory := device.NewInventory(nil, time.Unix(0, 0))
 	session := inventory.Registered(gpu, device.Options{}, time.Unix(0, 0))
 	var gpus []device.Device
@@ -110,7 +111,7 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, jour
 	inventory.Listed(far, []device.Device{{ID: "n2", Healthy: true, Nodes: 1 << 2, Topology: true}}, time.Unix(0, 0))
 	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
 	must(t, err)
-	h := &twoNodes{ledger: l, journal: journal, mover: &mover{}, config: config, sets: sets, inventory: inventory, cgroups: &cgroups{
+	h := &twoNodes{ledger: l, journal: j, mover: &mover{}, config: config, sets: sets, inventory: inventory, cgroups: &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	ids := 0

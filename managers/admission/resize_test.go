@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -197,7 +198,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 		!has(ledger.StepPlanned, got.Trace) {
 		t.Errorf("more: %+v, has %s", got.Verdict, h.cpus("own"))
 	}
-	if r, err := ledger.DecodeClaimRecord("own", h.cgroups.records["own"]); err != nil ||
+	if r, err := claimrecord.Decode("own", h.cgroups.records["own"]); err != nil ||
 		!slices.ContainsFunc(r.Claims, func(c ledger.Claim) bool { return c.CPUs != nil && c.CPUs.Set == cpuset.Of(1, 2, 3, 4) }) {
 		t.Errorf("its claim record has %+v, %v", r, err)
 	}

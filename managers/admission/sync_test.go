@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
 )
@@ -139,7 +140,7 @@ func TestSyncOfAnotherLedger(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.BestEffort)
 	h.admit(t, guaranteed("a", 1, 0))
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: h.ledger.View().Rules(), Epoch: 7})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: h.ledger.View().Rules(), Epoch: 7})
 	h.Ledger = l
 	h.admit(t, guaranteed("b", 1, 0))
 	first, now := l.View().RevisionOf(0), l.View().Revision()
@@ -176,15 +177,15 @@ func TestSyncDryRun(t *testing.T) {
 // exclusive until they are known again, whatever happens to berth meanwhile.
 func TestUnknownLive(t *testing.T) {
 	t.Parallel()
-	journal := ledgertest.NewJournal()
-	h := build(t, topology.BestEffort, journal)
+	j := ledgertest.NewJournal()
+	h := build(t, topology.BestEffort, j)
 	h.cgroups.pods["old"], h.cgroups.pods["older"] = true, true
 	h.makeUncertain(t)
 	if _, err := h.Sync(t.Context(), h.listed([]string{"old", "older"})); err != nil {
 		t.Fatal(err)
 	}
 	pods := h.cgroups.pods
-	h = build(t, topology.BestEffort, journal.Reopen())
+	h = build(t, topology.BestEffort, j.Reopen())
 	h.cgroups.pods = pods
 	if got := h.unknownLivePods(); got != "old,older" || h.ledger.View().Uncertain() != "" {
 		t.Fatalf("after a restart %q are noted as living, uncertain: %q", got, h.ledger.View().Uncertain())

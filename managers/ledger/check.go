@@ -29,10 +29,10 @@ func Check(v *View) []Finding {
 	return c.findings
 }
 
-// flaw returns the first structural finding of a view that differs from a sound one in some changes. Only
+// Flaw returns the first structural finding of a view that differs from a sound one in some changes. Only
 // these can be wrong, so only these are checked: the cost of a commit does not
 // grow with the number of pods.
-func flaw(next *View, changes *Content) (Finding, bool) {
+func Flaw(next *View, changes *Content) (Finding, bool) {
 	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
 	for _, p := range changes.Pods {
 		if p != nil {
@@ -166,7 +166,7 @@ func (c *checker) claim(p *Pod, i int) {
 			"claim of %s on %s in the record of pod %s has no owner there", claim.Owner, claim.Resource, p.UID())
 		return
 	}
-	if i > 0 && compareClaims(p.Claims[i-1], *claim) >= 0 {
+	if i > 0 && CompareClaims(p.Claims[i-1], *claim) >= 0 {
 		c.add(Structural, RuleDuplicate, claim.Owner, Owner{}, claim.Resource,
 			"provider %s has two claims of %s on %s, or the claims are out of order", claim.Provider, claim.Owner, claim.Resource)
 	}
@@ -370,8 +370,7 @@ func (c *checker) overlaps() {
 // deviceClaim compares a device claim with other pods, and with later claims of its pod.
 func (c *checker) deviceClaim(p *Pod, i int) {
 	claim := &p.Claims[i]
-	list := claim.Devices.Devices
-	if len(list) == 0 || !slices.IsSortedFunc(list, ascending) {
+	if !claim.Devices.InOrder() {
 		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
 			"claim of %s on %s names no devices, or not in strict order of their ids", claim.Owner, claim.Resource)
 		return
@@ -382,7 +381,7 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 		if o.Devices == nil || o.Resource != claim.Resource || passesOn(p, claim.Owner, o.Owner) {
 			continue
 		}
-		for _, dev := range list {
+		for _, dev := range claim.Devices.Devices {
 			if o.Devices.has(dev.ID) {
 				c.add(Structural, RuleDeviceOverlap, claim.Owner, o.Owner, claim.Resource,
 					"device %s of %s belongs to %s and to %s", dev.ID, claim.Resource, claim.Owner, o.Owner)
@@ -424,14 +423,6 @@ func (c *checker) checkDevices(p *Pod) {
 func (c *checker) sharedDevice(holder *Pod, claim *Claim, dev Device) {
 	c.add(Structural, RuleDeviceOverlap, Owner{Pod: holder.UID()}, claim.Owner, claim.Resource,
 		"device %s of %s belongs to pod %s and to %s", dev.ID, claim.Resource, holder.UID(), claim.Owner)
-}
-
-// ascending lets slices.IsSortedFunc refuse equal ids too.
-func ascending(a, b Device) int {
-	if a.ID == b.ID {
-		return -1
-	}
-	return strings.Compare(a.ID, b.ID)
 }
 
 // has returns whether a device is in d.

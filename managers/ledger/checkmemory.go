@@ -73,7 +73,7 @@ func (c *checker) podMemory(p *Pod) {
 				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
 					"memory of %s on %s is on no NUMA node", claim.Owner, claim.Resource)
 			}
-			if !b.whole() {
+			if !b.Whole() {
 				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
 					"%d bytes of %s on NUMA nodes %s are divided among other nodes, or are not the sum of their parts: %v",
 					b.Bytes, claim.Owner, b.Nodes, b.Parts)

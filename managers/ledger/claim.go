@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
@@ -119,6 +120,13 @@ func (d *Devices) IDs() []string {
 	return ids
 }
 
+// InOrder returns whether there are devices, in the strict order of their ids.
+func (d *Devices) InOrder() bool {
+	return len(d.Devices) > 0 && slices.IsSortedFunc(d.Devices, func(a, b Device) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), -1) // so that equal ids are not in order
+	})
+}
+
 // Claim is one allocation: the owner, the content, the provider that decided, and the
 // affinity of the decision. Exactly one of the payloads is set. A claim is immutable after
 // it was added to a draft, because several holders share it.
@@ -148,10 +156,10 @@ func (c *Claim) Key() ClaimKey {
 }
 
 // SortClaims puts claims into the order of records.
-func SortClaims(claims []Claim) { slices.SortFunc(claims, compareClaims) }
+func SortClaims(claims []Claim) { slices.SortFunc(claims, CompareClaims) }
 
-// compareClaims orders claims by owner, then resource, then provider: the order of records.
-func compareClaims(a, b Claim) int {
+// CompareClaims orders claims by owner, then resource, then provider: the order of records.
+func CompareClaims(a, b Claim) int {
 	return cmp.Or(
 		cmp.Compare(a.Owner.Pod, b.Owner.Pod),
 		cmp.Compare(a.Owner.Container, b.Owner.Container),
@@ -175,4 +183,29 @@ func (c *Claim) Content() string {
 		return c.Resource + " " + strings.Join(c.Devices.IDs(), ", ")
 	}
 	return "other " + c.Resource
+}
+
+// Payloads returns the number of payloads of a claim.
+func (c *Claim) Payloads() (n int) {
+	for _, is := range []bool{c.CPUs != nil, len(c.Memory) > 0, c.Devices != nil, len(c.Opaque) > 0} {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// SameClaims returns whether two lists of claims are equal, without plugins' answers and
+// affinities.
+func SameClaims(a, b []Claim) bool {
+	return slices.EqualFunc(a, b, func(a, b Claim) bool {
+		return CompareClaims(a, b) == 0 && sameCPUs(a.CPUs, b.CPUs) && slices.EqualFunc(a.Memory, b.Memory, Block.Equal) &&
+			sameDevices(a.Devices, b.Devices) && bytes.Equal(a.Opaque, b.Opaque)
+	})
+}
+
+func sameCPUs(a, b *CPUs) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func sameDevices(a, b *Devices) bool {
+	return a == b || a != nil && b != nil && slices.EqualFunc(a.Devices, b.Devices, func(a, b Device) bool { return a.ID == b.ID })
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -19,9 +20,9 @@ import (
 // forgetful is a journal that takes everything and keeps nothing.
 type forgetful struct{}
 
-func (forgetful) Load(context.Context) ([]ledger.Entry, error)         { return nil, nil }
-func (forgetful) Commit(context.Context, uint64, []ledger.Entry) error { return nil }
-func (forgetful) Close() error                                         { return nil }
+func (forgetful) Load(context.Context) ([]journal.Entry, error)         { return nil, nil }
+func (forgetful) Commit(context.Context, uint64, []journal.Entry) error { return nil }
+func (forgetful) Close() error                                          { return nil }
 
 // TestCommitFindsFlaws has, for each check of a commit, a draft that only a
 // reader can distinguish from a sound one.
@@ -102,7 +103,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, _ := ledgertest.Open(t, ledger.Options{Journal: forgetful{}, Rules: checkRules()})
+			l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: checkRules()})
 			update := func(change func(d *ledger.Draft)) {
 				t.Helper()
 				if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
@@ -140,7 +141,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 func TestCommitFindsAsMuchAsCheck(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: forgetful{}, Rules: checkRules(), Traces: 1})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: checkRules(), Traces: 1})
 		for range rapid.IntRange(2, 12).Draw(t, "commits") {
 			d := ledger.NewDraft(l.View())
 			for _, uid := range rapid.SliceOfN(rapid.SampledFrom(wildPods), 0, 2).Draw(t, "removed") {
@@ -206,7 +207,7 @@ func BenchmarkCommit(b *testing.B) {
 	for name, base := range map[string]*ledger.View{"alone": ledger.Empty(large(b).Rules()), "beside 500": large(b)} {
 		b.Run(name, func(b *testing.B) {
 			changes := 0
-			l, _, err := ledger.Open(b.Context(), ledger.Options{
+			l, _, err := journal.Open(b.Context(), journal.Options{
 				Journal: forgetful{}, Rules: base.Rules(),
 			})
 			if err != nil {
@@ -272,7 +273,7 @@ func TestDroppedClaimsAreNotAcknowledged(t *testing.T) {
 func TestNothingAcknowledgedLasts(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	p := ledgertest.With(ledgertest.Pod("a", "main"), ledgertest.Exclusive("main", "1"))
 	p.Acknowledged = []ledger.Claim{}
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -282,7 +283,7 @@ func TestNothingAcknowledgedLasts(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	l, _ = ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: rules()})
 	a, _ := l.View().Pod("a")
 	b, _ := l.View().Pod("b")
 	if a.Acknowledged == nil || len(a.Acknowledged) > 0 || b.Acknowledged != nil {

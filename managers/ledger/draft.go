@@ -58,7 +58,7 @@ func (d *Draft) Empty() bool {
 // trace. The ledger owns the record from here on; its claims are sorted. The pod is no
 // longer an unknown living pod.
 func (d *Draft) PutPod(p *Pod) {
-	slices.SortFunc(p.Claims, compareClaims)
+	slices.SortFunc(p.Claims, CompareClaims)
 	set(&d.changes.Pods, p.UID(), p)
 	drop(&d.changes.Unknown, p.UID(), d.base.UnknownLive(p.UID()))
 	d.view = nil
@@ -74,7 +74,7 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	p := *old
 	p.Claims = append(make([]Claim, 0, len(old.Claims)+len(claims)), old.Claims...)
 	for _, c := range claims {
-		i := slices.IndexFunc(p.Claims, func(have Claim) bool { return compareClaims(have, c) == 0 })
+		i := slices.IndexFunc(p.Claims, func(have Claim) bool { return CompareClaims(have, c) == 0 })
 		if i >= 0 {
 			p.Claims[i] = c
 		} else {
@@ -93,7 +93,7 @@ func (d *Draft) DropClaims(uid string, claims ...Claim) {
 	}
 	p := *old
 	given := func(have Claim) bool {
-		return slices.ContainsFunc(claims, func(c Claim) bool { return compareClaims(have, c) == 0 })
+		return slices.ContainsFunc(claims, func(c Claim) bool { return CompareClaims(have, c) == 0 })
 	}
 	p.Claims = slices.DeleteFunc(slices.Clone(old.Claims), given)
 	p.Acknowledged = slices.DeleteFunc(slices.Clone(old.Acknowledged), given)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
@@ -17,7 +18,7 @@ func TestEpochID(t *testing.T) {
 	j := ledgertest.NewJournal()
 	open := func(id ledger.EpochID) *ledger.Ledger {
 		j = j.Reopen()
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), Epoch: 7, EpochID: id})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules(), Epoch: 7, EpochID: id})
 		return l
 	}
 	put := func(l *ledger.Ledger, uid string) {
@@ -84,7 +85,7 @@ func TestBootID(t *testing.T) {
 	}{{"one", false, ""}, {"one", true, ""}, {"one", true, "one"}, {"two", false, "one"}, {"two", true, "one"}, {"", true, "two"},
 		{"two", false, "two"}} {
 		j = j.Reopen()
-		l, report := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), BootID: row.boot})
+		l, report := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules(), BootID: row.boot})
 		if report.LastBootID != row.last || row.boot != "" && l.View().BootID() != row.boot {
 			t.Errorf("start %d: last boot %q, boot %q", i, report.LastBootID, l.View().BootID())
 		}
@@ -99,7 +100,7 @@ func TestBootID(t *testing.T) {
 
 func TestEpochIDText(t *testing.T) {
 	t.Parallel()
-	for _, id := range []ledger.EpochID{0, 1, someEpoch, 1<<64 - 1} {
+	for _, id := range []ledger.EpochID{0, 1, 0x0123456789abcdef, 1<<64 - 1} {
 		text, err := json.Marshal(id)
 		var back ledger.EpochID
 		if err == nil {

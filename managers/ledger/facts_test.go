@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -41,7 +42,7 @@ func drawHolder(t *rapid.T, uid string) *Pod {
 			p.Claims = append(p.Claims, Claim{Owner: owner, Resource: resource, Memory: []Block{block}})
 		}
 	}
-	slices.SortFunc(p.Claims, compareClaims)
+	slices.SortFunc(p.Claims, CompareClaims)
 	if rapid.Bool().Draw(t, "moves") {
 		p.Move = &Move{Held: slices.Clone(p.Claims)}
 		for i := range p.Move.Held {
@@ -145,9 +146,7 @@ func TestTracesAreKept(t *testing.T) {
 			}
 			old := v
 			v = d.apply(v.generation + 1)
-			for _, k := range v.traces.kept.From(old.traces.next) {
-				v.traces.weigh(k, sizes[k.trace])
-			}
+			TraceChanges(old, v, func(_ uint64, trace *Trace) int { return sizes[trace] })
 			model = keepTraces(d, v, model)
 			for i := range model {
 				model[i].size = cmp.Or(model[i].size, sizes[model[i].trace])
@@ -167,7 +166,7 @@ func TestTracesAreKept(t *testing.T) {
 // leaves of all the newest and those of the pods that are in a view.
 func keepTraces(d *Draft, v *View, all []keptTrace) (kept []keptTrace) {
 	changed := false
-	for _, uid := range sortedKeys(d.changes.Pods) {
+	for _, uid := range ordered.Keys(d.changes.Pods) {
 		p := d.changes.Pods[uid]
 		old, ok := d.base.Pod(uid)
 		if p != nil && (!ok || p.Trace != old.Trace) {

@@ -44,10 +44,18 @@ func (t *traces) load(s StoredTrace) {
 	t.bytes += s.Size
 }
 
-// weigh sets the size of a trace that no other view has yet.
-func (t *traces) weigh(kept *keptTrace, size int) {
-	kept.size = size
-	t.bytes += size
+// TraceChanges calls change for each trace that only one of two views keeps, in the order of their numbers: with nil for one
+// that next does not keep. For a trace that is new, change returns the stored size. next gets these sizes: nobody else has it yet.
+func TraceChanges(old, next *View, change func(number uint64, t *Trace) (size int)) {
+	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
+		switch {
+		case !c.Is:
+			change(c.Key, nil)
+		case !c.Was:
+			c.New.size = change(c.Key, c.New.trace)
+			next.traces.bytes += c.New.size
+		}
+	}
 }
 
 // trim removes old traces without a current pod, and returns whether it removed any.
@@ -92,7 +100,7 @@ func (v *View) explain(d *Draft) {
 	t := &v.traces
 	var added []*Trace
 	parted := make(map[string]uint64) // numbers in the records of changed pods
-	for _, uid := range sortedKeys(d.changes.Pods) {
+	for _, uid := range ordered.Keys(d.changes.Pods) {
 		p := d.changes.Pods[uid]
 		old, ok := d.base.pods.Get(uid)
 		if p != nil && ok && p.Trace == old.Trace {

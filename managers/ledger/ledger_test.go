@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -25,7 +26,7 @@ func TestCommit(t *testing.T) {
 	t.Parallel()
 	var told []uint64
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	for range 2 {
 		l.Follow(func(old, next *ledger.View) { told = append(told, old.Generation(), next.Generation()) })
 	}
@@ -58,7 +59,7 @@ func TestCommit(t *testing.T) {
 func TestJournalFails(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	disk := errors.New("disk full")
 	put := func(uid string) error {
 		_, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
@@ -86,7 +87,7 @@ func TestJournalFails(t *testing.T) {
 	if l.View().NumPods() != 1 {
 		t.Errorf("%d pods", l.View().NumPods())
 	}
-	again, _ := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	again, _ := ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: rules()})
 	if again.View().Generation() != 2 || again.View().NumPods() != 2 {
 		t.Errorf("after the restart: generation %d, %d pods", again.View().Generation(), again.View().NumPods())
 	}
@@ -157,7 +158,7 @@ func TestUpdate(t *testing.T) {
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	o := ledger.Options{Journal: j, Rules: rules(), Traces: 3}
+	o := journal.Options{Journal: j, Rules: rules(), Traces: 3}
 	l, _ := ledgertest.Open(t, o)
 	update := func(change func(d *ledger.Draft)) {
 		t.Helper()
@@ -207,7 +208,7 @@ func TestTraces(t *testing.T) {
 func TestTraceBytes(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	o := ledger.Options{Journal: j, Rules: rules(), Traces: 10, TraceBytes: 4000}
+	o := journal.Options{Journal: j, Rules: rules(), Traces: 10, TraceBytes: 4000}
 	l, _ := ledgertest.Open(t, o)
 	explain := func(id string, bytes int) *ledger.Trace {
 		return &ledger.Trace{AdmissionID: id, Pod: "of-" + id, Steps: []ledger.Step{{Text: strings.Repeat("x", bytes)}}}
@@ -244,7 +245,7 @@ func TestTraceBytes(t *testing.T) {
 	refuse("e", 1500)
 	refuse("f", 100)
 	want("a c d e f")
-	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: o.Rules, Traces: o.Traces, TraceBytes: o.TraceBytes})
+	l, _ = ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: o.Rules, Traces: o.Traces, TraceBytes: o.TraceBytes})
 	want("a c d e f")
 	refuse("g", 9000)
 	refuse("h", 100)
@@ -311,7 +312,7 @@ type recorder struct {
 	keys []string
 }
 
-func (r *recorder) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+func (r *recorder) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
 	r.keys = nil
 	for _, e := range batch {
 		sign := "+"
@@ -327,7 +328,7 @@ func (r *recorder) Commit(ctx context.Context, gen uint64, batch []ledger.Entry)
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	r := &recorder{Journal: ledgertest.NewJournal()}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: r, Rules: rules(), Traces: 1})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: r, Rules: rules(), Traces: 1})
 	for _, c := range []struct {
 		change func(d *ledger.Draft)
 		want   []string
@@ -373,7 +374,7 @@ func TestBatch(t *testing.T) {
 // idling is a journal as slow as a disk, so that all other commits wait for it.
 type idling struct{ *ledgertest.Journal }
 
-func (j idling) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+func (j idling) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
 	for begin := time.Now(); time.Since(begin) < 2*time.Millisecond; {
 		runtime.Gosched()
 	}
@@ -384,7 +385,7 @@ func (j idling) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 // its containers, none fails.
 func TestManyUpdatesAtOnce(t *testing.T) {
 	t.Parallel()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: idling{ledgertest.NewJournal()}, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: idling{ledgertest.NewJournal()}, Rules: rules()})
 	const many = 250
 	var group sync.WaitGroup
 	for i := range many {
@@ -451,11 +452,11 @@ func TestSameFacts(t *testing.T) {
 
 // slowJournal writes when the test releases it.
 type slowJournal struct {
-	ledger.Journal
+	journal.Journal
 	begun, write chan struct{}
 }
 
-func (j slowJournal) Commit(ctx context.Context, generation uint64, batch []ledger.Entry) error {
+func (j slowJournal) Commit(ctx context.Context, generation uint64, batch []journal.Entry) error {
 	close(j.begun)
 	<-j.write
 	return j.Journal.Commit(ctx, generation, batch)
@@ -465,7 +466,7 @@ func (j slowJournal) Commit(ctx context.Context, generation uint64, batch []ledg
 func TestAwaitCommits(t *testing.T) {
 	t.Parallel()
 	j := slowJournal{ledgertest.NewJournal(), make(chan struct{}), make(chan struct{})}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	before := l.AwaitCommits()
 	if before != l.View() {
 		t.Error("at rest it is not the current view")

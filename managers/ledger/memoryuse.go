@@ -267,9 +267,9 @@ func (b *Block) On(nodes numa.Mask) (sum uint64) {
 	return sum
 }
 
-// whole returns whether a block's parts are on its nodes, in order, and have its size as
+// Whole returns whether a block's parts are on its nodes, in order, and have its size as
 // their sum.
-func (b *Block) whole() bool {
+func (b *Block) Whole() bool {
 	if len(b.Parts) == 0 {
 		return true
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -19,9 +20,9 @@ func TestOverrideOutlivesRestarts(t *testing.T) {
 	files := ledger.Rules{Machine: m, ConfigDigest: "files"}
 	set := ledger.Rules{Machine: m, ConfigDigest: "set", ReservedCPUs: m.CPUs().Lowest(2)}
 	j := ledgertest.NewJournal()
-	open := func(restore func(ledger.Override) (ledger.Rules, bool)) (*ledger.Ledger, ledger.Report) {
+	open := func(restore func(ledger.Override) (ledger.Rules, bool)) (*ledger.Ledger, journal.Report) {
 		j = j.Reopen()
-		return ledgertest.Open(t, ledger.Options{Journal: j, Rules: files, Restore: restore})
+		return ledgertest.Open(t, journal.Options{Journal: j, Rules: files, Restore: restore})
 	}
 	holds := func(o ledger.Override) (ledger.Rules, bool) { return set, o.Over == "files" }
 	first, _ := open(nil)

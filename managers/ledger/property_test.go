@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
@@ -25,7 +26,7 @@ type twins struct {
 
 func (w *twins) open(t *rapid.T) {
 	for i := range w.ledgers {
-		w.ledgers[i], _ = ledgertest.Open(t, ledger.Options{Journal: w.journals[i], Rules: w.rules, Traces: 4})
+		w.ledgers[i], _ = ledgertest.Open(t, journal.Options{Journal: w.journals[i], Rules: w.rules, Traces: 4})
 	}
 }
 

@@ -39,7 +39,7 @@ type Pod struct {
 	Move *Move `json:"move,omitempty"`
 	// CgroupParent is the pod's cgroup in the form for runtimes.
 	CgroupParent string `json:"cgroup_parent,omitempty"`
-	// Claims in the order of compareClaims. They are stored under separate keys, not in the
+	// Claims in the order of CompareClaims. They are stored under separate keys, not in the
 	// record.
 	Claims []Claim `json:"-"`
 	// Trace of the admission, stored under a separate key.

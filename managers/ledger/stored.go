@@ -113,9 +113,9 @@ func (v *View) CheckStored(uid string, claims []Claim) error {
 	return nil
 }
 
-// blame adds the provider to the error of a commit that the journal had no space for, if most of the changes are
+// BlameStored adds the provider to the error of a commit that the journal had no space for, if most of the changes are
 // its own.
-func blame(before *View, changes *Content, err error) error {
+func BlameStored(before *View, changes *Content, err error) error {
 	full := new(errdefs.Error)
 	if changes == nil || !errors.As(err, &full) || full.Class != errdefs.Exhausted {
 		return err

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -14,7 +15,7 @@ func TestUncertainOutlivesRestarts(t *testing.T) {
 	j := ledgertest.NewJournal()
 	open := func() *ledger.Ledger {
 		j = j.Reopen()
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("1s1n4c1t")}})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("1s1n4c1t")}})
 		return l
 	}
 	set := func(l *ledger.Ledger, reason string) {
@@ -54,7 +55,7 @@ func TestMemoryOutlivesRestarts(t *testing.T) {
 	open := func(want, now ledger.Rules) *ledger.Ledger {
 		t.Helper()
 		j = j.Reopen()
-		l, report := ledgertest.Open(t, ledger.Options{Journal: j, Rules: now})
+		l, report := ledgertest.Open(t, journal.Options{Journal: j, Rules: now})
 		if !slices.Equal(report.Memory, want.Memory) {
 			t.Errorf("the last commit was made with %v, want %v", report.Memory, want.Memory)
 		}

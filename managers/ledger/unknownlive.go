@@ -38,6 +38,14 @@ type UnknownLivePod struct {
 	holds *Pod // the claims as a record, for sums; immutable
 }
 
+// RecordedBinding is a binding in a claim record.
+type RecordedBinding struct {
+	ID         string `json:"id"`
+	Container  string `json:"container"`
+	CgroupPath string `json:"cgroup_path,omitempty"`
+	Own        bool   `json:"own,omitempty"`
+}
+
 // ClaimSource is the source of a pod's known claims.
 type ClaimSource string
 
@@ -165,9 +173,9 @@ func (c *checker) unknown(uid string) {
 	for i := range u.Claims {
 		claim := &u.Claims[i]
 		switch {
-		case claim.payloads() != 1 || claim.Owner.Pod != uid:
+		case claim.Payloads() != 1 || claim.Owner.Pod != uid:
 			c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
-				"claim of %s on %s has %d payloads, not one, or is not that of pod %s", claim.Owner, claim.Resource, claim.payloads(), uid)
+				"claim of %s on %s has %d payloads, not one, or is not that of pod %s", claim.Owner, claim.Resource, claim.Payloads(), uid)
 		case claim.Devices != nil:
 			c.holdDevices(u.holds, claim)
 		}

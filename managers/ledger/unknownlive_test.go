@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
@@ -16,7 +17,7 @@ func TestUnknownLive(t *testing.T) {
 	j := ledgertest.NewJournal()
 	open := func() *ledger.Ledger {
 		j = j.Reopen()
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 		return l
 	}
 	early, late := time.Unix(100, 0).UTC(), time.Unix(200, 0).UTC()
@@ -95,7 +96,7 @@ func TestUnknownLiveAndKnown(t *testing.T) {
 func TestAdmittedGeneration(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	put := func(uids ...string) {
 		t.Helper()
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -114,7 +115,7 @@ func TestAdmittedGeneration(t *testing.T) {
 		t.Fatal(err)
 	}
 	put("a")
-	l, _ = ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	l, _ = ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: rules()})
 	for uid, want := range map[string]uint64{"a": 5, "b": 2} {
 		if p, ok := l.View().Pod(uid); !ok || p.AdmittedGeneration != want {
 			t.Errorf("pod %s came with generation %d, want %d", uid, p.AdmittedGeneration, want)
@@ -129,7 +130,7 @@ func TestUnknownLiveHolds(t *testing.T) {
 	j := ledgertest.NewJournal()
 	open := func() *ledger.Ledger {
 		j = j.Reopen()
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 		return l
 	}
 	l := open()

@@ -283,7 +283,7 @@ func (v *View) ExternalProviders() iter.Seq[ExternalProvider] { return inOrder(v
 // inOrder yields the values of a map in the order of the keys.
 func inOrder[V any](m map[string]*V) iter.Seq[V] {
 	return func(yield func(V) bool) {
-		for _, key := range sortedKeys(m) {
+		for _, key := range ordered.Keys(m) {
 			if !yield(*m[key]) {
 				return
 			}

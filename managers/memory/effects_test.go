@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -34,18 +35,18 @@ func TestDrift(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			journal := ledgertest.NewJournal()
+			j := ledgertest.NewJournal()
 			topo := nodesOf(9*gi, 9*gi, gi)
 			n := newNode(t, topo)
-			n.Ledger, _ = ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: topo}})
+			n.Ledger, _ = ledgertest.Open(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: topo}})
 			n.must(n.admit(pod("group", "c=12Gi"), on(0, 1)))
 			n.must(n.admit(pod("more", "c=6Gi"), on(0, 1)))
 			n.must(n.admit(pod("alone", "c=1Mi"), on(2)))
 			before := n.Baseline()
 
 			after := newNode(t, nodesOf(row.now...))
-			after.Ledger, _ = ledgertest.Open(t, ledger.Options{
-				Journal: journal.Reopen(), Rules: ledger.Rules{Machine: nodesOf(row.now...)},
+			after.Ledger, _ = ledgertest.Open(t, journal.Options{
+				Journal: j.Reopen(), Rules: ledger.Rules{Machine: nodesOf(row.now...)},
 			})
 			for _, uid := range []string{"group", "more", "alone"} {
 				wantText(t, uid, after.placed(uid, "c"), n.placed(uid, "c"))

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -92,10 +93,10 @@ func TestHistory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		topo := drawMachine(t, 5)
-		journal := ledgertest.NewJournal()
+		j := ledgertest.NewJournal()
 		rules := ledger.Rules{Machine: topo}
 		n := newNode(t, topo, func(c *Config) { c.DisjointNUMAGroups = rapid.Bool().Draw(t, "apart") })
-		n.Ledger, _ = ledgertest.Open(t, ledger.Options{Journal: journal, Rules: rules})
+		n.Ledger, _ = ledgertest.Open(t, journal.Options{Journal: j, Rules: rules})
 		pods := map[string]*workload.Pod{}
 		for step := range rapid.IntRange(1, 12).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "step") {
@@ -133,8 +134,8 @@ func TestHistory(t *testing.T) {
 				pods[uid] = n.resizeAny(t, pods[uid])
 			case 4:
 				before := n.State(n.View())
-				journal = journal.Reopen()
-				n.Ledger, _ = ledgertest.Open(t, ledger.Options{Journal: journal, Rules: rules})
+				j = j.Reopen()
+				n.Ledger, _ = ledgertest.Open(t, journal.Options{Journal: j, Rules: rules})
 				if after := n.State(n.View()); !reflect.DeepEqual(before, after) {
 					t.Fatalf("a restart turned the usage from %+v into %+v", before, after)
 				}

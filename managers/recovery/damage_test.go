@@ -14,6 +14,8 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/recovery"
@@ -25,7 +27,7 @@ type node struct {
 	ledger *ledger.Ledger
 	pods   map[string]*truth
 	// versions are the ledger's entries after each commit.
-	versions [][]ledger.Entry
+	versions [][]journal.Entry
 }
 
 // truth is what a pod has.
@@ -33,7 +35,7 @@ type truth struct {
 	cpus    cpuset.Set
 	device  string
 	running bool
-	record  *ledger.ClaimRecord // nil: lost
+	record  *claimrecord.Record // nil: lost
 }
 
 func (p *truth) claims() []ledger.Claim {
@@ -56,7 +58,7 @@ func (n *node) commit(t *rapid.T, change func(*ledger.Draft)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	entries, err := ledger.Dump(v)
+	entries, err := journal.Dump(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +104,7 @@ func (n *node) change(t *rapid.T) {
 	if old, ok := n.ledger.View().Pod(uid); ok && old.Digest == record.Digest && ledger.SameClaims(old.Claims, record.Claims) {
 		return
 	}
-	next.record = &ledger.ClaimRecord{
+	next.record = &claimrecord.Record{
 		Pod: uid, Namespace: "default", Name: record.Pod.Name, BootID: boot, Epoch: epoch, Generation: n.ledger.View().Generation() + 1,
 		Digest: record.Digest, QoS: workload.Guaranteed, Claims: record.Claims,
 	}
@@ -113,7 +115,7 @@ func (n *node) change(t *rapid.T) {
 // drawNode makes a ledger in which pods came, changed and went.
 func drawNode(t *rapid.T) *node {
 	n := &node{pods: map[string]*truth{}}
-	n.ledger, _ = ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: nodeRules(), Epoch: 7, EpochID: epoch,
+	n.ledger, _ = ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: nodeRules(), Epoch: 7, EpochID: epoch,
 		BootID: boot})
 	for range rapid.IntRange(1, 12).Draw(t, "changes") {
 		n.change(t)
@@ -122,12 +124,12 @@ func drawNode(t *rapid.T) *node {
 }
 
 // damage changes entries, and returns those that were changed, as bucket/key.
-func (n *node) damage(t *rapid.T, entries []ledger.Entry, most int) (out []ledger.Entry, hit map[string]bool) {
+func (n *node) damage(t *rapid.T, entries []journal.Entry, most int) (out []journal.Entry, hit map[string]bool) {
 	out, hit = slices.Clone(entries), map[string]bool{}
 	if len(out) == 0 {
 		return out, hit
 	}
-	name := func(e ledger.Entry) string { return e.Bucket + "/" + e.Key }
+	name := func(e journal.Entry) string { return e.Bucket + "/" + e.Key }
 	for range rapid.IntRange(1, most).Draw(t, "damages") {
 		if len(out) == 0 {
 			break
@@ -177,7 +179,8 @@ func (n *node) damage(t *rapid.T, entries []ledger.Entry, most int) (out []ledge
 			}
 		case "removed": // the same, with entries that are removed since
 			for _, was := range rapid.SampledFrom(n.versions).Draw(t, "version") {
-				if !slices.ContainsFunc(out, func(e ledger.Entry) bool { return name(e) == name(was) }) && rapid.Bool().Draw(t, "is back") {
+				if !slices.ContainsFunc(out, func(e journal.Entry) bool { return name(e) == name(was) }) &&
+					rapid.Bool().Draw(t, "is back") {
 					out = append(out, was)
 					hit[name(was)] = true
 				}
@@ -190,31 +193,31 @@ func (n *node) damage(t *rapid.T, entries []ledger.Entry, most int) (out []ledge
 // found is a journal with what is left of another one.
 type found struct {
 	*ledgertest.Journal
-	entries []ledger.Entry
+	entries []journal.Entry
 }
 
-func (f *found) Load(context.Context) ([]ledger.Entry, error) { return f.entries, nil }
+func (f *found) Load(context.Context) ([]journal.Entry, error) { return f.entries, nil }
 
 // restart opens what is left of a ledger, as berthd does.
-func restart(t *rapid.T, n *node, entries []ledger.Entry) (*ledger.Ledger, ledger.Report, bool) {
-	o := ledger.Options{Journal: &found{ledgertest.NewJournal(), entries}, Rules: nodeRules(), Epoch: 9, EpochID: epoch + 1, BootID: boot}
-	l, report, err := ledger.Open(context.Background(), o)
+func restart(t *rapid.T, n *node, entries []journal.Entry) (*ledger.Ledger, journal.Report, bool) {
+	o := journal.Options{Journal: &found{ledgertest.NewJournal(), entries}, Rules: nodeRules(), Epoch: 9, EpochID: epoch + 1, BootID: boot}
+	l, report, err := journal.Open(context.Background(), o)
 	if err == nil {
 		return l, report, false
 	}
 	if errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Fatalf("open: %v", err)
 	}
-	left := ledger.Found{Entries: entries}
+	left := journal.Found{Entries: entries}
 	if rapid.Bool().Draw(t, "freed pages are readable") {
 		left.Stale = rapid.SampledFrom(n.versions).Draw(t, "stale")
 	}
-	saved, err := ledger.Salvage(o, left)
+	saved, err := journal.Salvage(o, left)
 	if err != nil {
 		t.Fatalf("salvage: %v", err)
 	}
 	o.Journal = &found{ledgertest.NewJournal(), saved.Entries}
-	l, report, err = ledger.Open(context.Background(), o)
+	l, report, err = journal.Open(context.Background(), o)
 	if err != nil {
 		t.Fatalf("open what was salvaged: %v", err)
 	}
@@ -233,7 +236,7 @@ func TestStaleClaimIsLeft(t *testing.T) {
 		{"2-3", "2-3", "2-3"},
 		{"2-3", "", "2-3"},
 	} {
-		in := recovery.Input{View: world(t, false), BootID: boot, Now: now, Report: ledger.Report{Lost: []ledger.LostPod{
+		in := recovery.Input{View: world(t, false), BootID: boot, Now: now, Report: journal.Report{Lost: []journal.LostPod{
 			{UID: "a", Why: "its claims are not those of its record", Pod: bare("a"), Claims: claimsOf(c.left, "gpu-1")},
 		}}}
 		in.Observed = []recovery.Observation{{UID: "a", QoS: workload.Guaranteed, Processes: recovery.Running,
@@ -258,7 +261,7 @@ func TestStartAfterDamage(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNode(t)
 		before := n.ledger.View()
-		last, err := ledger.Dump(before)
+		last, err := journal.Dump(before)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/recovery"
@@ -62,7 +64,7 @@ func forged(t *rapid.T, uid string) recovery.Observation {
 		UID: uid, QoS: workload.Guaranteed, Containers: kernel("6-7"),
 		Processes: rapid.SampledFrom([]recovery.Processes{recovery.Running, recovery.Empty, recovery.Unseen}).Draw(t, "processes"),
 	}
-	r := &ledger.ClaimRecord{
+	r := &claimrecord.Record{
 		Pod: uid, Namespace: "default", Name: "pod-" + uid, QoS: workload.Guaranteed,
 		BootID:     rapid.SampledFrom([]string{boot, boot, "another", ""}).Draw(t, "boot"),
 		Epoch:      rapid.SampledFrom([]ledger.EpochID{epoch, 0, math.MaxUint64}).Draw(t, "epoch"),
@@ -76,7 +78,7 @@ func forged(t *rapid.T, uid string) recovery.Observation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if o.Claims, err = ledger.DecodeClaimRecord(uid, data); err == nil {
+	if o.Claims, err = claimrecord.Decode(uid, data); err == nil {
 		o.Record = recovery.Whole
 	} else {
 		o.Record = recovery.Damaged
@@ -86,8 +88,8 @@ func forged(t *rapid.T, uid string) recovery.Observation {
 
 // opened opens a ledger whose policy findings are allowed: claims of a forged record may be
 // on CPUs and memory that the machine does not have.
-func opened(t *rapid.T, journal ledger.Journal) (*ledger.Ledger, ledger.Report) {
-	l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: journal, Rules: rules(), EpochID: epoch, BootID: boot})
+func opened(t *rapid.T, j journal.Journal) (*ledger.Ledger, journal.Report) {
+	l, report, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: rules(), EpochID: epoch, BootID: boot})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +102,8 @@ func opened(t *rapid.T, journal ledger.Journal) (*ledger.Ledger, ledger.Report) 
 func TestForgedClaimRecords(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		journal := ledgertest.NewJournal()
-		l, _ := opened(rt, journal)
+		j := ledgertest.NewJournal()
+		l, _ := opened(rt, j)
 		for i := range 5 {
 			_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 				if d.SetUncertain(fmt.Sprint(i)); i == 4 {
@@ -129,16 +131,16 @@ func TestForgedClaimRecords(t *testing.T) {
 				rt.Fatalf("the start leaves: %v", f)
 			}
 		}
-		again, report := opened(rt, journal)
+		again, report := opened(rt, j)
 		if len(report.Damage)+len(report.Lost) > 0 {
 			rt.Fatalf("damage after the start: %v %v", report.Damage, report.Lost)
 		}
-		want, err := ledger.Dump(after)
+		want, err := journal.Dump(after)
 		if err != nil {
 			rt.Fatal(err)
 		}
-		have, err := ledger.Dump(again.View())
-		if err != nil || !slices.EqualFunc(want, have, func(a, b ledger.Entry) bool {
+		have, err := journal.Dump(again.View())
+		if err != nil || !slices.EqualFunc(want, have, func(a, b journal.Entry) bool {
 			return a.Key == b.Key &&
 				string(a.Value) == string(b.Value)
 		}) {

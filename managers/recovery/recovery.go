@@ -7,6 +7,8 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -52,7 +54,7 @@ type Observation struct {
 	QoS    workload.QoSClass
 	Record Record
 	// Claims is the claim record, if it is whole.
-	Claims    *ledger.ClaimRecord
+	Claims    *claimrecord.Record
 	Processes Processes
 	// Containers that hold processes.
 	Containers []Container
@@ -61,7 +63,7 @@ type Observation struct {
 // Input is all that a decision depends on.
 type Input struct {
 	View   *ledger.View
-	Report ledger.Report
+	Report journal.Report
 	// Observed pods; each uid once.
 	Observed []Observation
 	// BootID of this boot.
@@ -195,7 +197,7 @@ type recovery struct {
 type pod struct {
 	uid    string
 	ledger *ledger.Pod            // nil: no whole record
-	lost   *ledger.LostPod        // nil: not damaged
+	lost   *journal.LostPod       // nil: not damaged
 	noted  *ledger.UnknownLivePod // nil: not noted as living and unknown
 	seen   Observation
 	// incomplete means that the claim record has digests of claims that are not known.
@@ -276,7 +278,7 @@ func (p *pod) names() (namespace, name string) {
 }
 
 // ours reports whether a claim record was written for this life of the ledger.
-func (r *recovery) ours(c *ledger.ClaimRecord) bool { return c.Epoch == r.View.EpochID() }
+func (r *recovery) ours(c *claimrecord.Record) bool { return c.Epoch == r.View.EpochID() }
 
 // decide finds the row of the table.
 func (r *recovery) decide(p *pod, shown []ledger.Claim) {

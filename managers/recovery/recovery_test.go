@@ -9,6 +9,8 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -43,7 +45,7 @@ func world(t *testing.T, known bool) *ledger.View {
 
 func open(t *testing.T, known bool) *ledger.Ledger {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
 	commit := func(do func(d *ledger.Draft)) {
 		t.Helper()
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { do(d); return nil }); err != nil {
@@ -68,8 +70,8 @@ func open(t *testing.T, known bool) *ledger.Ledger {
 
 // record is a claim record of pod a. The pod's last change in the ledger is of
 // generation 5, and so is the ledger.
-func record(change func(r *ledger.ClaimRecord)) recovery.Observation {
-	r := &ledger.ClaimRecord{
+func record(change func(r *claimrecord.Record)) recovery.Observation {
+	r := &claimrecord.Record{
 		Pod: "a", Namespace: "default", Name: "pod-a", BootID: boot, Epoch: epoch, Generation: 5,
 		Digest: "digest-a", QoS: workload.Guaranteed, Claims: claimsOf("2-3", "gpu-1"),
 		Bindings: []ledger.RecordedBinding{{ID: "id-1", Container: "c"}},
@@ -102,26 +104,26 @@ func TestTable(t *testing.T) {
 	t.Parallel()
 	missing := recovery.Observation{UID: "a", QoS: workload.Guaranteed}
 	damaged := recovery.Observation{UID: "a", QoS: workload.Guaranteed, Record: recovery.Damaged}
-	other := func(r *ledger.ClaimRecord) { r.Claims = claimsOf("4-5", "gpu-2") }
+	other := func(r *claimrecord.Record) { r.Claims = claimsOf("4-5", "gpu-2") }
 	at := func(generation uint64) recovery.Observation {
-		return record(func(r *ledger.ClaimRecord) { other(r); r.Generation = generation })
+		return record(func(r *claimrecord.Record) { other(r); r.Generation = generation })
 	}
-	foreign := record(func(r *ledger.ClaimRecord) { other(r); r.Epoch = 8 })
-	foreignSpec := record(func(r *ledger.ClaimRecord) { other(r); r.Epoch, r.Digest = 8, "other" })
-	foreignSame := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
-	before := record(func(r *ledger.ClaimRecord) { other(r); r.BootID = "boot-0" })
-	resized := record(func(r *ledger.ClaimRecord) { r.Generation, r.Digest = 6, "resized" })
+	foreign := record(func(r *claimrecord.Record) { other(r); r.Epoch = 8 })
+	foreignSpec := record(func(r *claimrecord.Record) { other(r); r.Epoch, r.Digest = 8, "other" })
+	foreignSame := record(func(r *claimrecord.Record) { r.Epoch = 8 })
+	before := record(func(r *claimrecord.Record) { other(r); r.BootID = "boot-0" })
+	resized := record(func(r *claimrecord.Record) { r.Generation, r.Digest = 6, "resized" })
 	every := []recovery.Processes{recovery.Empty, recovery.Running, recovery.Unseen}
 	living := []recovery.Processes{recovery.Running, recovery.Unseen}
 	only := func(p recovery.Processes) []recovery.Processes { return []recovery.Processes{p} }
-	half := &ledger.LostPod{UID: "a", Why: "a claim is damaged", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1")[:1]}
-	name := &ledger.LostPod{UID: "a", Why: "its record is damaged"}
-	stale := &ledger.LostPod{UID: "a", Why: "a stale copy is left", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1"), PerhapsStale: true}
+	half := &journal.LostPod{UID: "a", Why: "a claim is damaged", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1")[:1]}
+	name := &journal.LostPod{UID: "a", Why: "its record is damaged"}
+	stale := &journal.LostPod{UID: "a", Why: "a stale copy is left", Pod: bare("a"), Claims: claimsOf("2-3", "gpu-1"), PerhapsStale: true}
 
 	for _, c := range []struct {
 		name      string
 		known     bool
-		lost      *ledger.LostPod
+		lost      *journal.LostPod
 		seen      recovery.Observation
 		processes []recovery.Processes
 
@@ -195,7 +197,7 @@ func TestTable(t *testing.T) {
 				view := l.View()
 				in := recovery.Input{View: view, BootID: boot, Unseen: processes == recovery.Unseen, Now: now}
 				if c.lost != nil {
-					in.Report.Lost = []ledger.LostPod{*c.lost}
+					in.Report.Lost = []journal.LostPod{*c.lost}
 				}
 				seen := c.seen // the processes are this subtest's
 				seen.Processes = processes
@@ -220,7 +222,7 @@ func TestTable(t *testing.T) {
 					draft.RenewEpoch(9, 0)
 				}
 				again := in
-				again.View, again.Report = commit(t, l, draft), ledger.Report{}
+				again.View, again.Report = commit(t, l, draft), journal.Report{}
 				if c.removed {
 					again.Observed = nil
 				}
@@ -293,7 +295,7 @@ func withBoot(o recovery.Observation, cpus string) recovery.Observation { return
 // pod that follows its claim record keeps it.
 func TestAnswersAreKept(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) {
+	seen := record(func(r *claimrecord.Record) {
 		r.Epoch = 8
 		r.Claims[0].CPUs = &ledger.CPUs{Set: cpuset.Of(4, 5), Use: ledger.CPUExclusive}
 	})
@@ -314,7 +316,7 @@ func TestAnswersAreKept(t *testing.T) {
 // TestUnacknowledgedUnion: the union remembers what was acknowledged.
 func TestUnacknowledgedUnion(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
+	seen := record(func(r *claimrecord.Record) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
 	seen.Processes = recovery.Running
 	view := world(t, true)
 	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
@@ -334,7 +336,7 @@ func TestMoveThatDidNotBegin(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		mark   recovery.Commit
-		change func(r *ledger.ClaimRecord)
+		change func(r *claimrecord.Record)
 		want   recovery.Case
 	}{
 		{"marked", last, nil, recovery.NotBegun},
@@ -342,10 +344,10 @@ func TestMoveThatDidNotBegin(t *testing.T) {
 		{"an earlier commit is marked", recovery.Commit{Epoch: last.Epoch, Revision: last.Revision - 1}, nil, recovery.Unacknowledged},
 		{"a later commit is marked", recovery.Commit{Epoch: last.Epoch, Revision: last.Revision + 1}, nil, recovery.OlderCopy},
 		{"the mark is of another epoch", recovery.Commit{Epoch: 8, Revision: last.Revision}, nil, recovery.OlderCopy},
-		{"another specification", last, func(r *ledger.ClaimRecord) { r.Digest = "other" }, recovery.Unacknowledged},
-		{"of the last commit", last, func(r *ledger.ClaimRecord) { r.Generation = 5 }, recovery.LedgerNewer},
+		{"another specification", last, func(r *claimrecord.Record) { r.Digest = "other" }, recovery.Unacknowledged},
+		{"of the last commit", last, func(r *claimrecord.Record) { r.Generation = 5 }, recovery.LedgerNewer},
 	} {
-		seen := record(func(r *ledger.ClaimRecord) {
+		seen := record(func(r *claimrecord.Record) {
 			r.Generation, r.Claims = 6, claimsOf("2-5", "gpu-1")
 			if row.change != nil {
 				row.change(r)
@@ -366,7 +368,7 @@ func TestMoveThatDidNotBegin(t *testing.T) {
 // remembers that it is one.
 func TestUnionWithNothing(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
+	seen := record(func(r *claimrecord.Record) { r.Generation, r.Claims = 6, claimsOf("4-5", "gpu-2") })
 	seen.Processes = recovery.Running
 	none := ledger.NewDraft(world(t, true))
 	p, _ := none.View().Pod("a")
@@ -386,7 +388,7 @@ func TestUnionWithNothing(t *testing.T) {
 func TestWhoLivesKeeps(t *testing.T) {
 	t.Parallel()
 	view := world(t, true) // a holds 2-3 and gpu-1
-	b := record(func(r *ledger.ClaimRecord) { r.Pod, r.Epoch, r.Claims = "b", 8, renamed(claimsOf("3-4", "gpu-1"), "b") })
+	b := record(func(r *claimrecord.Record) { r.Pod, r.Epoch, r.Claims = "b", 8, renamed(claimsOf("3-4", "gpu-1"), "b") })
 	b.UID, b.Processes = "b", recovery.Running
 	for _, c := range []struct {
 		a       recovery.Processes
@@ -516,7 +518,7 @@ func TestNotesStay(t *testing.T) {
 			t.Errorf("it has gone (%d): %+v", p, plan)
 		}
 	}
-	whole := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
+	whole := record(func(r *claimrecord.Record) { r.Epoch = 8 })
 	whole.Processes = recovery.Running
 	plan := decide(false, whole)
 	d := ledger.NewDraft(view)
@@ -530,7 +532,7 @@ func TestNotesStay(t *testing.T) {
 // TestLines: a decision reads like a sentence.
 func TestLines(t *testing.T) {
 	t.Parallel()
-	seen := record(func(r *ledger.ClaimRecord) { r.Epoch = 8 })
+	seen := record(func(r *claimrecord.Record) { r.Epoch = 8 })
 	seen.Processes = recovery.Running
 	plan := recovery.Decide(recovery.Input{View: world(t, false), BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
 	got := plan.Decisions[0].String()
@@ -548,7 +550,7 @@ func TestUnionThatContradictsItself(t *testing.T) {
 	claims := func(c, d string) []ledger.Claim {
 		return ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", c), ledgertest.Exclusive("d", d)).Claims
 	}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		p := ledgertest.Pod("a", "c", "d")
 		p.Claims = claims("2-3", "4")
@@ -558,7 +560,7 @@ func TestUnionThatContradictsItself(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation, r.Claims = 2, claims("2", "3-4") })
+	seen := record(func(r *claimrecord.Record) { r.Generation, r.Claims = 2, claims("2", "3-4") })
 	seen.Processes = recovery.Running
 	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
 	if view, err = l.Update(t.Context(), func(d *ledger.Draft) error { plan.Apply(d); return nil }); err != nil {
@@ -575,13 +577,13 @@ func TestUnionThatContradictsItself(t *testing.T) {
 func TestClaimRecordThatContradictsItself(t *testing.T) {
 	t.Parallel()
 	claims := ledgertest.With(ledgertest.Pod("a", "c", "d"), ledgertest.Exclusive("c", "2-3"), ledgertest.Exclusive("d", "3-4")).Claims
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules(), EpochID: epoch, BootID: boot})
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "c", "d")); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	p, _ := view.Pod("a")
-	seen := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Digest, r.Claims = 8, p.Digest, claims })
+	seen := record(func(r *claimrecord.Record) { r.Epoch, r.Digest, r.Claims = 8, p.Digest, claims })
 	seen.Processes = recovery.Running
 	plan := recovery.Decide(recovery.Input{View: view, BootID: boot, Observed: []recovery.Observation{seen}, Now: now})
 	if view, err = l.Update(t.Context(), func(d *ledger.Draft) error { plan.Apply(d); return nil }); err != nil {
@@ -648,7 +650,7 @@ func TestKernelShowsKnownCPUs(t *testing.T) {
 func TestOlderByOneCommit(t *testing.T) {
 	t.Parallel()
 	view := world(t, false)
-	seen := record(func(r *ledger.ClaimRecord) { r.Generation = view.Generation() + 1 })
+	seen := record(func(r *claimrecord.Record) { r.Generation = view.Generation() + 1 })
 	seen.Processes = recovery.Empty
 	for _, c := range []struct {
 		name         string
@@ -676,7 +678,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 	t.Parallel()
 	view := world(t, false)
 	for _, p := range []recovery.Processes{recovery.Empty, recovery.Unseen} {
-		seen := record(func(r *ledger.ClaimRecord) { r.Generation = view.Generation() + 1 })
+		seen := record(func(r *claimrecord.Record) { r.Generation = view.Generation() + 1 })
 		seen.Processes = p
 		plan := recovery.Decide(recovery.Input{
 			View: view, Observed: []recovery.Observation{seen}, BootID: boot, Now: now, Unseen: p == recovery.Unseen,
@@ -694,7 +696,7 @@ func TestOlderCopyOfAnEpochBefore(t *testing.T) {
 func TestOlderCopyByItsMark(t *testing.T) {
 	t.Parallel()
 	view := world(t, false)
-	seen := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Generation = 8, view.Generation()+1 })
+	seen := record(func(r *claimrecord.Record) { r.Epoch, r.Generation = 8, view.Generation()+1 })
 	seen.Processes = recovery.Running
 	for revision, older := range map[uint64]bool{0: false, view.Revision() - 1: false, view.Revision(): false, view.Revision() + 1: true} {
 		plan := recovery.Decide(recovery.Input{
@@ -718,9 +720,9 @@ func TestLivingBeforeRank(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := record(func(r *ledger.ClaimRecord) { r.Epoch, r.Claims = 8, claimsOf("4-5", "gpu-2") })
+	lives := record(func(r *claimrecord.Record) { r.Epoch, r.Claims = 8, claimsOf("4-5", "gpu-2") })
 	lives.Processes = recovery.Running
-	dead := record(func(r *ledger.ClaimRecord) {
+	dead := record(func(r *claimrecord.Record) {
 		r.Pod, r.Digest, r.Claims = "x", "digest-x", renamed(claimsOf("4-5", "gpu-2"), "x")
 	})
 	dead.UID, dead.Processes = "x", recovery.Empty

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/recovery"
 )
 
@@ -11,12 +12,12 @@ import (
 // keeps what is known, and no devices are given out until the agent names them.
 func TestUnlistedDevices(t *testing.T) {
 	t.Parallel()
-	unlisted := func(change func(r *ledger.ClaimRecord)) recovery.Observation {
-		return record(func(r *ledger.ClaimRecord) {
+	unlisted := func(change func(r *claimrecord.Record)) recovery.Observation {
+		return record(func(r *claimrecord.Record) {
 			r.Claims = append(r.Claims[:1:1], r.Claims[2:]...)
-			r.Unlisted = []ledger.UnlistedClaim{{
+			r.Unlisted = []claimrecord.Unlisted{{
 				Claim:  ledger.Claim{Owner: ledger.Owner{Pod: "a", Container: "c"}, Provider: "device", Resource: gpu},
-				Digest: ledger.DigestOf(claimsOf("2-3", "gpu-1")[1]),
+				Digest: claimrecord.DigestOf(claimsOf("2-3", "gpu-1")[1]),
 			}}
 			if change != nil {
 				change(r)
@@ -31,11 +32,11 @@ func TestUnlistedDevices(t *testing.T) {
 		unlisted bool
 	}{
 		"the same":            {true, unlisted(nil), recovery.Agrees, 1, false},
-		"another epoch, same": {true, unlisted(func(r *ledger.ClaimRecord) { r.Epoch = 8 }), recovery.Agrees, 1, false},
-		"another epoch, others": {true, unlisted(func(r *ledger.ClaimRecord) {
+		"another epoch, same": {true, unlisted(func(r *claimrecord.Record) { r.Epoch = 8 }), recovery.Agrees, 1, false},
+		"another epoch, others": {true, unlisted(func(r *claimrecord.Record) {
 			r.Epoch, r.Unlisted[0].Digest = 8, "other"
 		}), recovery.OtherEpoch, 0, true},
-		"a newer change": {true, unlisted(func(r *ledger.ClaimRecord) {
+		"a newer change": {true, unlisted(func(r *claimrecord.Record) {
 			r.Generation, r.Unlisted[0].Digest = 6, "other"
 		}), recovery.Unacknowledged, 1, true},
 		"not in the ledger": {false, unlisted(nil), recovery.Unrecorded, 0, true},

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
@@ -115,7 +116,7 @@ func nextEpoch() uint64 {
 // open constructs a berthd, as server/internal/app does.
 func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error) {
 	epoch := nextEpoch()
-	opened, _, err := ledger.Open(ctx, ledger.Options{
+	opened, _, err := journal.Open(ctx, journal.Options{
 		Journal: j, Rules: l.managers.Rules, Epoch: epoch, EpochID: ledger.EpochID(epoch),
 		NewEpochID: func() ledger.EpochID { return ledger.EpochID(nextEpoch()) },
 	})

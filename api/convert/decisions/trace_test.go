@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/convert/decisions"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -19,7 +20,7 @@ func nodes(ids ...uint32) *typesv1.NUMANodeSet { return &typesv1.NUMANodeSet{Ids
 func TestTrace(t *testing.T) {
 	t.Parallel()
 	claim := ledgertest.Exclusive("main", "2")
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
 		Epoch: 5})
 	view := l.View()
 	got := decisions.Trace(view, &ledger.Trace{

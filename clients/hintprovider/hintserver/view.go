@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -17,9 +18,9 @@ import (
 // nowhere is the journal of a ledger without commits.
 type nowhere struct{}
 
-func (nowhere) Load(context.Context) ([]ledger.Entry, error) { return nil, nil }
+func (nowhere) Load(context.Context) ([]journal.Entry, error) { return nil, nil }
 
-func (nowhere) Commit(context.Context, uint64, []ledger.Entry) error {
+func (nowhere) Commit(context.Context, uint64, []journal.Entry) error {
 	return errors.New("this ledger is only looked at")
 }
 
@@ -38,7 +39,7 @@ func (s *Server) learn(ctx context.Context, snapshot []byte) error {
 	if err != nil {
 		return err
 	}
-	l, _, err := ledger.Open(ctx, ledger.Options{Journal: nowhere{}, Rules: ledger.Rules{Machine: m}})
+	l, _, err := journal.Open(ctx, journal.Options{Journal: nowhere{}, Rules: ledger.Rules{Machine: m}})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 )
 
 // records gives the tree's claim records, which every tree has.
@@ -40,12 +40,12 @@ func testRecords(t *testing.T, s *suite) {
 	}
 	holds(nil)
 	write(nil) // what is not there can go
-	for _, record := range [][]byte{[]byte("first"), []byte("s"), bytes.Repeat([]byte("large "), ledger.ClaimRecordBytes/6)} {
+	for _, record := range [][]byte{[]byte("first"), []byte("s"), bytes.Repeat([]byte("large "), claimrecord.MaxBytes/6)} {
 		write(record)
 		holds(record)
 	}
 	s.ensure(t, name, s.sample(1))
-	holds(bytes.Repeat([]byte("large "), ledger.ClaimRecordBytes/6))
+	holds(bytes.Repeat([]byte("large "), claimrecord.MaxBytes/6))
 	if got, err := records.ReadRecord(t.Context(), name.Parent()); err != nil || got != nil {
 		t.Errorf("the parent has a record of %d bytes, %v", len(got), err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -208,6 +209,6 @@ func (s *suite) prepare(setup Setup, draft *ledger.Draft, req hint.Request) {
 
 // dump makes views comparable.
 func dump(v *ledger.View) string {
-	entries, err := ledger.Dump(v)
+	entries, err := journal.Dump(v)
 	return fmt.Sprintf("%q %v", entries, err)
 }

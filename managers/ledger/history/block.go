@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // Entries are stored in blocks. A commit that adds an entry writes the last block again, and no
@@ -54,16 +54,16 @@ func (b block) with(number uint64, text []byte) block {
 }
 
 // seal returns the block as an entry of a bucket.
-func (b block) seal(bucket string) ledger.Entry {
-	return ledger.SealText(bucket, ledger.NumberKey(b.first), b.text, []byte("]"))
+func (b block) seal(bucket string) journal.Entry {
+	return journal.SealText(bucket, journal.NumberKey(b.first), b.text, []byte("]"))
 }
 
 // readBlock reads a stored block. Without an error about the key, first is known.
-func readBlock(stored ledger.Entry) (first uint64, all []*Entry, err error) {
-	if first, err = ledger.ParseNumber(stored.Key); err != nil {
+func readBlock(stored journal.Entry) (first uint64, all []*Entry, err error) {
+	if first, err = journal.ParseNumber(stored.Key); err != nil {
 		return 0, nil, err
 	}
-	if err := ledger.Decode(stored, &all); err != nil {
+	if err := journal.Decode(stored, &all); err != nil {
 		return first, nil, errdefs.Corruptf("the entries of the history from %d on are damaged: %w", first, err)
 	}
 	for i, e := range all {
@@ -76,8 +76,8 @@ func readBlock(stored ledger.Entry) (first uint64, all []*Entry, err error) {
 }
 
 // reopen returns the block of a stored one that can be read.
-func reopen(stored ledger.Entry, first uint64, count int) block {
-	text, err := ledger.Unseal(stored)
+func reopen(stored journal.Entry, first uint64, count int) block {
+	text, err := journal.Unseal(stored)
 	if err != nil || count == 0 {
 		return block{}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -19,18 +20,18 @@ type Limits struct{ Entries, Bytes int }
 
 // History writes and reads the history of one ledger. The entries are in the journal only. It is safe for concurrent use.
 type History struct {
-	store  ledger.HistoryStore // nil: there is no history
+	store  journal.HistoryStore // nil: there is no history
 	limits Limits
 	clock  func() time.Time
 
 	// Those of the commit path are guarded by the calls of Recorder, which follow each other.
-	kept   []keptBlock    // in BucketHistory, in order
-	bytes  int            // of all blocks
-	last   block          // the one in BucketHistoryOpen; without entries, if there is none
-	size   int            // of last, as it is stored
-	unread []ledger.Entry // removes blocks that are damaged, or that are kept no longer, with the next commit
-	begins bool           // the state before the next entry is unknown
-	gap    bool           // the newest number is that of changes that were not recorded
+	kept   []keptBlock     // in BucketHistory, in order
+	bytes  int             // of all blocks
+	last   block           // the one in BucketHistoryOpen; without entries, if there is none
+	size   int             // of last, as it is stored
+	unread []journal.Entry // removes blocks that are damaged, or that are kept no longer, with the next commit
+	begins bool            // the state before the next entry is unknown
+	gap    bool            // the newest number is that of changes that were not recorded
 	// pending is what the last Record has returned, until Committed.
 	pending recording
 
@@ -153,8 +154,8 @@ func New(limits Limits, now func() time.Time) *History {
 // Open reads which entries are stored, and holds the entry of the start until the first commit. If the last one is not that
 // of the last commit, what happened before is not known. After an error of class Corrupt the history begins again; entries
 // that can be read are still listed. It returns false if the journal is no HistoryStore, or there are to be no entries.
-func (h *History) Open(ctx context.Context, s ledger.Start) (kept bool, err error) {
-	store, ok := s.Journal.(ledger.HistoryStore)
+func (h *History) Open(ctx context.Context, s journal.Start) (kept bool, err error) {
+	store, ok := s.Journal.(journal.HistoryStore)
 	if !ok {
 		return false, nil
 	}
@@ -172,7 +173,7 @@ func (h *History) Open(ctx context.Context, s ledger.Start) (kept bool, err erro
 
 func (h *History) open(ctx context.Context, recorded uint64) error {
 	unread := h.store.HistorySizes(ctx, func(key string, size int) {
-		if first, err := ledger.ParseNumber(key); err == nil { // others are not read either
+		if first, err := journal.ParseNumber(key); err == nil { // others are not read either
 			h.kept, h.bytes = append(h.kept, keptBlock{first, size}), h.bytes+size
 		}
 	})
@@ -182,7 +183,7 @@ func (h *History) open(ctx context.Context, recorded uint64) error {
 	}
 	var damage error
 	newest := true
-	err := h.store.ReadHistory(ctx, "", func(stored ledger.Entry) bool {
+	err := h.store.ReadHistory(ctx, "", func(stored journal.Entry) bool {
 		first, all, err := readBlock(stored)
 		if first == 0 {
 			return true
@@ -193,9 +194,9 @@ func (h *History) open(ctx context.Context, recorded uint64) error {
 		if newest {
 			newest, next, damage = false, first+uint64(max(1, len(all))), err
 			switch {
-			case stored.Bucket != ledger.BucketHistoryOpen:
+			case stored.Bucket != journal.BucketHistoryOpen:
 			case err != nil:
-				h.unread = append(h.unread, ledger.Entry{Bucket: stored.Bucket, Key: stored.Key})
+				h.unread = append(h.unread, journal.Entry{Bucket: stored.Bucket, Key: stored.Key})
 			default:
 				h.last, h.size = reopen(stored, first, len(all)), len(stored.Value)
 				h.bytes += h.size
@@ -211,15 +212,15 @@ func (h *History) open(ctx context.Context, recorded uint64) error {
 }
 
 // remove removes all entries with the next commit.
-func (h *History) remove(ctx context.Context, store ledger.HistoryStore) error {
+func (h *History) remove(ctx context.Context, store journal.HistoryStore) error {
 	err := store.HistorySizes(ctx, func(key string, _ int) {
-		h.unread = append(h.unread, ledger.Entry{Bucket: ledger.BucketHistory, Key: key})
+		h.unread = append(h.unread, journal.Entry{Bucket: journal.BucketHistory, Key: key})
 	})
-	return cmp.Or(err, store.ReadHistory(ctx, "", func(stored ledger.Entry) bool {
-		if stored.Bucket == ledger.BucketHistoryOpen {
-			h.unread = append(h.unread, ledger.Entry{Bucket: stored.Bucket, Key: stored.Key})
+	return cmp.Or(err, store.ReadHistory(ctx, "", func(stored journal.Entry) bool {
+		if stored.Bucket == journal.BucketHistoryOpen {
+			h.unread = append(h.unread, journal.Entry{Bucket: stored.Bucket, Key: stored.Key})
 		}
-		return stored.Bucket == ledger.BucketHistoryOpen
+		return stored.Bucket == journal.BucketHistoryOpen
 	}))
 }
 
@@ -235,7 +236,7 @@ func (h *History) inStore() stored {
 }
 
 // started holds the entry of the start until the first commit.
-func (h *History) started(s ledger.Start) {
+func (h *History) started(s journal.Start) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := &Entry{Revision: s.View.Revision(), Call: startCall, Begins: h.begins}
@@ -366,7 +367,7 @@ func (h *History) fits(e *Entry) bool {
 
 // recording is what a commit writes to the history.
 type recording struct {
-	entries []ledger.Entry
+	entries []journal.Entry
 	held    int         // how many of the held entries are among them
 	next    uint64      // number after the last one
 	last    block       // the last block after the commit
@@ -377,8 +378,8 @@ type recording struct {
 	made    func()      // if not nil, is called with history.mu held when the change is committed
 }
 
-// Record implements ledger.Recorder.
-func (h *History) Record(ctx context.Context, old, next *ledger.View) (entries []ledger.Entry, last uint64, err error) {
+// Record implements journal.Recorder.
+func (h *History) Record(ctx context.Context, old, next *ledger.View) (entries []journal.Entry, last uint64, err error) {
 	if h.store == nil {
 		return h.unread, 0, nil
 	}
@@ -388,7 +389,7 @@ func (h *History) Record(ctx context.Context, old, next *ledger.View) (entries [
 	return h.pending.entries, h.pending.next - 1, nil
 }
 
-// Committed implements ledger.Recorder.
+// Committed implements journal.Recorder.
 func (h *History) Committed(lost bool) {
 	r := h.pending
 	switch h.pending = (recording{}); {
@@ -438,10 +439,10 @@ func (h *History) record(ctx context.Context, old, next *ledger.View) (r recordi
 		r.add(text, h.limits)
 	}
 	if h.last.count > 0 && r.last.first != h.last.first {
-		r.entries = append(r.entries, ledger.Entry{Bucket: ledger.BucketHistoryOpen, Key: ledger.NumberKey(h.last.first)})
+		r.entries = append(r.entries, journal.Entry{Bucket: journal.BucketHistoryOpen, Key: journal.NumberKey(h.last.first)})
 	}
 	if len(texts) > 0 {
-		stored := r.last.seal(ledger.BucketHistoryOpen)
+		stored := r.last.seal(journal.BucketHistoryOpen)
 		r.size = len(stored.Value)
 		r.entries = append(r.entries, stored)
 	}
@@ -458,7 +459,7 @@ func (h *History) record(ctx context.Context, old, next *ledger.View) (r recordi
 // add adds an entry to the last block, or to a new one.
 func (r *recording) add(text []byte, limits Limits) {
 	if r.last.count > 0 && !r.last.takes(r.next, len(text), limits) {
-		stored := r.last.seal(ledger.BucketHistory)
+		stored := r.last.seal(journal.BucketHistory)
 		r.entries, r.closed = append(r.entries, stored), append(r.closed, keptBlock{r.last.first, len(stored.Value)})
 		r.last = block{}
 	}
@@ -478,7 +479,7 @@ func (r *recording) drop(h *History) {
 			if r.next-k.first <= uint64(h.limits.Entries) && bytes <= h.limits.Bytes {
 				return
 			}
-			r.entries = append(r.entries, ledger.Entry{Bucket: ledger.BucketHistory, Key: ledger.NumberKey(k.first)})
+			r.entries = append(r.entries, journal.Entry{Bucket: journal.BucketHistory, Key: journal.NumberKey(k.first)})
 			bytes, r.drops = bytes-k.size, r.drops+1
 		}
 	}
@@ -538,7 +539,7 @@ func (h *History) Entries(ctx context.Context, below uint64, each func(*Entry, e
 	if below == 0 || below > next {
 		below = next
 	}
-	return h.store.ReadHistory(ctx, ledger.NumberKey(below), func(stored ledger.Entry) bool {
+	return h.store.ReadHistory(ctx, journal.NumberKey(below), func(stored journal.Entry) bool {
 		first, all, err := readBlock(stored)
 		switch {
 		case first == 0:
@@ -589,7 +590,7 @@ func (h *History) Stats(ctx context.Context) (stats Stats, ok bool) {
 	}
 	stats.Entries, stats.Bytes = next-in.oldest, in.bytes
 	// The block may have been dropped meanwhile, and then there is no time.
-	_ = h.store.ReadHistory(ctx, ledger.NumberKey(in.oldest+1), func(e ledger.Entry) bool {
+	_ = h.store.ReadHistory(ctx, journal.NumberKey(in.oldest+1), func(e journal.Entry) bool {
 		if _, all, err := readBlock(e); err == nil && len(all) > 0 {
 			stats.Oldest = all[0].Decided()
 		}

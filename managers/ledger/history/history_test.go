@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -37,8 +38,8 @@ func (c *ticking) now() time.Time {
 func newClock() *ticking { return &ticking{time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)} }
 
 // recording opens a ledger with a history.
-func recording(t ledgertest.T, j ledger.Journal, clock *ticking, limits history.Limits) history.Ledger {
-	return ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules(), NewEpochID: func() ledger.EpochID { return 7 }}, limits,
+func recording(t ledgertest.T, j journal.Journal, clock *ticking, limits history.Limits) history.Ledger {
+	return ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules(), NewEpochID: func() ledger.EpochID { return 7 }}, limits,
 		clock.now)
 }
 
@@ -96,7 +97,7 @@ func TestRewind(t *testing.T) {
 		j, clock := ledgertest.NewJournal(), newClock()
 		r := rules()
 		r.ReservedCPUs = cpuset.Of(15)
-		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
+		l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: r}, enough, clock.now)
 		type past struct {
 			state    string
 			revision uint64
@@ -144,7 +145,7 @@ func TestRewind(t *testing.T) {
 			case 7:
 				j = j.Reopen()
 				restarted := l.View()
-				l = ledgertest.OpenRecording(t, ledger.Options{
+				l = ledgertest.OpenRecording(t, journal.Options{
 					Journal: j, Rules: restarted.Rules(),
 					Restore: func(ledger.Override) (ledger.Rules, bool) { return restarted.Rules(), true },
 				}, enough, clock.now)
@@ -187,13 +188,13 @@ func TestRewindEnds(t *testing.T) {
 	}{
 		"whole": {func(*ledgertest.Journal) {}, 0, "the oldest one is of 2026-11-20T03:00:"},
 		"damaged": {func(j *ledgertest.Journal) {
-			j.Alter(ledger.BucketHistory, third, func(v []byte) []byte { v[len(v)/2] ^= 1; return v })
+			j.Alter(journal.BucketHistory, third, func(v []byte) []byte { v[len(v)/2] ^= 1; return v })
 		}, 3, "the entries of the history from 3 on are damaged: checksum is"},
 		"missing": {func(j *ledgertest.Journal) {
-			j.Alter(ledger.BucketHistory, third, func([]byte) []byte { return nil })
+			j.Alter(journal.BucketHistory, third, func([]byte) []byte { return nil })
 		}, 3, "entry 3 of the history is missing"},
 		"no number": {func(j *ledgertest.Journal) {
-			j.Alter(ledger.BucketHistory, "x", func([]byte) []byte { return []byte("y") })
+			j.Alter(journal.BucketHistory, "x", func([]byte) []byte { return []byte("y") })
 		}, 0, "the oldest one is of"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,7 +264,7 @@ func TestRefusals(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough, func() time.Time { return now })
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, enough, func() time.Time { return now })
 	refuse := func(uid uint32, times int) {
 		ctx := history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now,
 			Caller: &history.Caller{UID: uid, PID: 4, Name: "agent"}, Request: &history.Request{Pod: &workload.Pod{UID: "r"}}})
@@ -327,7 +328,7 @@ func TestClockSetBack(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	j := ledgertest.NewJournal()
 	start := func() history.Ledger {
-		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, alone, func() time.Time { return now })
+		l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, alone, func() time.Time { return now })
 		return l
 	}
 	l := start()
@@ -339,7 +340,7 @@ func TestClockSetBack(t *testing.T) {
 	l = start()
 	put(t, l, "d")
 	j = j.Reopen()
-	if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool {
+	if err := j.ReadHistory(t.Context(), "", func(e journal.Entry) bool {
 		j.Alter(e.Bucket, e.Key, func([]byte) []byte { return []byte("{}") })
 		return false
 	}); err != nil {
@@ -400,7 +401,7 @@ func TestClockAhead(t *testing.T) {
 func TestRefusalsAfterClockSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
 		func() time.Time { return now })
 	refuse := func() { l.Refused(t.Context(), history.Refusal{Verdict: "rejected", View: l.View()}) }
 	refuse()
@@ -434,7 +435,7 @@ func TestEntryOfSeveralPods(t *testing.T) {
 func TestRefusalsAreCounted(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, enough,
 		func() time.Time { return now })
 	refusals := map[uint32]int{}
 	refuse := func(uid uint32, size, times int) {
@@ -479,7 +480,7 @@ func TestHeldRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	j := ledgertest.NewJournal()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough,
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, enough,
 		func() time.Time { now = now.Add(time.Second); return now })
 	large := &workload.Pod{UID: "r", PriorityClassName: strings.Repeat("p", 60<<10)}
 	for range 200 {
@@ -516,7 +517,7 @@ func TestHistoryHasNoSecrets(t *testing.T) {
 	update(func(d *ledger.Draft) { d.PutPod(p) })
 	update(func(d *ledger.Draft) { d.RemovePod("a") })
 	kept := false
-	if err := j.ReadHistory(t.Context(), "9", func(e ledger.Entry) bool {
+	if err := j.ReadHistory(t.Context(), "9", func(e journal.Entry) bool {
 		if strings.Contains(string(e.Value), "secret") || strings.Contains(string(e.Value), "c2VjcmV0") {
 			t.Errorf("%s", e.Value)
 		}
@@ -660,7 +661,7 @@ func TestLargeChange(t *testing.T) {
 func TestRewindOverWaitingStart(t *testing.T) {
 	t.Parallel()
 	j, clock := ledgertest.NewJournal(), newClock()
-	o := ledger.Options{Journal: j, Rules: rules()}
+	o := journal.Options{Journal: j, Rules: rules()}
 	o.Rules.ConfigDigest = "old"
 	l := ledgertest.OpenRecording(t, o, enough, clock.now)
 	put(t, l, "a")
@@ -716,7 +717,7 @@ func TestHistoryInterrupted(t *testing.T) {
 			t.Errorf("%s: without a history: %v", name, err)
 		}
 		left := 0
-		if err := j.ReadHistory(t.Context(), "", func(ledger.Entry) bool { left++; return true }); err != nil || left > 0 {
+		if err := j.ReadHistory(t.Context(), "", func(journal.Entry) bool { left++; return true }); err != nil || left > 0 {
 			t.Errorf("%s: %d blocks are left, %v", name, left, err)
 		}
 		j = j.Reopen()
@@ -753,7 +754,7 @@ func TestRewindToAnotherMachine(t *testing.T) {
 		r := rules()
 		r.Machine = other
 		j = j.Reopen()
-		l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
+		l = ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: r}, enough, clock.now)
 		past := func(when string) {
 			t.Helper()
 			v, err := l.At(t.Context(), history.Moment{Time: old})
@@ -768,7 +769,7 @@ func TestRewindToAnotherMachine(t *testing.T) {
 		past("after it")
 		// The machine of the first start is stored as the difference from that of the second one.
 		j = j.Reopen()
-		l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, enough, clock.now)
+		l = ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, enough, clock.now)
 		put(t, l, "c")
 		past("after another start")
 		if v, err := l.At(t.Context(), history.Moment{Revision: 2}); err != nil || v.NumPods() != 2 {
@@ -790,10 +791,10 @@ func TestRewindToAnUnknownMachine(t *testing.T) {
 	put(t, l, "a")
 	old := clock.time
 	j = j.Reopen()
-	j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte { return nil })
+	j.Alter(journal.BucketMeta, "topology", func([]byte) []byte { return nil })
 	r := rules()
 	r.Machine = machinetest.Build("4s2n4c2t")
-	l = ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, enough, clock.now)
+	l = ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: r}, enough, clock.now)
 	put(t, l, "b")
 	if _, err := l.At(t.Context(), history.Moment{Time: old}); errdefs.ClassOf(err) != errdefs.NotFound ||
 		!strings.Contains(err.Error(), "the machine was another one") {
@@ -834,14 +835,14 @@ func TestHistoryBlocks(t *testing.T) {
 	}
 	var blocks []string
 	largest := 0
-	if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool {
+	if err := j.ReadHistory(t.Context(), "", func(e journal.Entry) bool {
 		blocks, largest = append(blocks, e.Bucket), max(largest, len(e.Value))
 		return true
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if len(blocks) < 3 || len(blocks) > 20 || largest > 12000 || blocks[0] != ledger.BucketHistoryOpen ||
-		slices.Contains(blocks[1:], ledger.BucketHistoryOpen) {
+	if len(blocks) < 3 || len(blocks) > 20 || largest > 12000 || blocks[0] != journal.BucketHistoryOpen ||
+		slices.Contains(blocks[1:], journal.BucketHistoryOpen) {
 		t.Errorf("blocks %q, the largest has %d bytes", blocks, largest)
 	}
 	var read []string
@@ -869,7 +870,7 @@ func (u unreadable) HistorySizes(ctx context.Context, each func(string, int)) er
 	return errors.Join(u.sizes, u.Journal.HistorySizes(ctx, each))
 }
 
-func (u unreadable) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
+func (u unreadable) ReadHistory(ctx context.Context, below string, each func(journal.Entry) bool) error {
 	if u.values != nil {
 		return u.values
 	}
@@ -882,41 +883,41 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 	t.Parallel()
 	flip := func(v []byte) []byte { v[len(v)/2] ^= 1; return v }
 	lastKey := func(j *ledgertest.Journal) (key string) {
-		if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool { key = e.Key; return false }); err != nil {
+		if err := j.ReadHistory(t.Context(), "", func(e journal.Entry) bool { key = e.Key; return false }); err != nil {
 			t.Fatal(err)
 		}
 		return key
 	}
 	corrupt := errdefs.Corruptf("page 7 is damaged")
 	for name, c := range map[string]struct {
-		spoil func(j *ledgertest.Journal) ledger.Journal
+		spoil func(j *ledgertest.Journal) journal.Journal
 		note  string
 	}{
-		"last block": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketHistoryOpen, lastKey(j), flip)
+		"last block": {func(j *ledgertest.Journal) journal.Journal {
+			j.Alter(journal.BucketHistoryOpen, lastKey(j), flip)
 			return j
 		}, "are damaged: checksum"},
-		"last block is no list": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return []byte("{}") })
+		"last block is no list": {func(j *ledgertest.Journal) journal.Journal {
+			j.Alter(journal.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return []byte("{}") })
 			return j
 		}, "are damaged"},
-		"last block is gone": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return nil })
+		"last block is gone": {func(j *ledgertest.Journal) journal.Journal {
+			j.Alter(journal.BucketHistoryOpen, lastKey(j), func([]byte) []byte { return nil })
 			return j
 		}, ""},
-		"the stored machine": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketMeta, "topology", flip)
+		"the stored machine": {func(j *ledgertest.Journal) journal.Journal {
+			j.Alter(journal.BucketMeta, "topology", flip)
 			return j
 		}, "meta/topology, the machine at the last commit: checksum"},
-		"the stored machine is none": {func(j *ledgertest.Journal) ledger.Journal {
-			j.Alter(ledger.BucketMeta, "topology", func([]byte) []byte {
-				return ledger.SealText(ledger.BucketMeta, "topology",
+		"the stored machine is none": {func(j *ledgertest.Journal) journal.Journal {
+			j.Alter(journal.BucketMeta, "topology", func([]byte) []byte {
+				return journal.SealText(journal.BucketMeta, "topology",
 					[]byte("{}")).Value
 			})
 			return j
 		}, "meta/topology, the machine at the last commit"},
-		"sizes":  {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, sizes: corrupt} }, "page 7"},
-		"values": {func(j *ledgertest.Journal) ledger.Journal { return unreadable{Journal: j, values: corrupt} }, "page 7"},
+		"sizes":  {func(j *ledgertest.Journal) journal.Journal { return unreadable{Journal: j, sizes: corrupt} }, "page 7"},
+		"values": {func(j *ledgertest.Journal) journal.Journal { return unreadable{Journal: j, values: corrupt} }, "page 7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -928,7 +929,7 @@ func TestOpenWithDamagedHistory(t *testing.T) {
 			old := l.View().Revision()
 			spoiled := c.spoil(j.Reopen())
 			h := history.New(enough, clock.now)
-			opened, report := ledgertest.Open(t, ledger.Options{Journal: spoiled, Rules: rules(), History: h})
+			opened, report := ledgertest.Open(t, journal.Options{Journal: spoiled, Rules: rules(), History: h})
 			l = history.Ledger{Ledger: opened, History: h}
 			if l.View().NumPods() != 40 || len(report.Damage) > 0 || !strings.Contains(report.History, c.note) ||
 				(c.note == "") != (report.History == "") {
@@ -986,7 +987,7 @@ func TestHistoryStats(t *testing.T) {
 	for i := range 100 {
 		put(t, l, fmt.Sprint("pod-", i))
 		size := 0
-		if err := j.ReadHistory(t.Context(), "", func(e ledger.Entry) bool { size += len(e.Value); return true }); err != nil {
+		if err := j.ReadHistory(t.Context(), "", func(e journal.Entry) bool { size += len(e.Value); return true }); err != nil {
 			t.Fatal(err)
 		}
 		all := entries(t, l)
@@ -1012,7 +1013,7 @@ func TestRefusalsLeaveTheHistory(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	limits := history.Limits{Entries: 1000, Bytes: 64 << 20}
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, limits,
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules()}, limits,
 		func() time.Time { return now })
 	put(t, l, "first")
 	refuse := func(uid uint32) {
@@ -1054,7 +1055,7 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	const most = 1000
 	j, limits, clock := ledgertest.NewJournal(), history.Limits{Entries: most, Bytes: 64 << 20}, func() time.Time { return now }
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: rules()}, limits, clock)
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, limits, clock)
 	as := func(uid uint32, change func(d *ledger.Draft)) {
 		t.Helper()
 		ctx := history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now, Caller: &history.Caller{UID: uid}})
@@ -1124,7 +1125,7 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 		as(5, func(d *ledger.Draft) { d.RemovePod("again") })
 		as(5, admit("again"))
 	}
-	l = ledgertest.OpenRecording(t, ledger.Options{Journal: j.Reopen(), Rules: rules()}, limits, clock)
+	l = ledgertest.OpenRecording(t, journal.Options{Journal: j.Reopen(), Rules: rules()}, limits, clock)
 	check("after a start")
 	if _, err := l.At(t.Context(), history.Moment{Revision: gone + 1}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("the state before changes that are not recorded, after a start: %v", err)

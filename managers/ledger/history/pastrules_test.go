@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -44,7 +45,7 @@ func TestPastHasWholeRules(t *testing.T) {
 				j := ledgertest.NewJournal()
 				open := func(r ledger.Rules) history.Ledger {
 					h := history.New(enough, time.Now)
-					l, _ := ledgertest.OpenChanging(t, ledger.Options{
+					l, _ := ledgertest.OpenChanging(t, journal.Options{
 						History: h, Journal: j, Rules: r, EpochID: 1 << 60, BootID: "boot",
 					})
 					return history.Ledger{Ledger: l, History: h}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -151,8 +152,8 @@ func withPayloads(claims []ledger.Claim) []ledger.Claim {
 // ReadSnapshot returns the state in a journal's entries without opening the journal. The history
 // is not part of it. Class Corrupt means that the state is damaged, Unsupported that a newer berth
 // wrote it, and NotFound that there is none.
-func ReadSnapshot(entries []ledger.Entry) (*Snapshot, error) {
-	state, rules, err := ledger.ReadEntries(entries)
+func ReadSnapshot(entries []journal.Entry) (*Snapshot, error) {
+	state, rules, err := journal.ReadEntries(entries)
 	if err != nil {
 		return nil, err
 	}
@@ -161,10 +162,12 @@ func ReadSnapshot(entries []ledger.Entry) (*Snapshot, error) {
 
 // Each calls each with the entries of the history in a journal's entries, the newest
 // first, and with the damage of those that cannot be read.
-func Each(entries []ledger.Entry, each func(*Entry, error)) {
-	blocks := slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return !ledger.OfHistory(e.Bucket) })
+func Each(entries []journal.Entry, each func(*Entry, error)) {
+	blocks := slices.DeleteFunc(slices.Clone(entries), func(e journal.Entry) bool { return !journal.OfHistory(e.Bucket) })
 	// Of two blocks with a number, the one that gets more entries counts.
-	slices.SortFunc(blocks, func(a, b ledger.Entry) int { return cmp.Or(cmp.Compare(b.Key, a.Key), cmp.Compare(b.Bucket, a.Bucket)) })
+	slices.SortFunc(blocks, func(a, b journal.Entry) int {
+		return cmp.Or(cmp.Compare(b.Key, a.Key), cmp.Compare(b.Bucket, a.Bucket))
+	})
 	below := ^uint64(0)
 	for _, stored := range blocks {
 		first, all, err := readBlock(stored)

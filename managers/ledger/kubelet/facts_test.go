@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -180,7 +181,7 @@ func FuzzReadCPU(f *testing.F) {
 		f.Add([]byte(file.text))
 	}
 	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0,3","entries":{"pod":{"container1":"1"},"other":{"c":"2"}}}`))
-	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(),
+	l, _, err := journal.Open(f.Context(), journal.Options{Journal: ledgertest.NewJournal(),
 		Rules: ledger.Rules{Machine: machinetest.Build("4c")}})
 	if err != nil {
 		f.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
@@ -272,7 +273,7 @@ func FuzzReadMemory(f *testing.F) {
 	f.Add([]byte(`{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"reserved":3}},"cells":[0,1]},"1":{"memoryMap":{"memory":{"reserved":9}}}},` +
 		`"entries":{"one":{"i":[{"numaAffinity":[0,1],"type":"memory","size":0}],"c":[{"numaAffinity":[0,1],"type":"memory","size":7}],"x":[{"size":1}]},"two":{"c":[]}}}`))
 	f.Add([]byte(`{"policyName":"None","machineState":{},"checksum":4236770233}`))
-	l, _, err := ledger.Open(f.Context(), ledger.Options{Journal: ledgertest.NewJournal(),
+	l, _, err := journal.Open(f.Context(), journal.Options{Journal: ledgertest.NewJournal(),
 		Rules: ledger.Rules{Machine: machinetest.Build("2n2c,mem=1Gi")}})
 	if err != nil {
 		f.Fatal(err)

@@ -9,14 +9,15 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
-// RunJournal runs the contract of ledger.Journal on one implementation. factory
+// RunJournal runs the contract of journal.Journal on one implementation. factory
 // is called once for every test and returns a function that opens a handle on
 // that test's content, which is empty at first; a handle is closed before the
 // next one is opened.
-func RunJournal(t *testing.T, factory func(t *testing.T) (open func() ledger.Journal)) {
+func RunJournal(t *testing.T, factory func(t *testing.T) (open func() journal.Journal)) {
 	for name, test := range map[string]func(*testing.T, *handles){
 		"empty":       testEmpty,
 		"durable":     testDurable,
@@ -38,12 +39,12 @@ func RunJournal(t *testing.T, factory func(t *testing.T) (open func() ledger.Jou
 // handles opens one handle after the other.
 type handles struct {
 	t       *testing.T
-	open    func() ledger.Journal
-	current ledger.Journal
+	open    func() journal.Journal
+	current journal.Journal
 }
 
 // next closes the current handle and opens another one.
-func (h *handles) next() ledger.Journal {
+func (h *handles) next() journal.Journal {
 	h.t.Helper()
 	if h.current == nil {
 		h.t.Cleanup(func() { h.close() })
@@ -61,7 +62,7 @@ func (h *handles) close() {
 	}
 }
 
-func (h *handles) commit(gen uint64, batch ...ledger.Entry) {
+func (h *handles) commit(gen uint64, batch ...journal.Entry) {
 	h.t.Helper()
 	if err := h.current.Commit(context.Background(), gen, batch); err != nil {
 		h.t.Fatalf("commit generation %d: %v", gen, err)
@@ -69,7 +70,7 @@ func (h *handles) commit(gen uint64, batch ...ledger.Entry) {
 }
 
 // want fails the test unless the journal holds exactly what is given.
-func (h *handles) want(want ...ledger.Entry) {
+func (h *handles) want(want ...journal.Entry) {
 	h.t.Helper()
 	got, err := h.current.Load(context.Background())
 	if err != nil {
@@ -89,11 +90,11 @@ func (h *handles) want(want ...ledger.Entry) {
 	}
 }
 
-func entry(bucket, key, value string) ledger.Entry {
-	return ledger.Entry{Bucket: bucket, Key: key, Value: []byte(value)}
+func entry(bucket, key, value string) journal.Entry {
+	return journal.Entry{Bucket: bucket, Key: key, Value: []byte(value)}
 }
 
-func gone(bucket, key string) ledger.Entry { return ledger.Entry{Bucket: bucket, Key: key} }
+func gone(bucket, key string) journal.Entry { return journal.Entry{Bucket: bucket, Key: key} }
 
 func testEmpty(_ *testing.T, h *handles) {
 	h.next()
@@ -123,7 +124,7 @@ func testGenerations(t *testing.T, h *handles) {
 	j := h.next()
 	h.commit(7, entry("pods", "a", "1"))
 	for _, gen := range []uint64{7, 6, 0} {
-		if err := j.Commit(t.Context(), gen, []ledger.Entry{entry("pods", "a", "2")}); err == nil ||
+		if err := j.Commit(t.Context(), gen, []journal.Entry{entry("pods", "a", "2")}); err == nil ||
 			errdefs.ClassOf(err) != errdefs.Internal {
 			t.Errorf("commit generation %d after 7: %v", gen, err)
 		}
@@ -136,7 +137,7 @@ func testGenerations(t *testing.T, h *handles) {
 func testCopies(t *testing.T, h *handles) {
 	j := h.next()
 	value := []byte("value")
-	h.commit(1, ledger.Entry{Bucket: "pods", Key: "a", Value: value})
+	h.commit(1, journal.Entry{Bucket: "pods", Key: "a", Value: value})
 	copy(value, "other")
 	loaded, err := j.Load(t.Context())
 	if err != nil || len(loaded) != 1 {
@@ -152,15 +153,15 @@ func testCopies(t *testing.T, h *handles) {
 
 func testLarge(_ *testing.T, h *handles) {
 	h.next()
-	var all []ledger.Entry
+	var all []journal.Entry
 	for i := range 2000 {
 		all = append(all, entry("traces", fmt.Sprintf("%020d", i), fmt.Sprint(i)))
 	}
-	all = append(all, ledger.Entry{Bucket: "pods", Key: "big", Value: bytes.Repeat([]byte("x"), 1<<20)})
+	all = append(all, journal.Entry{Bucket: "pods", Key: "big", Value: bytes.Repeat([]byte("x"), 1<<20)})
 	h.commit(1, all...)
 	h.next()
 	h.want(all...)
-	var drop []ledger.Entry
+	var drop []journal.Entry
 	for _, e := range all[:1999] {
 		drop = append(drop, gone(e.Bucket, e.Key))
 	}
@@ -173,7 +174,7 @@ func testCanceled(t *testing.T, h *handles) {
 	j := h.next()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := j.Commit(ctx, 1, []ledger.Entry{entry("pods", "a", "1")}); !errors.Is(err, context.Canceled) {
+	if err := j.Commit(ctx, 1, []journal.Entry{entry("pods", "a", "1")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("commit under a canceled context: %v", err)
 	}
 	if _, err := j.Load(ctx); !errors.Is(err, context.Canceled) {
@@ -187,7 +188,7 @@ func testClosed(t *testing.T, h *handles) {
 	j := h.next()
 	h.commit(1, entry("pods", "a", "1"))
 	h.next()
-	if err := j.Commit(t.Context(), 2, []ledger.Entry{entry("pods", "a", "2")}); err == nil {
+	if err := j.Commit(t.Context(), 2, []journal.Entry{entry("pods", "a", "2")}); err == nil {
 		t.Error("commit after close: no error")
 	}
 	if _, err := j.Load(t.Context()); err == nil {
@@ -198,7 +199,7 @@ func testClosed(t *testing.T, h *handles) {
 
 // testLedger: a ledger opens with the last commit of the one before.
 func testLedger(t *testing.T, h *handles) {
-	o := ledger.Options{Journal: h.next(), Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")}}
+	o := journal.Options{Journal: h.next(), Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")}}
 	l, _ := Open(t, o)
 	for i := range 20 {
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {

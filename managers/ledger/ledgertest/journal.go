@@ -8,10 +8,10 @@ import (
 	"sync"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
-// Journal is a ledger.Journal in memory. The zero value is not ready; use
+// Journal is a journal.Journal in memory. The zero value is not ready; use
 // NewJournal. It is safe for concurrent use.
 type Journal struct {
 	mu       sync.Mutex
@@ -87,54 +87,54 @@ func (j *Journal) Alter(bucket, key string, change func(value []byte) []byte) {
 	}
 }
 
-// Load implements ledger.Journal; the entries are in order of buckets and keys.
-func (j *Journal) Load(ctx context.Context) ([]ledger.Entry, error) {
+// Load implements journal.Journal; the entries are in order of buckets and keys.
+func (j *Journal) Load(ctx context.Context) ([]journal.Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.usable(ctx); err != nil {
 		return nil, err
 	}
-	var entries []ledger.Entry
+	var entries []journal.Entry
 	for _, at := range slices.SortedFunc(maps.Keys(j.content.entries), func(a, b [2]string) int {
 		return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1]))
 	}) {
-		if !ledger.OfHistory(at[0]) {
-			entries = append(entries, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(j.content.entries[at])})
+		if !journal.OfHistory(at[0]) {
+			entries = append(entries, journal.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(j.content.entries[at])})
 		}
 	}
 	return entries, nil
 }
 
 // history returns the entries of a bucket of the history, in order.
-func (j *Journal) history(ctx context.Context, bucket string) (all []ledger.Entry, err error) {
+func (j *Journal) history(ctx context.Context, bucket string) (all []journal.Entry, err error) {
 	if err := j.usable(ctx); err != nil {
 		return nil, err
 	}
 	for at, value := range j.content.entries {
 		if at[0] == bucket {
-			all = append(all, ledger.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(value)})
+			all = append(all, journal.Entry{Bucket: at[0], Key: at[1], Value: slices.Clone(value)})
 		}
 	}
-	slices.SortFunc(all, func(a, b ledger.Entry) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(all, func(a, b journal.Entry) int { return cmp.Compare(a.Key, b.Key) })
 	return all, nil
 }
 
-// HistorySizes implements ledger.HistoryStore.
+// HistorySizes implements journal.HistoryStore.
 func (j *Journal) HistorySizes(ctx context.Context, each func(key string, size int)) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	all, err := j.history(ctx, ledger.BucketHistory)
+	all, err := j.history(ctx, journal.BucketHistory)
 	for _, e := range all {
 		each(e.Key, len(e.Value))
 	}
 	return err
 }
 
-// ReadHistory implements ledger.HistoryStore.
-func (j *Journal) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
+// ReadHistory implements journal.HistoryStore.
+func (j *Journal) ReadHistory(ctx context.Context, below string, each func(journal.Entry) bool) error {
 	j.mu.Lock()
-	closed, err := j.history(ctx, ledger.BucketHistory)
-	open, err2 := j.history(ctx, ledger.BucketHistoryOpen)
+	closed, err := j.history(ctx, journal.BucketHistory)
+	open, err2 := j.history(ctx, journal.BucketHistoryOpen)
 	j.mu.Unlock()
 	for _, e := range slices.Backward(slices.Concat(closed, open)) {
 		if (below == "" || e.Key < below) && !each(e) {
@@ -144,8 +144,8 @@ func (j *Journal) ReadHistory(ctx context.Context, below string, each func(ledge
 	return cmp.Or(err, err2)
 }
 
-// Commit implements ledger.Journal.
-func (j *Journal) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+// Commit implements journal.Journal.
+func (j *Journal) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if err := j.usable(ctx); err != nil {
@@ -178,7 +178,7 @@ func (j *Journal) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) 
 	return nil
 }
 
-// Close implements ledger.Journal.
+// Close implements journal.Journal.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -3,15 +3,15 @@ package ledgertest_test
 import (
 	"testing"
 
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
-	ledgertest.RunJournal(t, func(*testing.T) func() ledger.Journal {
+	ledgertest.RunJournal(t, func(*testing.T) func() journal.Journal {
 		j := ledgertest.NewJournal()
-		return func() ledger.Journal {
+		return func() journal.Journal {
 			j = j.Reopen()
 			return j
 		}

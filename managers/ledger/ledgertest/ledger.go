@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // T is what this package needs of *testing.T, *testing.B and *rapid.T.
@@ -21,16 +22,16 @@ type T interface {
 // as Check does.
 func New(t T, rules ledger.Rules) *ledger.Ledger {
 	t.Helper()
-	l, _ := Open(t, ledger.Options{Journal: NewJournal(), Rules: rules})
+	l, _ := Open(t, journal.Options{Journal: NewJournal(), Rules: rules})
 	return l
 }
 
 // Open opens a ledger that must open. When the test ends it is checked as Check
 // does, except for policy findings that the start reported, and, if its journal
 // is a *Journal that still works, compared with what the journal holds.
-func Open(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
+func Open(t T, o journal.Options) (*ledger.Ledger, journal.Report) {
 	t.Helper()
-	l, report, err := ledger.Open(context.Background(), o)
+	l, report, err := journal.Open(context.Background(), o)
 	if err != nil {
 		t.Fatalf("open ledger: %v", err)
 	}
@@ -40,7 +41,7 @@ func Open(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
 }
 
 // OpenRecording is Open of a ledger with a history.
-func OpenRecording(t T, o ledger.Options, limits history.Limits, now func() time.Time) history.Ledger {
+func OpenRecording(t T, o journal.Options, limits history.Limits, now func() time.Time) history.Ledger {
 	t.Helper()
 	h := history.New(limits, now)
 	o.History = h
@@ -50,9 +51,9 @@ func OpenRecording(t T, o ledger.Options, limits history.Limits, now func() time
 
 // OpenChanging is Open of a ledger whose machine changes: in the end, only structural findings fail
 // the test.
-func OpenChanging(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
+func OpenChanging(t T, o journal.Options) (*ledger.Ledger, journal.Report) {
 	t.Helper()
-	l, report, err := ledger.Open(context.Background(), o)
+	l, report, err := journal.Open(context.Background(), o)
 	if err != nil {
 		t.Fatalf("open ledger: %v", err)
 	}
@@ -67,7 +68,7 @@ func OpenChanging(t T, o ledger.Options) (*ledger.Ledger, ledger.Report) {
 }
 
 // closing makes a check of a ledger when the test ends, and compares it with its journal.
-func closing(t T, o ledger.Options, l *ledger.Ledger, check func()) {
+func closing(t T, o journal.Options, l *ledger.Ledger, check func()) {
 	t.Cleanup(func() {
 		t.Helper()
 		check()
@@ -109,7 +110,7 @@ func compare(t T, l *ledger.Ledger, j *Journal, traces int) {
 		return
 	}
 	rules := l.View().Rules()
-	again, _, err := ledger.Open(context.Background(), ledger.Options{
+	again, _, err := journal.Open(context.Background(), journal.Options{
 		Journal: other, Rules: rules, Traces: traces,
 		Restore: func(ledger.Override) (ledger.Rules, bool) { return rules, true },
 	})
@@ -137,7 +138,7 @@ func SameView(t T, got, want *ledger.View) {
 
 func dump(t T, v *ledger.View) map[[2]string][]byte {
 	t.Helper()
-	entries, err := ledger.Dump(v)
+	entries, err := journal.Dump(v)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

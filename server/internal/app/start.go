@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/reconcile"
@@ -135,7 +136,7 @@ func (r *StartReport) recoveryLines() (lines []string) {
 const maxReported = 20
 
 // damageLines describes the damage and its consequences.
-func damageLines(d *store.Damage, r ledger.Report) []string {
+func damageLines(d *store.Damage, r journal.Report) []string {
 	if d == nil {
 		return nil
 	}
@@ -166,7 +167,7 @@ func damageLines(d *store.Damage, r ledger.Report) []string {
 }
 
 // renewedLines describes damaged values that berthd has written again.
-func renewedLines(r ledger.Report) (lines []string) {
+func renewedLines(r journal.Report) (lines []string) {
 	for _, text := range r.Renewed {
 		lines = append(lines, "damaged in the ledger, and written again: "+text)
 	}

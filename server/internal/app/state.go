@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
@@ -42,7 +43,7 @@ type state struct {
 
 // StartReport has the findings and actions of the start, for Inspect.
 type StartReport struct {
-	Ledger ledger.Report
+	Ledger journal.Report
 	// DropReason is why a policy that was set before is dropped; nil if none is.
 	DropReason error
 	// Damage is set if a damaged ledger was set aside at this start.
@@ -88,7 +89,7 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 		}
 		return set.Rules, nil
 	}
-	options := ledger.Options{
+	options := journal.Options{
 		Journal: s.store,
 		EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID,
 		BootID: g.boot,
@@ -177,7 +178,7 @@ func (s *state) acknowledged() recovery.Commit {
 // probe reports whether a commit can succeed. Where the file is not in its place any more, a commit puts it back.
 func (s *state) probe(ctx context.Context) error {
 	err := s.store.Probe()
-	if errors.Is(err, ledger.ErrDetached) {
+	if errors.Is(err, journal.ErrDetached) {
 		_, err = s.ledger.RenewEpoch(ctx, store.NewEpochID())
 	}
 	return err
@@ -186,7 +187,7 @@ func (s *state) probe(ctx context.Context) error {
 // keepFile puts the ledger's file back before the end if it was removed since the last
 // probe.
 func (s *state) keepFile(ctx context.Context) error {
-	if !errors.Is(s.store.InPlace(), ledger.ErrDetached) {
+	if !errors.Is(s.store.InPlace(), journal.ErrDetached) {
 		return nil
 	}
 	_, err := s.ledger.RenewEpoch(context.WithoutCancel(ctx), store.NewEpochID())

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/store"
@@ -117,10 +118,10 @@ func (r *running) remove(ctx context.Context, uid string) error {
 type timed struct {
 	*store.Store
 	took  time.Duration
-	batch []ledger.Entry
+	batch []journal.Entry
 }
 
-func (j *timed) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+func (j *timed) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
 	start := time.Now()
 	err := j.Store.Commit(ctx, gen, batch)
 	j.took, j.batch = time.Since(start), batch
@@ -168,7 +169,7 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 	if err != nil || w.call == nil {
 		t.Fatalf("the admission is not in the history: %v", err)
 	}
-	w.ledger, _, err = ledger.Open(t.Context(), ledger.Options{
+	w.ledger, _, err = journal.Open(t.Context(), journal.Options{
 		Journal: w.journal, Rules: view.Rules(),
 		History: history.New(history.Limits{Entries: berthd.config.History.Entries, Bytes: berthd.config.History.Bytes}, time.Now),
 	})
@@ -378,8 +379,8 @@ func TestAdmitOverTheSocket(t *testing.T) {
 	for _, e := range other.journal.batch {
 		buckets[e.Bucket] += len(e.Value)
 	}
-	for _, name := range []string{ledger.BucketMeta, ledger.BucketPods, ledger.BucketClaims, ledger.BucketTraces,
-		ledger.BucketHistoryOpen} {
+	for _, name := range []string{journal.BucketMeta, journal.BucketPods, journal.BucketClaims, journal.BucketTraces,
+		journal.BucketHistoryOpen} {
 		if buckets[name] == 0 {
 			t.Errorf("nothing is committed to %s: %v", name, buckets)
 		}

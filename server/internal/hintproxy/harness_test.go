@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/clients/hintprovider/hintserver"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
@@ -190,7 +191,7 @@ func newStage(t *testing.T, cfg Config) *stage {
 // start opens the ledger and runs a registry on it.
 func (s *stage) start() {
 	s.t.Helper()
-	s.ledger, _ = ledgertest.Open(s.t, ledger.Options{
+	s.ledger, _ = ledgertest.Open(s.t, journal.Options{
 		Journal: s.journal, Rules: ledger.Rules{Machine: machinetest.Build(shape)},
 	})
 	var err error

@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -23,7 +24,7 @@ import (
 // bindingsOf gives a view of pods with one container each, "main", which have the ids.
 func bindingsOf(t *testing.T, pods map[string][]string, name func(uid string) string) *ledger.View {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s1n4c")}})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s1n4c")}})
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		for uid, ids := range pods {
 			d.PutPod(&ledger.Pod{

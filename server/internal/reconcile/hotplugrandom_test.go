@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -143,7 +144,7 @@ func TestRandomNodesComeAndGo(t *testing.T) {
 			t.Parallel()
 			rapid.Check(t, func(r *rapid.T) {
 				b := newBench(t, facts, func(c *Config) { c.Layout, _ = cgroup.NewLayout("/node", facts.Driver) })
-				b.ledger, _ = ledgertest.OpenChanging(r, ledger.Options{Journal: ledgertest.NewJournal(), Rules: b.ledger.View().Rules()})
+				b.ledger, _ = ledgertest.OpenChanging(r, journal.Options{Journal: ledgertest.NewJournal(), Rules: b.ledger.View().Rules()})
 				b.View = b.ledger.View
 				u := &unplugged{rv: &rv{b, map[string]int{}}, r: r}
 				u.sees(u.draw())

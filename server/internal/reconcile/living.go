@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -135,7 +136,7 @@ func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Obs
 		return nil
 	}
 	if err == nil {
-		o.Claims, err = ledger.DecodeClaimRecord(o.UID, data)
+		o.Claims, err = claimrecord.Decode(o.UID, data)
 	}
 	switch errdefs.ClassOf(err) {
 	case errdefs.Corrupt, errdefs.PermissionDenied:

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
@@ -68,7 +69,7 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 	if err != nil || l.Records == nil {
 		return restore, err
 	}
-	r := ledger.NewClaimRecord(view, p, view.Generation()+1)
+	r := claimrecord.New(view, p, view.Generation()+1)
 	record, err := r.Encode()
 	if err != nil {
 		return restore, err

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -136,7 +137,7 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 			continue
 		}
 		delete(l.records.written, p.UID())
-		r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
+		r := claimrecord.New(view, p, p.ChangedGeneration)
 		if want, failed := r.Encode(); failed == nil && err == nil && bytes.Equal(have, want) {
 			l.records.note(p.UID(), have, r.Generation) // written by an earlier berthd
 			continue
@@ -190,7 +191,7 @@ func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod
 	if l.records.written[p.UID()].generation > p.ChangedGeneration {
 		return nil
 	}
-	r := ledger.NewClaimRecord(view, p, p.ChangedGeneration)
+	r := claimrecord.New(view, p, p.ChangedGeneration)
 	record, err := r.Encode()
 	if err != nil || l.records.holds(p.UID(), record) {
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/recovery"
@@ -50,14 +51,14 @@ func recordBench(t *testing.T) (b *bench, records *writeCounter, name cgroup.Nam
 	return b, records, name
 }
 
-func (b *bench) record(name cgroup.Name) *ledger.ClaimRecord {
+func (b *bench) record(name cgroup.Name) *claimrecord.Record {
 	b.t.Helper()
 	data, err := b.tree.ReadRecord(b.t.Context(), name)
 	if err != nil || data == nil {
 		b.t.Fatalf("record %q, %v", data, err)
 	}
 	uid, _ := b.Layout.PodUID(name)
-	r, err := ledger.DecodeClaimRecord(uid, data)
+	r, err := claimrecord.Decode(uid, data)
 	if err != nil {
 		b.t.Fatal(err)
 	}

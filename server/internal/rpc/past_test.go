@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -19,7 +20,7 @@ import (
 func TestViewAt(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
-	l := ledgertest.OpenRecording(t, ledger.Options{
+	l := ledgertest.OpenRecording(t, journal.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")},
 	}, history.Limits{Entries: 9}, func() time.Time { return now })
 	for _, uid := range []string{"a", "b", "c"} {

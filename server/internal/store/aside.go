@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // Damage is the report on a file that was set aside.
@@ -27,7 +28,7 @@ type Damage struct {
 	// Error that the file was refused with.
 	Error string `json:"error"`
 	// Report of the ledger: the damage, the lost pods, and the unreadable parts.
-	Report ledger.Report `json:"report"`
+	Report journal.Report `json:"report"`
 	// EpochID and Generation of the file that was created from the intact records. The ledger
 	// still has them until its first commit.
 	EpochID    ledger.EpochID `json:"epoch_id"`
@@ -40,14 +41,14 @@ const (
 )
 
 // OpenLedger opens the ledger in the store. From a damaged ledger it creates a new file with all
-// intact records (ledger.Salvage). It keeps the damaged file beside it, and returns Damage and a
+// intact records (journal.Salvage). It keeps the damaged file beside it, and returns Damage and a
 // report of the damage and the lost pods. Later starts return both again until the ledger's first
 // commit, because the first process may have ended before it acted on them. Otherwise Damage is
-// nil. All other errors are those of ledger.Open. A new ledger has the time as the base of its
+// nil. All other errors are those of journal.Open. A new ledger has the time as the base of its
 // revisions, and its own epoch; so has a salvaged one.
-func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, *Damage, error) {
+func (s *Store) OpenLedger(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, *Damage, error) {
 	o = s.options(o, now)
-	l, report, cause := ledger.Open(ctx, o)
+	l, report, cause := journal.Open(ctx, o)
 	switch {
 	case cause == nil:
 		damage, err := s.uncommitted(l.View())
@@ -65,16 +66,16 @@ func (s *Store) OpenLedger(ctx context.Context, o ledger.Options, now time.Time)
 	if err != nil {
 		return nil, report, nil, err
 	}
-	l, report, err = ledger.Open(ctx, o)
+	l, report, err = journal.Open(ctx, o)
 	recall(&report, damage.Report)
 	return l, report, &damage, err
 }
 
 // OpenStrict opens the ledger in the store, but refuses a damaged one with an error of class
 // Corrupt that lists what OpenLedger would keep. It writes nothing.
-func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time) (*ledger.Ledger, ledger.Report, error) {
+func (s *Store) OpenStrict(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, error) {
 	o = s.options(o, now)
-	l, report, cause := ledger.Open(ctx, o)
+	l, report, cause := journal.Open(ctx, o)
 	if errdefs.ClassOf(cause) != errdefs.Corrupt {
 		return l, report, cause
 	}
@@ -82,7 +83,7 @@ func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time)
 	if err != nil {
 		return nil, report, err
 	}
-	saved, err := ledger.Salvage(o, found)
+	saved, err := journal.Salvage(o, found)
 	if err != nil {
 		return nil, report, err
 	}
@@ -93,7 +94,7 @@ func (s *Store) OpenStrict(ctx context.Context, o ledger.Options, now time.Time)
 }
 
 // options completes the options of a ledger in this store.
-func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
+func (s *Store) options(o journal.Options, now time.Time) journal.Options {
 	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
 	if o.EpochID == 0 {
 		o.EpochID = NewEpochID()
@@ -102,7 +103,7 @@ func (s *Store) options(o ledger.Options, now time.Time) ledger.Options {
 }
 
 // recall copies the findings of the damaged file into the report of its replacement.
-func recall(r *ledger.Report, was ledger.Report) {
+func recall(r *journal.Report, was journal.Report) {
 	r.Damage, r.Renewed, r.Whole, r.Lost, r.Uncertain, r.Unread = was.Damage, was.Renewed, was.Whole, was.Lost, was.Uncertain, was.Unread
 	r.History = cmp.Or(r.History, was.History)
 }
@@ -125,7 +126,7 @@ func (s *Store) uncommitted(v *ledger.View) (*Damage, error) {
 // one. The damaged file gets another name, and a report beside it. The damaged file has its
 // second name before the new file takes the first. A crash therefore leaves one of the two under
 // the first name.
-func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, error) {
+func (s *Store) salvage(o journal.Options, now time.Time, cause error) (Damage, error) {
 	if s.opts.ReadOnly {
 		return Damage{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
 	}
@@ -133,7 +134,7 @@ func (s *Store) salvage(o ledger.Options, now time.Time, cause error) (Damage, e
 	if err != nil {
 		return Damage{}, err
 	}
-	saved, err := ledger.Salvage(o, found)
+	saved, err := journal.Salvage(o, found)
 	if err != nil {
 		return Damage{}, err
 	}

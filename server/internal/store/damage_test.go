@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/store"
@@ -19,8 +20,8 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-func options(j ledger.Journal) ledger.Options {
-	return ledger.Options{
+func options(j journal.Journal) journal.Options {
+	return journal.Options{
 		Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("2s1n8c2t"), ConfigDigest: "one"},
 		Epoch:   uint64(noon.UnixMilli()), // as OpenLedger has it at noon
 		EpochID: 0xbe57,
@@ -121,7 +122,7 @@ func TestDamage(t *testing.T) {
 			}
 			s := mustOpen(t, path, store.Options{})
 			defer s.Close()
-			if _, _, err := ledger.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt ||
+			if _, _, err := journal.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt ||
 				!strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("open a damaged ledger: %v, want %q", err, c.want)
 			}
@@ -200,7 +201,7 @@ func view(t *testing.T, path string, data []byte) (*ledger.View, error) {
 	}
 	s := mustOpen(t, path, store.Options{})
 	defer func() { s.Close() }()
-	l, _, err := ledger.Open(t.Context(), options(s))
+	l, _, err := journal.Open(t.Context(), options(s))
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +214,7 @@ func view(t *testing.T, path string, data []byte) (*ledger.View, error) {
 		t.Errorf("close: %v", err)
 	}
 	s = mustOpen(t, path, store.Options{})
-	again, _, err := ledger.Open(t.Context(), options(s))
+	again, _, err := journal.Open(t.Context(), options(s))
 	if err != nil {
 		t.Errorf("open again: %v", err)
 		return found, nil
@@ -234,7 +235,7 @@ func FuzzOpen(f *testing.F) {
 		}
 		s := mustOpen(t, path, store.Options{ReadOnly: true})
 		defer s.Close()
-		_, _, err := ledger.Open(t.Context(), options(s))
+		_, _, err := journal.Open(t.Context(), options(s))
 		if err != nil && errdefs.ClassOf(err) != errdefs.Corrupt && errdefs.ClassOf(err) != errdefs.Unsupported {
 			t.Errorf("%v", err)
 		}
@@ -247,7 +248,7 @@ func TestNewerSchema(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "berth.db")
 	s := mustOpen(t, path, store.Options{})
 	defer s.Close()
-	if err := s.Commit(t.Context(), 1, []ledger.Entry{newerSchema(t)}); err != nil {
+	if err := s.Commit(t.Context(), 1, []journal.Entry{newerSchema(t)}); err != nil {
 		t.Fatal(err)
 	}
 	_, _, damage, err := s.OpenLedger(t.Context(), options(nil), noon)
@@ -313,11 +314,11 @@ func TestReadOnlyDamage(t *testing.T) {
 
 // newerSchema is the schema entry of a berth from the future. The checksum is
 // that of the text; see the schema in package ledger.
-func newerSchema(t *testing.T) ledger.Entry {
+func newerSchema(t *testing.T) journal.Entry {
 	t.Helper()
 	value := []byte("2000000")
 	sum := crc32.Checksum(append([]byte("meta\x00schema\x00"), value...), crc32.MakeTable(crc32.Castagnoli))
-	return ledger.Entry{Bucket: "meta", Key: "schema", Value: fmt.Appendf(nil, `{"crc":"%08x","value":%s}`, sum, value)}
+	return journal.Entry{Bucket: "meta", Key: "schema", Value: fmt.Appendf(nil, `{"crc":"%08x","value":%s}`, sum, value)}
 }
 
 // TestOpenStrict: a strict open returns what a start would keep, and the

@@ -12,12 +12,12 @@ import (
 
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // inPlace reports whether the next start would find this file and this lock under their names.
 // Another process may have removed or replaced them, or their directory. It takes two calls of
-// stat. A missing lock is acquired again. Errors: ledger.ErrDetached if the file is not in place,
+// stat. A missing lock is acquired again. Errors: journal.ErrDetached if the file is not in place,
 // class Unavailable if that is unknown, and Conflict, permanently, if another process has the
 // lock.
 func (s *Store) inPlace() error {
@@ -31,7 +31,7 @@ func (s *Store) inPlace() error {
 		return err
 	}
 	err := sameFile(s.lock.path, &s.lock.own)
-	if !errors.Is(err, ledger.ErrDetached) {
+	if !errors.Is(err, journal.ErrDetached) {
 		return err
 	}
 	if err := s.relock(); err != nil {
@@ -41,7 +41,7 @@ func (s *Store) inPlace() error {
 	return nil
 }
 
-// InPlace returns ledger.ErrDetached if the next start would not find the committed state. It
+// InPlace returns journal.ErrDetached if the next start would not find the committed state. It
 // waits for a commit in progress.
 func (s *Store) InPlace() error {
 	s.mu.Lock()
@@ -58,11 +58,11 @@ func sameFile(path string, own *syscall.Stat_t) error {
 	var there syscall.Stat_t
 	switch err := stat(path, &there); {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
-		return errdefs.Unavailablef("%w: %s was removed: %w", ledger.ErrDetached, path, err)
+		return errdefs.Unavailablef("%w: %s was removed: %w", journal.ErrDetached, path, err)
 	case err != nil:
 		return unavailable("look at", path, err)
 	case own.Dev != there.Dev || own.Ino != there.Ino:
-		return errdefs.Unavailablef("%w: %s was replaced", ledger.ErrDetached, path)
+		return errdefs.Unavailablef("%w: %s was replaced", journal.ErrDetached, path)
 	}
 	return nil
 }
@@ -81,21 +81,21 @@ func stat(path string, info *syscall.Stat_t) error {
 // with the copied content.
 func (s *Store) unwritten() error {
 	if s.ahead {
-		return errdefs.Unavailablef("%w: %s has a change that was not acknowledged", ledger.ErrDetached, s.path)
+		return errdefs.Unavailablef("%w: %s has a change that was not acknowledged", journal.ErrDetached, s.path)
 	}
 	var own syscall.Stat_t
 	if err := syscall.Fstat(int(s.file.Fd()), &own); err != nil {
 		return unavailable("look at", s.path, err)
 	}
 	if own.Size < s.size {
-		return errdefs.Unavailablef("%w: %s was truncated to %d bytes", ledger.ErrDetached, s.path, own.Size)
+		return errdefs.Unavailablef("%w: %s was truncated to %d bytes", journal.ErrDetached, s.path, own.Size)
 	}
 	var number [8]byte
 	if _, err := s.file.ReadAt(number[:], int64(s.txid%2)*s.pageSize+ledgerfile.TxidOffset); err != nil {
 		return unavailable("read", s.path, err)
 	}
 	if found := binary.NativeEndian.Uint64(number[:]); found != uint64(s.txid) {
-		return errdefs.Unavailablef("%w: %s was written over", ledger.ErrDetached, s.path)
+		return errdefs.Unavailablef("%w: %s was written over", journal.ErrDetached, s.path)
 	}
 	return nil
 }
@@ -122,10 +122,10 @@ func (s *Store) notice(format string, args ...any) {
 	}
 }
 
-// Recreate implements ledger.Recreator. It writes a whole state to a new file, which takes the
+// Recreate implements journal.Recreator. It writes a whole state to a new file, which takes the
 // name atomically, and creates a missing directory or lock. An existing file of that name is kept
 // as NAME.replaced-GENERATION.
-func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry) error {
+func (s *Store) Recreate(ctx context.Context, gen uint64, entries []journal.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "recreate"); err != nil {
@@ -144,7 +144,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []ledger.Entry
 	if err := os.MkdirAll(dir, dirMode); err != nil {
 		return unavailable("create state directory", dir, err)
 	}
-	if err := sameFile(s.lock.path, &s.lock.own); errors.Is(err, ledger.ErrDetached) {
+	if err := sameFile(s.lock.path, &s.lock.own); errors.Is(err, journal.ErrDetached) {
 		err = s.relock()
 		if err != nil {
 			return err

@@ -11,13 +11,13 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
 
 // renewing are options with an epoch for each file.
-func renewing() ledger.Options {
+func renewing() journal.Options {
 	o := options(nil)
 	o.NewEpochID = store.NewEpochID
 	return o
@@ -74,7 +74,7 @@ func TestDetached(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := s.Probe(); c.same != (err == nil) || err != nil &&
-				(!errors.Is(err, ledger.ErrDetached) || errdefs.ClassOf(err) != errdefs.Unavailable) {
+				(!errors.Is(err, journal.ErrDetached) || errdefs.ClassOf(err) != errdefs.Unavailable) {
 				t.Errorf("probe: %v", err)
 			}
 			for range 3 {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
@@ -59,13 +60,13 @@ type place struct {
 // recordOffsets finds the current records and claims of pods in a file.
 func recordOffsets(t *testing.T, data []byte, v *ledger.View) (all []place) {
 	t.Helper()
-	entries, err := ledger.Dump(v)
+	entries, err := journal.Dump(v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	current := ledgerfile.Current(data)
 	for _, e := range entries {
-		if e.Bucket != ledger.BucketPods && e.Bucket != ledger.BucketClaims {
+		if e.Bucket != journal.BucketPods && e.Bucket != journal.BucketClaims {
 			continue
 		}
 		text := append([]byte(e.Key), e.Value...)
@@ -203,7 +204,7 @@ func (d damage) wide() bool {
 }
 
 // remembered reports whether a pod is reported as lost with all that it holds.
-func remembered(r ledger.Report, p *ledger.Pod) bool {
+func remembered(r journal.Report, p *ledger.Pod) bool {
 	for _, l := range r.Lost {
 		if l.UID == p.UID() {
 			return l.PerhapsStale && l.Pod != nil && !slices.ContainsFunc(p.Claims, func(c ledger.Claim) bool {
@@ -221,7 +222,7 @@ func samePod(a, b *ledger.Pod) bool {
 }
 
 // startOn starts on a file, commits to what it finds and starts again.
-func startOn(t *testing.T, path string, data []byte) (*ledger.View, ledger.Report) {
+func startOn(t *testing.T, path string, data []byte) (*ledger.View, journal.Report) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
@@ -289,7 +290,7 @@ func FuzzSalvage(f *testing.F) {
 			data[int(at)%len(data)] ^= flip
 		}
 		found := ledgerfile.Salvage("file", data)
-		saved, err := ledger.Salvage(options(nil), found)
+		saved, err := journal.Salvage(options(nil), found)
 		if err != nil {
 			return // of a newer schema
 		}

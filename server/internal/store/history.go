@@ -9,7 +9,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // A reader of the history takes so many entries, or bytes, in one transaction: a commit that
@@ -19,10 +19,10 @@ const (
 	historyStepBytes = 1 << 20
 )
 
-// HistorySizes implements ledger.HistoryStore.
+// HistorySizes implements journal.HistoryStore.
 func (s *Store) HistorySizes(ctx context.Context, each func(key string, size int)) error {
 	return s.readHistory(ctx, func(tx *bbolt.Tx) error {
-		b := tx.Bucket([]byte(ledger.BucketHistory))
+		b := tx.Bucket([]byte(journal.BucketHistory))
 		if b == nil {
 			return nil
 		}
@@ -33,10 +33,10 @@ func (s *Store) HistorySizes(ctx context.Context, each func(key string, size int
 	})
 }
 
-// ReadHistory implements ledger.HistoryStore.
-func (s *Store) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
-	for buckets := []string{ledger.BucketHistoryOpen, ledger.BucketHistory}; ; buckets = buckets[len(buckets)-1:] {
-		var step []ledger.Entry
+// ReadHistory implements journal.HistoryStore.
+func (s *Store) ReadHistory(ctx context.Context, below string, each func(journal.Entry) bool) error {
+	for buckets := []string{journal.BucketHistoryOpen, journal.BucketHistory}; ; buckets = buckets[len(buckets)-1:] {
+		var step []journal.Entry
 		if err := s.readHistory(ctx, func(tx *bbolt.Tx) error {
 			size := 0
 			for _, name := range buckets {
@@ -61,7 +61,7 @@ func (s *Store) ReadHistory(ctx context.Context, below string, each func(ledger.
 }
 
 // backwards adds entries of a bucket with keys below a key to a step, as many as it may have.
-func backwards(step []ledger.Entry, size int, name string, b *bbolt.Bucket, below string) ([]ledger.Entry, int) {
+func backwards(step []journal.Entry, size int, name string, b *bbolt.Bucket, below string) ([]journal.Entry, int) {
 	c := b.Cursor()
 	var key, value []byte
 	if below != "" {
@@ -73,7 +73,7 @@ func backwards(step []ledger.Entry, size int, name string, b *bbolt.Bucket, belo
 		key, value = c.Prev()
 	}
 	for ; key != nil && len(step) < historyStep && size < historyStepBytes; key, value = c.Prev() {
-		step = append(step, ledger.Entry{Bucket: name, Key: string(key), Value: append([]byte{}, value...)})
+		step = append(step, journal.Entry{Bucket: name, Key: string(key), Value: append([]byte{}, value...)})
 		size += len(value)
 	}
 	return step, size

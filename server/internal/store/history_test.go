@@ -15,22 +15,23 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
 
 // recorded gives options a history.
-func recorded(o ledger.Options) ledger.Options {
+func recorded(o journal.Options) journal.Options {
 	o.History = history.New(history.Limits{Entries: 1000}, func() time.Time { return noon })
 	return o
 }
 
 // with is a ledger with the history that its options have.
-func with(l *ledger.Ledger, o ledger.Options) history.Ledger {
+func with(l *ledger.Ledger, o journal.Options) history.Ledger {
 	return history.Ledger{Ledger: l, History: o.History.(*history.History)}
 }
 
-func openRecorded(t *testing.T, o ledger.Options) history.Ledger {
+func openRecorded(t *testing.T, o journal.Options) history.Ledger {
 	t.Helper()
 	o = recorded(o)
 	l, _ := ledgertest.Open(t, o)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -187,7 +187,7 @@ func TestHostileFiles(t *testing.T) {
 			}
 			write()
 			s := mustOpen(t, path, store.Options{ReadOnly: true})
-			if _, _, err := ledger.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt {
+			if _, _, err := journal.Open(t.Context(), options(s)); errdefs.ClassOf(err) != errdefs.Corrupt {
 				t.Errorf("a check says %v", err)
 			}
 			if err := s.Close(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // A commit that failed before its meta page was written is forgotten; one whose
@@ -26,7 +26,7 @@ func TestOutcome(t *testing.T) {
 	}
 	defer func() { s.Close() }()
 	cause := errors.New("input/output error")
-	batch := []ledger.Entry{{Bucket: "pods", Key: "a", Value: []byte("1")}}
+	batch := []journal.Entry{{Bucket: "pods", Key: "a", Value: []byte("1")}}
 	if err := s.Commit(t.Context(), 1, batch); err != nil {
 		t.Fatal(err)
 	}
@@ -85,8 +85,8 @@ func TestCloseDuringCommits(t *testing.T) {
 	go func() {
 		var last uint64
 		for gen := uint64(1); ; gen++ {
-			entry := ledger.Entry{Bucket: "meta", Key: "generation", Value: strconv.AppendUint(nil, gen, 10)}
-			if err := s.Commit(context.Background(), gen, []ledger.Entry{entry}); err != nil {
+			entry := journal.Entry{Bucket: "meta", Key: "generation", Value: strconv.AppendUint(nil, gen, 10)}
+			if err := s.Commit(context.Background(), gen, []journal.Entry{entry}); err != nil {
 				if errdefs.ClassOf(err) != errdefs.Unavailable {
 					t.Error(err)
 				}

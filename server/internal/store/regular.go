@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 )
 
 // openRegular opens a regular file, or a symbolic link to one. The type is checked before,
@@ -91,10 +91,10 @@ func checkFile(path string, largest int64) (sparse bool, err error) {
 }
 
 // salvageFile reads what is whole in the file at path.
-func salvageFile(path string) (ledger.Found, error) {
+func salvageFile(path string) (journal.Found, error) {
 	data, err := readFile(path, ledgerfile.Largest)
 	if err != nil {
-		return ledger.Found{}, err
+		return journal.Found{}, err
 	}
 	return ledgerfile.Salvage(path, data), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
@@ -40,17 +41,17 @@ func TestNoCommitMakesTheFileUnreadable(t *testing.T) {
 		defer func() { _ = s.Close() }()
 		for range rapid.IntRange(1, 12).Draw(t, "commits") {
 			next := maps.Clone(want)
-			var batch []ledger.Entry
+			var batch []journal.Entry
 			for range rapid.IntRange(1, 4).Draw(t, "entries") {
-				bucket := rapid.SampledFrom([]string{ledger.BucketClaims, ledger.BucketTraces, ledger.BucketPods}).Draw(t, "bucket")
+				bucket := rapid.SampledFrom([]string{journal.BucketClaims, journal.BucketTraces, journal.BucketPods}).Draw(t, "bucket")
 				key := fmt.Sprint(rapid.IntRange(0, 20).Draw(t, "key"))
 				if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
-					batch = append(batch, ledger.Entry{Bucket: bucket, Key: key})
+					batch = append(batch, journal.Entry{Bucket: bucket, Key: key})
 					delete(next, [2]string{bucket, key})
 					continue
 				}
 				size := rapid.IntRange(1, 4<<20).Draw(t, "size")
-				batch = append(batch, ledger.Entry{Bucket: bucket, Key: key, Value: bytes.Repeat([]byte{1}, size)})
+				batch = append(batch, journal.Entry{Bucket: bucket, Key: key, Value: bytes.Repeat([]byte{1}, size)})
 				next[[2]string{bucket, key}] = size
 			}
 			gen++
@@ -70,9 +71,9 @@ func TestNoCommitMakesTheFileUnreadable(t *testing.T) {
 				t.Fatalf("the file has %v, want %v", got, want)
 			}
 		}
-		var all []ledger.Entry
+		var all []journal.Entry
 		for _, at := range slices.Collect(maps.Keys(want)) {
-			all = append(all, ledger.Entry{Bucket: at[0], Key: at[1]})
+			all = append(all, journal.Entry{Bucket: at[0], Key: at[1]})
 		}
 		if err := s.Commit(t.Context(), gen+1, all); err != nil {
 			t.Fatalf("remove everything: %v", err)
@@ -98,7 +99,7 @@ func sizes(t rapid.TB, s *store.Store) map[[2]string]int {
 func full(t *testing.T, s *store.Store, gen uint64) (keys int) {
 	t.Helper()
 	for {
-		err := s.Commit(t.Context(), gen+uint64(keys), []ledger.Entry{{Bucket: ledger.BucketClaims, Key: fmt.Sprint(keys),
+		err := s.Commit(t.Context(), gen+uint64(keys), []journal.Entry{{Bucket: journal.BucketClaims, Key: fmt.Sprint(keys),
 			Value: make([]byte, 1<<20)}})
 		if errdefs.ClassOf(err) == errdefs.Exhausted {
 			return keys
@@ -116,11 +117,11 @@ func TestFreedPagesAreCompacted(t *testing.T) {
 	o := store.Options{Largest: 64 << 20}
 	s := mustOpen(t, path, o)
 	keys := full(t, s, 1)
-	var drop []ledger.Entry
+	var drop []journal.Entry
 	for i := 1; i < keys; i++ {
-		drop = append(drop, ledger.Entry{Bucket: ledger.BucketClaims, Key: fmt.Sprint(i)})
+		drop = append(drop, journal.Entry{Bucket: journal.BucketClaims, Key: fmt.Sprint(i)})
 	}
-	if err := s.Commit(t.Context(), 1000, append(drop, ledger.Entry{Bucket: ledger.BucketHistory, Key: "1",
+	if err := s.Commit(t.Context(), 1000, append(drop, journal.Entry{Bucket: journal.BucketHistory, Key: "1",
 		Value: []byte("kept")})); err != nil {
 		t.Fatalf("remove what fills the file: %v", err)
 	}
@@ -137,7 +138,7 @@ func TestFreedPagesAreCompacted(t *testing.T) {
 	before := size()
 	for _, o.ReadOnly = range []bool{true, false} {
 		s = mustOpen(t, path, o)
-		if got, want := sizes(t, s), map[[2]string]int{{ledger.BucketClaims, "0"}: 1 << 20}; !maps.Equal(got, want) {
+		if got, want := sizes(t, s), map[[2]string]int{{journal.BucketClaims, "0"}: 1 << 20}; !maps.Equal(got, want) {
 			t.Errorf("read only %t: the file has %v, want %v", o.ReadOnly, got, want)
 		}
 		if got := size(); o.ReadOnly != (got == before) || !o.ReadOnly && got > 8<<20 {
@@ -194,7 +195,7 @@ func TestCrashInCompaction(t *testing.T) {
 	fill(t, path, 4)
 	s := mustOpen(t, path, store.Options{})
 	for gen, value := range [][]byte{make([]byte, 40<<20), nil} {
-		if err := s.Commit(t.Context(), uint64(gen)+1, []ledger.Entry{{Bucket: ledger.BucketTraces, Key: "large",
+		if err := s.Commit(t.Context(), uint64(gen)+1, []journal.Entry{{Bucket: journal.BucketTraces, Key: "large",
 			Value: value}}); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/api/ledgerfile"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -19,9 +19,9 @@ func TestDamagedSizes(t *testing.T) { // beside other tests nothing could be mea
 	const page, elements, leaf = 4096, 16, 2
 	path := filepath.Join(t.TempDir(), "berth.db")
 	s := mustOpen(t, path, store.Options{})
-	var entries []ledger.Entry
+	var entries []journal.Entry
 	for i := range 10000 {
-		entries = append(entries, ledger.Entry{Bucket: ledger.BucketPods, Key: fmt.Sprint(i), Value: make([]byte, 50)})
+		entries = append(entries, journal.Entry{Bucket: journal.BucketPods, Key: fmt.Sprint(i), Value: make([]byte, 50)})
 	}
 	if err := s.Commit(t.Context(), 1, entries); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/server/internal/failpoint"
 )
 
@@ -74,7 +74,7 @@ type Options struct {
 	Notice func(text string)
 }
 
-// Store is a ledger.Journal on one file. Load and Commit must not be called concurrently. Close
+// Store is a journal.Journal on one file. Load and Commit must not be called concurrently. Close
 // may be called at any time and waits for them.
 type Store struct {
 	path string
@@ -200,7 +200,7 @@ func create(path string) error {
 }
 
 // build makes a file with entries, in place of one that was not finished.
-func build(path string, entries []ledger.Entry) error {
+func build(path string, entries []journal.Entry) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return unavailable("remove unfinished", path, err)
 	}
@@ -243,26 +243,26 @@ func openFile(path string, readOnly bool) (*bbolt.DB, *os.File, error) {
 
 // Load returns every entry but those of the history. Class Corrupt means that the file is
 // damaged.
-func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
+func (s *Store) Load(ctx context.Context) ([]journal.Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "load"); err != nil {
 		return nil, err
 	}
-	var entries []ledger.Entry
+	var entries []journal.Entry
 	err := s.db.View(func(tx *bbolt.Tx) error {
 		return tx.ForEach(func(bucket []byte, b *bbolt.Bucket) error {
 			if b == nil {
 				return errdefs.Corruptf("load %s: %q is not a bucket", s.path, bucket)
 			}
-			if ledger.OfHistory(string(bucket)) {
+			if journal.OfHistory(string(bucket)) {
 				return nil
 			}
 			return b.ForEach(func(key, value []byte) error {
 				if value == nil {
 					return errdefs.Corruptf("load %s: bucket %q has a bucket %q inside", s.path, bucket, key)
 				}
-				entries = append(entries, ledger.Entry{Bucket: string(bucket), Key: string(key), Value: append([]byte{}, value...)})
+				entries = append(entries, journal.Entry{Bucket: string(bucket), Key: string(key), Value: append([]byte{}, value...)})
 				return nil
 			})
 		})
@@ -273,8 +273,8 @@ func (s *Store) Load(ctx context.Context) ([]ledger.Entry, error) {
 	return entries, nil
 }
 
-// Commit implements ledger.Journal: one transaction, synced.
-func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) error {
+// Commit implements journal.Journal: one transaction, synced.
+func (s *Store) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx, "commit"); err != nil {
@@ -320,16 +320,16 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []ledger.Entry) er
 
 // put writes a batch into a transaction. It returns by how many bytes the batch makes the state
 // larger; the history has its own limit and does not count.
-func put(tx *bbolt.Tx, batch []ledger.Entry) (growth int, err error) {
+func put(tx *bbolt.Tx, batch []journal.Entry) (growth int, err error) {
 	for _, e := range batch {
 		b := tx.Bucket([]byte(e.Bucket))
 		if b == nil {
 			b, err = tx.CreateBucket([]byte(e.Bucket))
 		}
-		if err == nil && e.Bucket == ledger.BucketHistory {
+		if err == nil && e.Bucket == journal.BucketHistory {
 			b.FillPercent = 0.9 // its keys ascend
 		}
-		if err == nil && !ledger.OfHistory(e.Bucket) {
+		if err == nil && !journal.OfHistory(e.Bucket) {
 			growth += len(e.Value) - len(b.Get([]byte(e.Key)))
 		}
 		if err == nil && e.Value == nil {

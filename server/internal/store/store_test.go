@@ -4,16 +4,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
 )
 
 func TestJournal(t *testing.T) {
 	t.Parallel()
-	ledgertest.RunJournal(t, func(t *testing.T) func() ledger.Journal {
+	ledgertest.RunJournal(t, func(t *testing.T) func() journal.Journal {
 		path := filepath.Join(t.TempDir(), "state", "berth.db")
-		return func() ledger.Journal { return mustOpen(t, path, store.Options{}) }
+		return func() journal.Journal { return mustOpen(t, path, store.Options{}) }
 	})
 }
 

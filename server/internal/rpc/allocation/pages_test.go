@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -152,7 +153,7 @@ func TestPagesOfAMoment(t *testing.T) {
 	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	j, r := ledgertest.NewJournal(), ledger.Rules{Machine: machinetest.Build("4c")}
 	open := func(j *ledgertest.Journal) history.Ledger {
-		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: r}, history.Limits{Entries: 9}, func() time.Time { return now })
+		l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: r}, history.Limits{Entries: 9}, func() time.Time { return now })
 		return l
 	}
 	put := func(l history.Ledger, uid string) {

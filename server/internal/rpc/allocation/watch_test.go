@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
@@ -65,11 +66,11 @@ func (b *bench) run() {
 // newLazyBench is a bench where events are made when they are read.
 func newLazyBench(t *testing.T, limit int) *bench {
 	t.Helper()
-	return newBenchOf(t, limit, ledger.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: wholeMachine}})
+	return newBenchOf(t, limit, journal.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: wholeMachine}})
 }
 
 // newBenchOf is newLazyBench on a ledger.
-func newBenchOf(t *testing.T, limit int, o ledger.Options) *bench {
+func newBenchOf(t *testing.T, limit int, o journal.Options) *bench {
 	t.Helper()
 	b := &bench{t: t, inv: device.NewInventory(nil, time.Unix(0, 0))}
 	var cancel context.CancelFunc
@@ -487,14 +488,14 @@ func TestWatchAfterARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := ledgertest.NewJournal()
-	before, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: wholeMachine}})
+	before, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: wholeMachine}})
 	for _, uid := range []string{"a", "b"} {
 		if _, err := before.Update(t.Context(),
 			func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "main")); return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
-	b := newBenchOf(t, 100, ledger.Options{Journal: j.Reopen(), Rules: ledger.Rules{Machine: less, ReservedCPUs: cpuset.Of(0)}})
+	b := newBenchOf(t, 100, journal.Options{Journal: j.Reopen(), Rules: ledger.Rules{Machine: less, ReservedCPUs: cpuset.Of(0)}})
 	if _, err := b.watch(1).Recv(); status.Code(err) != codes.OutOfRange {
 		t.Errorf("%v, want OUT_OF_RANGE", err)
 	}

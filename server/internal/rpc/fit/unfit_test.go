@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -24,7 +25,7 @@ import (
 // TestUnfitMachine: the present configuration does not fit the machine of a state of the past.
 func TestUnfitMachine(t *testing.T) {
 	t.Parallel()
-	l := ledgertest.OpenRecording(t, ledger.Options{
+	l := ledgertest.OpenRecording(t, journal.Options{
 		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("1s4c")},
 	}, history.Limits{Entries: 10}, time.Now)
 	client := fitv1.NewFitServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {

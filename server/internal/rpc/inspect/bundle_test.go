@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/inspect"
@@ -26,9 +27,9 @@ type cutOff struct {
 	blocks int
 }
 
-func (c *cutOff) ReadHistory(ctx context.Context, below string, each func(ledger.Entry) bool) error {
+func (c *cutOff) ReadHistory(ctx context.Context, below string, each func(journal.Entry) bool) error {
 	n := 0
-	if err := c.Journal.ReadHistory(ctx, below, func(e ledger.Entry) bool {
+	if err := c.Journal.ReadHistory(ctx, below, func(e journal.Entry) bool {
 		n++
 		return n <= c.blocks && each(e)
 	}); err != nil || n <= c.blocks {
@@ -43,7 +44,7 @@ func TestStreamBundleOfDamagedHistory(t *testing.T) {
 	t.Parallel()
 	for _, readable := range []int{0, 2, 100} {
 		j := &cutOff{Journal: ledgertest.NewJournal(), blocks: 100}
-		l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
+		l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
 			history.Limits{Entries: 16}, time.Now)
 		for _, uid := range []string{"a", "b", "c"} { // each in a block of its own, with the start
 			if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil }); err != nil {

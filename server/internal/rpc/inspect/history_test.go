@@ -16,6 +16,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
@@ -30,7 +31,7 @@ func TestListHistory(t *testing.T) {
 	begin := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
 	now := begin
 	j := ledgertest.NewJournal()
-	l := ledgertest.OpenRecording(t, ledger.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: machinetest.Build("4c")}},
 		history.Limits{Entries: 100}, func() time.Time { return now })
 	for n := range 8 { // entries 2 to 9; the first is the start
 		now = now.Add(time.Minute)
@@ -53,7 +54,7 @@ func TestListHistory(t *testing.T) {
 		}
 	}
 	// 1 start, 2-4 admitted, 5 refused, 6 own, 7-9 admitted, 10 refused, 11 own
-	j.Alter(ledger.BucketHistory, "00000000000000000008", func([]byte) []byte { return []byte("{}") })
+	j.Alter(journal.BucketHistory, "00000000000000000008", func([]byte) []byte { return []byte("{}") })
 	client := inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{Ledger: l}))
 	}))

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 )
 
@@ -70,7 +71,7 @@ func (s *service) Dump(context.Context, *inspectv1.DumpRequest) (*inspectv1.Dump
 
 // dumped returns everything in a view's ledger.
 func dumped(view *ledger.View) ([]*inspectv1.Entry, error) {
-	entries, err := ledger.Dump(view)
+	entries, err := journal.Dump(view)
 	if err != nil {
 		return nil, err
 	}

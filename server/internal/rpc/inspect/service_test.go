@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/recovery"
@@ -35,8 +36,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func serve(t *testing.T) inspectv1.InspectServiceClient {
 	t.Helper()
 	m := machinetest.Build("4c")
-	journal := ledgertest.NewJournal()
-	before, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m}})
+	j := ledgertest.NewJournal()
+	before, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: m}})
 	pod := ledgertest.With(ledgertest.Pod("a", "main"), ledgertest.Exclusive("main", "1"))
 	pod.Trace = &ledger.Trace{AdmissionID: "second", Pod: "a", Namespace: "default", Name: "pod-a", Admitted: true}
 	first := &ledger.Trace{AdmissionID: "first", Pod: "a", Namespace: "default", Name: "pod-a", Reason: "TopologyAffinityError"}
@@ -48,7 +49,7 @@ func serve(t *testing.T) inspectv1.InspectServiceClient {
 			t.Fatal(err)
 		}
 	}
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: journal, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(1)}})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: ledger.Rules{Machine: m, ReservedCPUs: cpuset.Of(1)}})
 	return inspectv1.NewInspectServiceClient(rpctest.Serve(t, func(s grpc.ServiceRegistrar) {
 		inspectv1.RegisterInspectServiceServer(s, inspect.New(inspect.Parts{
 			Ledger: history.Ledger{Ledger: l}, Start: func() []string { return []string{"the configuration has changed"} },
@@ -101,7 +102,7 @@ func TestStreamDump(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []ledger.Entry
+	var got []journal.Entry
 	parts := 0
 	for ; ; parts++ {
 		part, err := stream.Recv()
@@ -115,10 +116,10 @@ func TestStreamDump(t *testing.T) {
 			t.Errorf("part %d has %d bytes, revision %d", parts, size, part.GetRevision())
 		}
 		for _, e := range part.GetEntries() {
-			got = append(got, ledger.Entry{Bucket: e.GetBucket(), Key: e.GetKey(), Value: []byte(e.GetValue())})
+			got = append(got, journal.Entry{Bucket: e.GetBucket(), Key: e.GetKey(), Value: []byte(e.GetValue())})
 		}
 	}
-	want, err := ledger.Dump(l.View())
+	want, err := journal.Dump(l.View())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"bytes"
@@ -11,20 +11,22 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/internal/ordered"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 )
 
 // state is the readable part of a journal. Damage of one value does not affect others.
 type state struct {
-	State                          // without rules
-	rules        PastRules         // of the last commit, as far as they are known
+	ledger.State                   // without rules
+	rules        ledger.PastRules  // of the last commit, as far as they are known
 	topology     *machine.Topology // of the last commit; nil: not known
 	known        map[string]bool   // keys of metaFacts whose values were read
 	unread       map[string]error  // why the others are unreadable; without absent ones
 	fresh        bool              // the journal was empty
 	migratedFrom *int
 	pending      []Entry // written with the next commit
-	damage       []Finding
+	damage       []ledger.Finding
 	lost         map[string]*LostPod
 	halves       map[string]half // of lost pods with a whole record
 	uncertain    []string        // why there may be pods without any readable data
@@ -130,8 +132,8 @@ func (st *state) rename(entries []Entry) []Entry {
 
 // stored reports an unusable value.
 func (st *state) stored(bucket, key string, err error) {
-	st.damage = append(st.damage, Finding{
-		Kind: Structural, Rule: RuleStored, Text: fmt.Sprintf("%s/%s: %v", bucket, key, err),
+	st.damage = append(st.damage, ledger.Finding{
+		Kind: ledger.Structural, Rule: ledger.RuleStored, Text: fmt.Sprintf("%s/%s: %v", bucket, key, err),
 	})
 }
 
@@ -144,9 +146,10 @@ type decoder struct {
 }
 
 func (d *decoder) decode(entries []Entry) {
-	d.Content = Content{
-		Pods: map[string]*Pod{}, Unknown: map[string]*UnknownLivePod{}, Bindings: map[string]*Binding{},
-		Resources: map[string]*SeenResource{}, Leases: map[string]*Lease{}, ExternalProviders: map[string]*ExternalProvider{},
+	d.Content = ledger.Content{
+		Pods: map[string]*ledger.Pod{}, Unknown: map[string]*ledger.UnknownLivePod{}, Bindings: map[string]*ledger.Binding{},
+		Resources: map[string]*ledger.SeenResource{}, Leases: map[string]*ledger.Lease{},
+		ExternalProviders: map[string]*ledger.ExternalProvider{},
 	}
 	seen, records, unknown := map[string]bool{}, 0, 0
 	for _, e := range d.once(entries) {
@@ -212,7 +215,7 @@ func (d *decoder) entry(e Entry) error {
 	case BucketMeta:
 		return d.meta(e)
 	case BucketPods:
-		p := storedPod{Pod: &Pod{}}
+		p := storedPod{Pod: &ledger.Pod{}}
 		if err := Decode(e, &p); err != nil {
 			return err
 		}
@@ -222,7 +225,7 @@ func (d *decoder) entry(e Entry) error {
 		d.records[e.Key] = &p
 		return nil
 	case BucketClaims:
-		var c Claim
+		var c ledger.Claim
 		if err := Decode(e, &c); err != nil {
 			return err
 		}
@@ -231,15 +234,15 @@ func (d *decoder) entry(e Entry) error {
 	case BucketTraces:
 		return d.trace(e)
 	case BucketContainers:
-		return decodeInto(e, d.Bindings, func(b *Binding) { b.ID = e.Key })
+		return decodeInto(e, d.Bindings, func(b *ledger.Binding) { b.ID = e.Key })
 	case BucketResources:
-		return decodeInto(e, d.Resources, func(r *SeenResource) { r.Name = e.Key })
+		return decodeInto(e, d.Resources, func(r *ledger.SeenResource) { r.Name = e.Key })
 	case BucketLeases:
-		return decodeInto(e, d.Leases, func(l *Lease) { l.ID = e.Key })
+		return decodeInto(e, d.Leases, func(l *ledger.Lease) { l.ID = e.Key })
 	case BucketExternalProviders:
-		return decodeInto(e, d.ExternalProviders, func(o *ExternalProvider) { o.Name = e.Key })
+		return decodeInto(e, d.ExternalProviders, func(o *ledger.ExternalProvider) { o.Name = e.Key })
 	case BucketUnknownLive:
-		return decodeInto(e, d.Unknown, func(u *UnknownLivePod) { u.UID = e.Key })
+		return decodeInto(e, d.Unknown, func(u *ledger.UnknownLivePod) { u.UID = e.Key })
 	}
 	return fmt.Errorf("the schema has no bucket %q", e.Bucket)
 }
@@ -337,7 +340,7 @@ func (d *decoder) metaValue(e Entry) error {
 	case metaUncertain:
 		return Decode(e, &d.Uncertain)
 	case metaOverride:
-		var o Override
+		var o ledger.Override
 		if err := Decode(e, &o); err != nil {
 			return err
 		}
@@ -348,7 +351,7 @@ func (d *decoder) metaValue(e Entry) error {
 }
 
 func (d *decoder) trace(e Entry) error {
-	var t Trace
+	var t ledger.Trace
 	if err := Decode(e, &t); err != nil {
 		return err
 	}
@@ -356,22 +359,22 @@ func (d *decoder) trace(e Entry) error {
 	if err != nil {
 		return err
 	}
-	d.Traces = append(d.Traces, StoredTrace{number, &t, len(e.Value)})
+	d.Traces = append(d.Traces, ledger.StoredTrace{Number: number, Trace: &t, Size: len(e.Value)})
 	return nil
 }
 
 // join combines a pod's record, claims and trace. A pod is whole if its record is intact
 // and its claims match the record.
 func (d *decoder) join() {
-	for _, uid := range sortedKeys(d.records) {
+	for _, uid := range ordered.Keys(d.records) {
 		d.pod(uid, d.records[uid])
 	}
-	for _, uid := range sortedKeys(d.claims) {
+	for _, uid := range ordered.Keys(d.claims) {
 		if _, ok := d.records[uid]; ok {
 			continue
 		}
-		d.damage = append(d.damage, Finding{
-			Kind: Structural, Rule: RuleOwner, Owner: Owner{Pod: uid},
+		d.damage = append(d.damage, ledger.Finding{
+			Kind: ledger.Structural, Rule: ledger.RuleOwner, Owner: ledger.Owner{Pod: uid},
 			Text: fmt.Sprintf("%d claims of pod %q, which is not there", len(d.claims[uid]), uid),
 		})
 		d.lose(uid, "its record is missing").add(d.claims[uid]...)
@@ -381,7 +384,7 @@ func (d *decoder) join() {
 			d.halves[uid] = half{sum: stored.ClaimsSum, trace: stored.TraceNumber, claims: d.claims[uid]}
 		}
 	}
-	for _, uid := range sortedKeys(d.torn) {
+	for _, uid := range ordered.Keys(d.torn) {
 		if d.Pods[uid] == nil {
 			d.lose(uid, d.torn[uid])
 		}
@@ -424,8 +427,8 @@ func (d *decoder) pod(uid string, stored *storedPod) {
 
 // traceOf returns the trace of a pod's record; nil if it is damaged, which only affects the
 // pod's explanation.
-func (st *state) traceOf(uid string, number uint64) *Trace {
-	at, ok := slices.BinarySearchFunc(st.Traces, number, func(t StoredTrace, n uint64) int { return cmp.Compare(t.Number, n) })
+func (st *state) traceOf(uid string, number uint64) *ledger.Trace {
+	at, ok := slices.BinarySearchFunc(st.Traces, number, func(t ledger.StoredTrace, n uint64) int { return cmp.Compare(t.Number, n) })
 	if !ok {
 		st.stored(BucketTraces, NumberKey(number), fmt.Errorf("the trace of pod %s is missing", uid))
 		return nil
@@ -438,7 +441,7 @@ func (d *decoder) count(records, unknown int) {
 	if d.counts == nil {
 		d.restless = true
 		for _, p := range d.Pods {
-			d.Generation = max(d.Generation, p.newest())
+			d.Generation = max(d.Generation, newest(p))
 		}
 		for _, t := range d.Traces {
 			d.Generation = max(d.Generation, t.Trace.Generation)
@@ -455,7 +458,7 @@ func (d *decoder) count(records, unknown int) {
 			named++
 		}
 	}
-	for _, uid := range sortedKeys(d.lost) {
+	for _, uid := range ordered.Keys(d.lost) {
 		if d.records[uid] == nil && len(d.claims[uid]) == 0 && d.torn[uid] == "" {
 			d.uncertain = append(d.uncertain, fmt.Sprintf("the damaged record of pod %s may be one of another pod", uid))
 		}

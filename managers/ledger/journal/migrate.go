@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func migrate(entries []Entry, from, to int, chain []migration) ([]Entry, error) 
 			return nil, errdefs.Corruptf("migrate from version %d: %w", version, err)
 		}
 	}
-	schema, err := seal(BucketMeta, metaSchema, to)
+	schema, err := Seal(BucketMeta, metaSchema, to)
 	if err != nil {
 		return nil, errdefs.Internalf("migrate: %w", err)
 	}

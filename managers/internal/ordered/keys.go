@@ -1,13 +1,12 @@
-package ledger
+package ordered
 
 import (
 	"cmp"
 	"slices"
 )
 
-// sortedKeys returns the keys of a map in order. Most maps in a commit have no key or one
-// or two.
-func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+// Keys returns the keys of a map in order. It allocates nothing for an empty map.
+func Keys[K cmp.Ordered, V any](m map[K]V) []K {
 	if len(m) == 0 {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package ledger
+package claimrecord
 
 import (
 	"bytes"
@@ -10,27 +10,29 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/workload"
 )
 
 const (
-	// ClaimRecordBytes is the maximum size of an encoded claim record. An extended
+	// MaxBytes is the maximum size of an encoded claim record. An extended
 	// attribute takes 64 KiB, all attributes of a cgroup together about 128 KiB.
-	ClaimRecordBytes = 48 << 10
-	// claimRecordFormat is the format that is written. Other formats are refused.
-	claimRecordFormat = 1
-	// claimRecordBucket is used as the bucket in the checksum of a claim record.
-	claimRecordBucket = "claim-record"
+	MaxBytes = 48 << 10
+	// format is the format that is written. Other formats are refused.
+	format = 1
+	// bucket is used as the bucket in the checksum of a claim record.
+	bucket = "claim-record"
 )
 
-// ClaimRecord has the claims of a pod. It is stored with the pod's cgroup and removed with
+// Record has the claims of a pod. It is stored with the pod's cgroup and removed with
 // it, so it survives the loss of the ledger. It is written before the commit of the change
 // that it contains.
 //
 // A claim record is compared with the pod's ledger record only within one epoch. If
 // Generation is above Pod.ChangedGeneration, the change was not committed, or the ledger is
 // an older copy.
-type ClaimRecord struct {
+type Record struct {
 	// Pod is the uid.
 	Pod       string
 	Namespace string
@@ -39,7 +41,7 @@ type ClaimRecord struct {
 	// another boot is no evidence for a running pod.
 	BootID string
 	// Epoch and Generation are those of the commit for which the record was written.
-	Epoch      EpochID
+	Epoch      ledger.EpochID
 	Generation uint64
 	// Digest of the pod's specification, and its class.
 	Digest string
@@ -49,105 +51,99 @@ type ClaimRecord struct {
 	// ResourceClaim is present in the record of a resource claim, without its pods.
 	ResourceClaim *workload.ResourceClaim
 	// Claims in the order of records, with digests instead of plugins' answers.
-	Claims []Claim
+	Claims []ledger.Claim
 	// Unlisted are claims whose devices, or opaque bytes, do not fit into a record. It is set only in a
 	// record that was read.
-	Unlisted []UnlistedClaim
+	Unlisted []Unlisted
 	// Bindings has the newest container id of each container, by container.
-	Bindings []RecordedBinding
+	Bindings []ledger.RecordedBinding
 }
 
-// UnlistedClaim is a claim of which a record has a digest only.
-type UnlistedClaim struct {
+// Unlisted is a claim of which a record has a digest only.
+type Unlisted struct {
 	// Claim is without a payload.
-	Claim  Claim
+	Claim  ledger.Claim
 	Digest string
 }
 
 // Completed returns the claims of a record with the unlisted ones, taken from known claims with the same
 // content. It returns false if there are others.
-func (r *ClaimRecord) Completed(known []Claim) (claims []Claim, whole bool) {
+func (r *Record) Completed(known []ledger.Claim) (claims []ledger.Claim, whole bool) {
 	if len(r.Unlisted) == 0 {
 		return r.Claims, true
 	}
 	claims, whole = slices.Clone(r.Claims), true
 	for _, u := range r.Unlisted {
-		i := slices.IndexFunc(known, func(k Claim) bool { return compareClaims(k, u.Claim) == 0 && DigestOf(k) == u.Digest })
+		i := slices.IndexFunc(known, func(k ledger.Claim) bool { return ledger.CompareClaims(k, u.Claim) == 0 && DigestOf(k) == u.Digest })
 		if i < 0 {
 			whole = false
 			continue
 		}
 		claims = append(claims, known[i])
 	}
-	SortClaims(claims)
+	ledger.SortClaims(claims)
 	return claims, whole
 }
 
-// RecordedBinding is a binding in a claim record.
-type RecordedBinding struct {
-	ID         string `json:"id"`
-	Container  string `json:"container"`
-	CgroupPath string `json:"cgroup_path,omitempty"`
-	Own        bool   `json:"own,omitempty"`
-}
-
-// storedClaimRecord is the JSON shape of a claim record.
-type storedClaimRecord struct {
+// storedRecord is the JSON shape of a claim record.
+type storedRecord struct {
 	Format     int             `json:"format"`
 	Pod        string          `json:"pod"`
 	Namespace  string          `json:"namespace"`
 	Name       string          `json:"name"`
 	BootID     string          `json:"boot_id"`
-	Epoch      EpochID         `json:"epoch"`
+	Epoch      ledger.EpochID  `json:"epoch"`
 	Generation uint64          `json:"generation"`
 	Digest     string          `json:"digest"`
 	QoS        string          `json:"qos"`
 	OwnedBy    string          `json:"owned_by,omitempty"`
 	Claims     []recordedClaim `json:"claims"`
 	// ResourceClaim is as in workload.Pod.
-	ResourceClaim *workload.ResourceClaim `json:"resource_claim,omitempty"`
-	Bindings      []RecordedBinding       `json:"bindings,omitempty"`
+	ResourceClaim *workload.ResourceClaim  `json:"resource_claim,omitempty"`
+	Bindings      []ledger.RecordedBinding `json:"bindings,omitempty"`
 }
 
 // recordedClaim is a claim without the pod's uid.
 type recordedClaim struct {
-	Container string    `json:"container,omitempty"`
-	Provider  string    `json:"provider"`
-	Resource  string    `json:"resource"`
-	Affinity  *Affinity `json:"affinity,omitempty"`
-	CPUs      *CPUs     `json:"cpus,omitempty"`
-	Memory    []Block   `json:"memory,omitempty"`
-	Opaque    []byte    `json:"opaque,omitempty"`
+	Container string           `json:"container,omitempty"`
+	Provider  string           `json:"provider"`
+	Resource  string           `json:"resource"`
+	Affinity  *ledger.Affinity `json:"affinity,omitempty"`
+	CPUs      *ledger.CPUs     `json:"cpus,omitempty"`
+	Memory    []ledger.Block   `json:"memory,omitempty"`
+	Opaque    []byte           `json:"opaque,omitempty"`
 
 	Devices *recordedDevices `json:"devices,omitempty"`
 	// Digest of the devices or the opaque bytes, which are not in the record then.
 	Digest string `json:"digest,omitempty"`
 }
 
-// NewClaimRecord returns the claim record of a pod of the view, for a generation.
-func NewClaimRecord(v *View, p *Pod, generation uint64) ClaimRecord {
-	r := ClaimRecord{
+// New returns the claim record of a pod of the view, for a generation.
+func New(v *ledger.View, p *ledger.Pod, generation uint64) Record {
+	r := Record{
 		Pod: p.UID(), Namespace: p.Pod.Namespace, Name: p.Pod.Name,
 		BootID: v.BootID(), Epoch: v.EpochID(), Generation: generation,
 		Digest: p.Digest, QoS: p.QoS, OwnedBy: p.OwnedBy, Claims: p.Claims,
 	}
 	if claim := p.Pod.ResourceClaim; claim != nil {
-		r.ResourceClaim = claim.For(nil) // the pods may need more than ClaimRecordBytes
+		r.ResourceClaim = claim.For(nil) // the pods may need more than MaxBytes
 	}
 	for b := range v.BindingsOf(p.UID()) { // by container, older before newer
 		if last := len(r.Bindings) - 1; last >= 0 && r.Bindings[last].Container == b.Owner.Container {
 			r.Bindings = r.Bindings[:last]
 		}
-		r.Bindings = append(r.Bindings, RecordedBinding{ID: b.ID, Container: b.Owner.Container, CgroupPath: b.CgroupPath, Own: b.Own})
+		r.Bindings = append(r.Bindings, ledger.RecordedBinding{
+			ID: b.ID, Container: b.Owner.Container, CgroupPath: b.CgroupPath, Own: b.Own,
+		})
 	}
 	return r
 }
 
-// Encode returns the record with its checksum. A record above ClaimRecordBytes is an error
+// Encode returns the record with its checksum. A record above MaxBytes is an error
 // of class Invalid that names both sizes. Equal records give equal bytes.
-func (r *ClaimRecord) Encode() ([]byte, error) {
-	stored := storedClaimRecord{
-		Format: claimRecordFormat, Pod: r.Pod, Namespace: r.Namespace, Name: r.Name, BootID: r.BootID, Epoch: r.Epoch,
+func (r *Record) Encode() ([]byte, error) {
+	stored := storedRecord{
+		Format: format, Pod: r.Pod, Namespace: r.Namespace, Name: r.Name, BootID: r.BootID, Epoch: r.Epoch,
 		Generation: r.Generation, Digest: r.Digest, QoS: string(r.QoS), OwnedBy: r.OwnedBy, Bindings: r.Bindings,
 		ResourceClaim: r.ResourceClaim,
 		Claims:        make([]recordedClaim, len(r.Claims)),
@@ -156,28 +152,28 @@ func (r *ClaimRecord) Encode() ([]byte, error) {
 		c := &r.Claims[i]
 		stored.Claims[i] = recordedClaim{
 			Container: c.Owner.Container, Provider: c.Provider, Resource: c.Resource, Affinity: c.Affinity,
-			CPUs: c.CPUs, Memory: c.Memory, Opaque: c.Opaque, Devices: c.Devices.record(),
+			CPUs: c.CPUs, Memory: c.Memory, Opaque: c.Opaque, Devices: recordOf(c.Devices),
 		}
 	}
 	out, err := stored.fitted(r.Claims)
 	if err != nil {
 		return nil, errdefs.Internalf("encode the claim record of pod %s: %w", r.Pod, err)
 	}
-	if len(out) > ClaimRecordBytes {
+	if len(out) > MaxBytes {
 		return nil, errdefs.Invalidf("the claim record of pod %s would have %d bytes, and may have %d: "+
-			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), ClaimRecordBytes)
+			"the pod has too many containers with CPUs, memory or devices of their own", r.Pod, len(out), MaxBytes)
 	}
 	return out, nil
 }
 
 // fitted returns the stored record. If it is too large, the largest claims have a digest in place of their
 // devices or bytes, one after the other.
-func (s *storedClaimRecord) fitted(claims []Claim) ([]byte, error) {
+func (s *storedRecord) fitted(claims []ledger.Claim) ([]byte, error) {
 	var largest []int // the claims that may have a digest, the smallest first
 	var sizes []int
 	for {
-		e, err := seal(claimRecordBucket, s.Pod, s)
-		if err != nil || len(e.Value) <= ClaimRecordBytes {
+		e, err := journal.Seal(bucket, s.Pod, s)
+		if err != nil || len(e.Value) <= MaxBytes {
 			return e.Value, err
 		}
 		if sizes == nil {
@@ -197,7 +193,7 @@ func (s *storedClaimRecord) fitted(claims []Claim) ([]byte, error) {
 		if len(largest) == 0 {
 			return e.Value, nil
 		}
-		for over := len(e.Value) - ClaimRecordBytes; over > 0 && len(largest) > 0; {
+		for over := len(e.Value) - MaxBytes; over > 0 && len(largest) > 0; {
 			i := largest[len(largest)-1]
 			largest = largest[:len(largest)-1]
 			c := &s.Claims[i]
@@ -213,51 +209,51 @@ func answerDigest(response []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// DecodeClaimRecord decodes the claim record of a pod. A record that is too large, damaged,
+// Decode decodes the claim record of a pod. A record that is too large, damaged,
 // contradictory, or of another pod or format is an error of class Corrupt; then nothing in
 // it is used.
-func DecodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
-	r, err := decodeClaimRecord(uid, data)
+func Decode(uid string, data []byte) (*Record, error) {
+	r, err := decode(uid, data)
 	if err != nil {
 		return nil, errdefs.Corruptf("the claim record of pod %s: %w", uid, err)
 	}
 	return r, nil
 }
 
-func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
-	if len(data) > ClaimRecordBytes {
-		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(data), ClaimRecordBytes)
+func decode(uid string, data []byte) (*Record, error) {
+	if len(data) > MaxBytes {
+		return nil, fmt.Errorf("it has %d bytes, and may have %d", len(data), MaxBytes)
 	}
-	text, err := Unseal(Entry{Bucket: claimRecordBucket, Key: uid, Value: data})
+	text, err := journal.Unseal(journal.Entry{Bucket: bucket, Key: uid, Value: data})
 	if err != nil {
 		return nil, err
 	}
-	var stored storedClaimRecord
+	var stored storedRecord
 	d := json.NewDecoder(bytes.NewReader(text))
 	if err := d.Decode(&stored); err != nil {
 		return nil, err
 	}
 	switch {
-	case stored.Format != claimRecordFormat:
-		return nil, fmt.Errorf("it has format %d, this berth reads format %d", stored.Format, claimRecordFormat)
+	case stored.Format != format:
+		return nil, fmt.Errorf("it has format %d, this berth reads format %d", stored.Format, format)
 	case stored.Pod != uid:
-		return nil, matches(uid, stored.Pod)
+		return nil, fmt.Errorf("the value belongs under %q", stored.Pod)
 	case stored.Digest == "":
 		return nil, fmt.Errorf("it has no digest of the pod's specification")
 	}
-	r := &ClaimRecord{
+	r := &Record{
 		Pod: stored.Pod, Namespace: stored.Namespace, Name: stored.Name,
 		BootID: stored.BootID, Epoch: stored.Epoch, Generation: stored.Generation,
 		Digest: stored.Digest, QoS: workload.QoSClass(stored.QoS), OwnedBy: stored.OwnedBy, Bindings: stored.Bindings,
 		ResourceClaim: stored.ResourceClaim,
 	}
-	if !slices.Contains(classes[:], r.QoS) {
+	if !slices.Contains([]workload.QoSClass{workload.BestEffort, workload.Burstable, workload.Guaranteed}, r.QoS) {
 		return nil, fmt.Errorf("%q is no QoS class", stored.QoS)
 	}
 	left := mostRecordedDevices
 	for _, c := range stored.Claims {
-		claim := Claim{
-			Owner: Owner{Pod: uid, Container: c.Container}, Provider: c.Provider, Resource: c.Resource,
+		claim := ledger.Claim{
+			Owner: ledger.Owner{Pod: uid, Container: c.Container}, Provider: c.Provider, Resource: c.Resource,
 			Affinity: c.Affinity, CPUs: c.CPUs, Memory: c.Memory, Opaque: c.Opaque,
 		}
 		var err error
@@ -267,34 +263,35 @@ func decodeClaimRecord(uid string, data []byte) (*ClaimRecord, error) {
 		switch {
 		case c.Digest == "":
 			r.Claims = append(r.Claims, claim)
-		case claim.payloads() > 0:
+		case claim.Payloads() > 0:
 			return nil, fmt.Errorf("the claim of %s on %s has a digest and a payload", claim.Owner, claim.Resource)
 		default:
-			r.Unlisted = append(r.Unlisted, UnlistedClaim{claim, c.Digest})
+			r.Unlisted = append(r.Unlisted, Unlisted{claim, c.Digest})
 		}
 	}
 	return r, r.check()
 }
 
+var uses = []ledger.CPUUse{ledger.CPUExclusive, ledger.CPUPod, ledger.CPUPodExclusive, ledger.CPUPodShared}
+
 // check finds contents that berth never writes.
-func (r *ClaimRecord) check() error {
+func (r *Record) check() error {
 	for i := range r.Claims {
 		c := &r.Claims[i]
-		if c.payloads() != 1 {
-			return fmt.Errorf("the claim of %s on %s has %d payloads, not one", c.Owner, c.Resource, c.payloads())
+		if c.Payloads() != 1 {
+			return fmt.Errorf("the claim of %s on %s has %d payloads, not one", c.Owner, c.Resource, c.Payloads())
 		}
-		if i > 0 && compareClaims(r.Claims[i-1], *c) >= 0 {
+		if i > 0 && ledger.CompareClaims(r.Claims[i-1], *c) >= 0 {
 			return fmt.Errorf("the claim of %s on %s is listed twice, or out of order", c.Owner, c.Resource)
 		}
 		switch {
-		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains([]CPUUse{CPUExclusive, CPUPod, CPUPodExclusive, CPUPodShared},
-			c.CPUs.Use)):
+		case c.CPUs != nil && (c.CPUs.Set.IsEmpty() || !slices.Contains(uses, c.CPUs.Use)):
 			return fmt.Errorf("%s cannot hold CPUs %q for use %q", c.Owner, c.CPUs.Set, c.CPUs.Use)
-		case c.Devices != nil && (len(c.Devices.Devices) == 0 || !slices.IsSortedFunc(c.Devices.Devices, ascending)):
+		case c.Devices != nil && !c.Devices.InOrder():
 			return fmt.Errorf("the claim of %s on %s names no devices, or not in strict order of their ids", c.Owner, c.Resource)
 		}
 		for _, b := range c.Memory {
-			if b.Nodes.IsEmpty() || !b.whole() {
+			if b.Nodes.IsEmpty() || !b.Whole() {
 				return fmt.Errorf("%d bytes of %s are on no NUMA node, or are not the sum of their parts", b.Bytes, c.Owner)
 			}
 		}
@@ -305,29 +302,4 @@ func (r *ClaimRecord) check() error {
 		}
 	}
 	return nil
-}
-
-// payloads returns the number of payloads of a claim.
-func (c *Claim) payloads() (n int) {
-	for _, is := range []bool{c.CPUs != nil, len(c.Memory) > 0, c.Devices != nil, len(c.Opaque) > 0} {
-		if is {
-			n++
-		}
-	}
-	return n
-}
-
-// SameClaims returns whether two lists of claims are equal, without plugins' answers and
-// affinities.
-func SameClaims(a, b []Claim) bool {
-	return slices.EqualFunc(a, b, func(a, b Claim) bool {
-		return compareClaims(a, b) == 0 && sameCPUs(a.CPUs, b.CPUs) && slices.EqualFunc(a.Memory, b.Memory, Block.Equal) &&
-			sameDevices(a.Devices, b.Devices) && bytes.Equal(a.Opaque, b.Opaque)
-	})
-}
-
-func sameCPUs(a, b *CPUs) bool { return a == b || a != nil && b != nil && *a == *b }
-
-func sameDevices(a, b *Devices) bool {
-	return a == b || a != nil && b != nil && slices.EqualFunc(a.Devices, b.Devices, func(a, b Device) bool { return a.ID == b.ID })
 }

@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // The schema. Version 1:
@@ -101,7 +102,7 @@ type storedGeneration struct {
 
 // storedPod is the value of a pod's record.
 type storedPod struct {
-	*Pod
+	*ledger.Pod
 	TraceNumber *uint64 `json:"trace,omitempty"`
 	ClaimsSum   string  `json:"claims,omitempty"`
 }
@@ -125,7 +126,8 @@ func checksum(bucket, key string, value, room []byte) [crcLen]byte {
 	return out
 }
 
-func seal(bucket, key string, value any) (Entry, error) {
+// Seal makes the entry for a value.
+func Seal(bucket, key string, value any) (Entry, error) {
 	var w bytes.Buffer
 	w.WriteString(sealStart + noSum + sealMiddle)
 	if err := json.NewEncoder(&w).Encode(value); err != nil {
@@ -212,13 +214,13 @@ func (s *claimsSum) add(e Entry) {
 
 // storedClaim is a claim beside the entry that it was read from.
 type storedClaim struct {
-	Claim
+	ledger.Claim
 	entry Entry
 }
 
 // sumOf puts a pod's claims in order and returns their sum.
 func sumOf(claims []storedClaim) claimsSum {
-	slices.SortFunc(claims, func(a, b storedClaim) int { return compareClaims(a.Claim, b.Claim) })
+	slices.SortFunc(claims, func(a, b storedClaim) int { return ledger.CompareClaims(a.Claim, b.Claim) })
 	var sum claimsSum
 	for _, c := range claims {
 		sum.add(c.entry)
@@ -229,7 +231,7 @@ func sumOf(claims []storedClaim) claimsSum {
 func (s claimsSum) String() string { return fmt.Sprintf("%08x", uint32(s)) }
 
 // claimKeys returns the keys of a pod's claims, which are in order.
-func claimKeys(claims []Claim) []string {
+func claimKeys(claims []ledger.Claim) []string {
 	keys := make([]string, len(claims))
 	for i, c := range claims {
 		container := cmp.Or(c.Owner.Container, podKey)
@@ -267,7 +269,7 @@ type batch struct {
 }
 
 func (b *batch) put(bucket, key string, value any) {
-	e, err := seal(bucket, key, value)
+	e, err := Seal(bucket, key, value)
 	if err != nil {
 		b.err = cmp.Or(b.err, err)
 		return
@@ -280,7 +282,7 @@ func (b *batch) drop(bucket, key string) {
 }
 
 // generation writes the counts of a view, and the number of the last entry of the history.
-func (b *batch) generation(v *View, recorded uint64) {
+func (b *batch) generation(v *ledger.View, recorded uint64) {
 	b.put(BucketMeta, metaGeneration, storedGeneration{Number: v.Generation(), Entries: v.Entries(), Pods: v.NumPods(),
 		Unknown: v.NumUnknownLive(), History: recorded})
 }
@@ -291,10 +293,10 @@ const usualEntries = 8
 
 // encodeChanges returns the entries that turn old into next, which is old with changes and not shared yet: it gets the
 // stored sizes of its new traces. The same changes give the same bytes.
-func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry, error) {
+func encodeChanges(old, next *ledger.View, changes *ledger.Content, recorded uint64) ([]Entry, error) {
 	b := batch{entries: make([]Entry, 0, usualEntries)}
 	b.generation(next, recorded)
-	for _, uid := range sortedKeys(changes.Pods) {
+	for _, uid := range ordered.Keys(changes.Pods) {
 		was, _ := old.Pod(uid)
 		is, _ := next.Pod(uid)
 		b.pod(uid, was, is, next)
@@ -304,16 +306,14 @@ func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry,
 	encodeEach(&b, BucketLeases, changes.Leases)
 	encodeEach(&b, BucketExternalProviders, changes.ExternalProviders)
 	encodeEach(&b, BucketUnknownLive, changes.Unknown)
-	for c := range ordered.Diff(old.traces.kept, next.traces.kept) {
-		switch {
-		case !c.Is:
-			b.drop(BucketTraces, NumberKey(c.Key))
-		case !c.Was:
-			if b.put(BucketTraces, NumberKey(c.Key), c.New.trace); b.err == nil {
-				next.traces.weigh(c.New, len(b.entries[len(b.entries)-1].Value))
-			}
+	ledger.TraceChanges(old, next, func(number uint64, t *ledger.Trace) int {
+		if t == nil {
+			b.drop(BucketTraces, NumberKey(number))
+		} else {
+			b.put(BucketTraces, NumberKey(number), t)
 		}
-	}
+		return len(b.entries[len(b.entries)-1].Value)
+	})
 	b.uncertain(old.Uncertain(), next.Uncertain())
 	if was, is := old.Epoch(), next.Epoch(); was.ID != is.ID || was.Base != is.Base {
 		b.put(BucketMeta, metaEpochID, is.ID)
@@ -323,7 +323,7 @@ func encodeChanges(old, next *View, changes *Content, recorded uint64) ([]Entry,
 }
 
 func encodeEach[V any](b *batch, bucket string, changes map[string]*V) {
-	for _, key := range sortedKeys(changes) {
+	for _, key := range ordered.Keys(changes) {
 		if v := changes[key]; v != nil {
 			b.put(bucket, key, v)
 		} else {
@@ -333,12 +333,12 @@ func encodeEach[V any](b *batch, bucket string, changes map[string]*V) {
 }
 
 // pod writes a pod's record and those of its claims that changed.
-func (b *batch) pod(uid string, old, next *Pod, v *View) {
+func (b *batch) pod(uid string, old, next *ledger.Pod, v *ledger.View) {
 	var stale map[string][]byte // the claims that it had
 	if old != nil {
 		stale = make(map[string][]byte, len(old.Claims))
 		for i, key := range claimKeys(old.Claims) {
-			e, err := seal(BucketClaims, key, &old.Claims[i])
+			e, err := Seal(BucketClaims, key, &old.Claims[i])
 			b.err = cmp.Or(b.err, err)
 			stale[key] = e.Value
 		}
@@ -352,7 +352,7 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 		b.entries = append(b.entries, Entry{}) // the record, once the sum of its claims is known
 		var sum claimsSum
 		for i, key := range claimKeys(next.Claims) {
-			e, err := seal(BucketClaims, key, &next.Claims[i])
+			e, err := Seal(BucketClaims, key, &next.Claims[i])
 			b.err = cmp.Or(b.err, err)
 			sum.add(e)
 			if !bytes.Equal(stale[key], e.Value) {
@@ -361,18 +361,18 @@ func (b *batch) pod(uid string, old, next *Pod, v *View) {
 			delete(stale, key)
 		}
 		stored.ClaimsSum = sum.String()
-		e, err := seal(BucketPods, uid, stored)
+		e, err := Seal(BucketPods, uid, stored)
 		b.entries[at], b.err = e, cmp.Or(b.err, err)
 	} else if old != nil {
 		b.drop(BucketPods, uid)
 	}
-	for _, key := range sortedKeys(stale) {
+	for _, key := range ordered.Keys(stale) {
 		b.drop(BucketClaims, key)
 	}
 }
 
 // override writes the override if it changed.
-func (b *batch) override(old, next *Override) {
+func (b *batch) override(old, next *ledger.Override) {
 	switch {
 	case next == old:
 	case next == nil:
@@ -395,10 +395,10 @@ func (b *batch) uncertain(old, next string) {
 
 // Dump returns every entry of a view as a journal would hold it, in order of
 // buckets and keys. Equal views give equal bytes.
-func Dump(v *View) ([]Entry, error) { return dump(v, v.Epoch().ID, v.Recorded()) }
+func Dump(v *ledger.View) ([]Entry, error) { return dump(v, v.Epoch().ID, v.Recorded()) }
 
 // dump is Dump with another epoch and last entry of the history.
-func dump(v *View, id EpochID, recorded uint64) ([]Entry, error) {
+func dump(v *ledger.View, id ledger.EpochID, recorded uint64) ([]Entry, error) {
 	var b batch
 	for p := range v.Pods() {
 		b.pod(p.UID(), nil, p, v)
@@ -426,7 +426,7 @@ func dump(v *View, id EpochID, recorded uint64) ([]Entry, error) {
 	b.generation(v, recorded)
 	epoch := v.Epoch()
 	epoch.ID = id
-	b.facts(v.Rules(), Rules{}, epoch)
+	b.facts(v.Rules(), ledger.Rules{}, epoch)
 	if b.err != nil {
 		return nil, errdefs.Internalf("dump ledger: %w", b.err)
 	}
@@ -435,7 +435,7 @@ func dump(v *View, id EpochID, recorded uint64) ([]Entry, error) {
 }
 
 // encodeRules returns the entries of a generation that changes only the rules, the override or the epoch.
-func encodeRules(old, next *View, recorded uint64) ([]Entry, error) {
+func encodeRules(old, next *ledger.View, recorded uint64) ([]Entry, error) {
 	var b batch
 	b.generation(next, recorded)
 	b.facts(next.Rules(), old.Rules(), next.Epoch())
@@ -444,7 +444,7 @@ func encodeRules(old, next *View, recorded uint64) ([]Entry, error) {
 }
 
 // facts writes the schema, the epoch, and the machine and configuration of the rules; stored are the rules of before.
-func (b *batch) facts(rules, stored Rules, epoch Epoch) {
+func (b *batch) facts(rules, stored ledger.Rules, epoch ledger.Epoch) {
 	b.put(BucketMeta, metaSchema, schemaVersion)
 	b.put(BucketMeta, metaMachine, rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaTopology, rules.Machine.Snapshot())

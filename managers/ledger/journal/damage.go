@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/internal/ordered"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // LostPod is a pod that is not whole: its record or one of its claims is damaged or
@@ -20,12 +22,12 @@ type LostPod struct {
 	// Why it is lost, as a sentence; several reasons are joined with "; ".
 	Why string `json:"why"`
 	// Pod is its record, without claims and trace; nil if the record is unreadable.
-	Pod *Pod `json:"pod,omitempty"`
+	Pod *ledger.Pod `json:"pod,omitempty"`
 	// Claims are the readable claims, in order. With PerhapsStale there may be several for
 	// one owner, resource and provider; the pod had one of them.
-	Claims []Claim `json:"claims,omitempty"`
+	Claims []ledger.Claim `json:"claims,omitempty"`
 	// Bindings of its containers by the runtime's id.
-	Bindings map[string]Binding `json:"bindings,omitempty"`
+	Bindings map[string]ledger.Binding `json:"bindings,omitempty"`
 	// PerhapsStale means that some of the record or claims come from a freed part of the
 	// file. The pod may have been removed since, or have other claims.
 	PerhapsStale bool `json:"perhaps_stale,omitempty"`
@@ -44,20 +46,20 @@ func (st *state) lose(uid, why string) *LostPod {
 	return p
 }
 
-func (l *LostPod) record(p *Pod) *LostPod {
+func (l *LostPod) record(p *ledger.Pod) *LostPod {
 	l.Pod = p
 	return l
 }
 
 func (l *LostPod) add(claims ...storedClaim) *LostPod {
 	l.Claims = append(l.Claims, claimsOf(claims)...)
-	slices.SortStableFunc(l.Claims, compareClaims)
+	slices.SortStableFunc(l.Claims, ledger.CompareClaims)
 	return l
 }
 
 // claimsOf returns claims without their entries.
-func claimsOf(claims []storedClaim) []Claim {
-	var all []Claim
+func claimsOf(claims []storedClaim) []ledger.Claim {
+	var all []ledger.Claim
 	for _, c := range claims {
 		all = append(all, c.Claim)
 	}
@@ -71,17 +73,17 @@ func claimsOf(claims []storedClaim) []Claim {
 // changes in the same commit, the pod with the greater uid. The ledger never commits such a
 // pair. So one pod was removed, and its claim was given to the other one afterwards: the
 // later one is right.
-func (st *state) resolve() (*View, []Finding) {
+func (st *state) resolve() (*ledger.View, []ledger.Finding) {
 	for {
 		st.release()
-		view := NewView(st.State)
-		findings := Check(view)
-		if _, wrong := FirstStructural(findings); !wrong {
+		view := ledger.NewView(st.State)
+		findings := ledger.Check(view)
+		if _, wrong := ledger.FirstStructural(findings); !wrong {
 			return view, findings
 		}
 		kept := len(st.lost)
 		for _, f := range findings {
-			if f.Kind == Structural {
+			if f.Kind == ledger.Structural {
 				st.damage = append(st.damage, f)
 				st.keepOut(f)
 			}
@@ -94,11 +96,11 @@ func (st *state) resolve() (*View, []Finding) {
 
 // empty removes the claims of unknown living pods that contradict each other or themselves,
 // and returns whether there are any.
-func (st *state) empty(findings []Finding) (some bool) {
+func (st *state) empty(findings []ledger.Finding) (some bool) {
 	for _, f := range findings {
 		for _, uid := range []string{f.Owner.Pod, f.Other.Pod} {
 			u := st.Unknown[uid]
-			if f.Kind != Structural || u == nil || len(u.Claims) == 0 {
+			if f.Kind != ledger.Structural || u == nil || len(u.Claims) == 0 {
 				continue
 			}
 			u.Claims, u.DevicesUnknown = nil, true
@@ -121,7 +123,7 @@ func (st *state) nothing() {
 
 // keepOut removes a pod from the view because of a finding, unless another pod of the
 // finding is already removed.
-func (st *state) keepOut(f Finding) {
+func (st *state) keepOut(f ledger.Finding) {
 	uid := f.Owner.Pod
 	p, here := st.Pods[uid]
 	if other := f.Other.Pod; other != "" && other != uid {
@@ -134,7 +136,7 @@ func (st *state) keepOut(f Finding) {
 		case !here || !both:
 			return
 		}
-		if o != nil && cmp.Or(cmp.Compare(o.newest(), p.newest()), -strings.Compare(other, uid)) < 0 {
+		if o != nil && cmp.Or(cmp.Compare(newest(o), newest(p)), -strings.Compare(other, uid)) < 0 {
 			uid, p = other, o
 		}
 	}
@@ -143,19 +145,19 @@ func (st *state) keepOut(f Finding) {
 	}
 	delete(st.Pods, uid)
 	lost := st.lose(uid, f.Text)
-	lost.Pod = &Pod{}
+	lost.Pod = &ledger.Pod{}
 	*lost.Pod = *p
 	lost.Pod.Claims, lost.Pod.Trace = nil, nil
 	lost.Claims = p.Claims
 }
 
 // newest returns the generation of the pod's last known change.
-func (p *Pod) newest() uint64 { return max(p.AdmittedGeneration, p.ChangedGeneration) }
+func newest(p *ledger.Pod) uint64 { return max(p.AdmittedGeneration, p.ChangedGeneration) }
 
 // release removes the bindings of removed pods, and unknown living pods that are in the
 // ledger.
 func (st *state) release() {
-	for _, id := range sortedKeys(st.Bindings) {
+	for _, id := range ordered.Keys(st.Bindings) {
 		b := *st.Bindings[id]
 		if p, ok := st.Pods[b.Owner.Pod]; ok && p.Pod.Container(b.Owner.Container) != nil {
 			continue
@@ -163,22 +165,22 @@ func (st *state) release() {
 		delete(st.Bindings, id)
 		lost, ok := st.lost[b.Owner.Pod]
 		if !ok {
-			st.damage = append(st.damage, Finding{
-				Kind: Structural, Rule: RuleOwner, Owner: b.Owner,
+			st.damage = append(st.damage, ledger.Finding{
+				Kind: ledger.Structural, Rule: ledger.RuleOwner, Owner: b.Owner,
 				Text: fmt.Sprintf("container id %s is bound to %s, which is not known", id, b.Owner),
 			})
 			continue
 		}
 		if lost.Bindings == nil {
-			lost.Bindings = map[string]Binding{}
+			lost.Bindings = map[string]ledger.Binding{}
 		}
 		lost.Bindings[id] = b
 	}
-	for _, uid := range sortedKeys(st.Unknown) {
+	for _, uid := range ordered.Keys(st.Unknown) {
 		if _, known := st.Pods[uid]; known || uid == "" || strings.Contains(uid, "/") {
 			delete(st.Unknown, uid)
-			st.damage = append(st.damage, Finding{
-				Kind: Structural, Rule: RuleUnknownLive, Owner: Owner{Pod: uid},
+			st.damage = append(st.damage, ledger.Finding{
+				Kind: ledger.Structural, Rule: ledger.RuleUnknownLive, Owner: ledger.Owner{Pod: uid},
 				Text: fmt.Sprintf("pod %q is noted as living and unknown, and is known or no pod", uid),
 			})
 		}
@@ -189,7 +191,7 @@ func (st *state) release() {
 func (st *state) fill(r *Report) {
 	r.MigratedFrom, r.Memory, r.Damage = st.migratedFrom, st.rules.Memory, st.damage
 	r.Uncertain = strings.Join(slices.Compact(st.uncertain), "; ")
-	for _, uid := range sortedKeys(st.lost) {
+	for _, uid := range ordered.Keys(st.lost) {
 		r.Lost = append(r.Lost, *st.lost[uid])
 	}
 	r.Whole = len(st.Pods)

@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // The chain of a made-up history: version 0 kept a pod's digest in a bucket of
@@ -35,14 +36,14 @@ var (
 			case e.Bucket == "digests":
 				continue
 			case e.Bucket == BucketPods:
-				var p Pod
+				var p ledger.Pod
 				if err := Decode(e, &p); err != nil {
 					return nil, err
 				}
 				p.Digest = digests[e.Key]
-				e, _ = seal(BucketPods, e.Key, &storedPod{Pod: &p, ClaimsSum: claimsSum(0).String()})
+				e, _ = Seal(BucketPods, e.Key, &storedPod{Pod: &p, ClaimsSum: claimsSum(0).String()})
 			case e.Bucket == BucketMeta && e.Key == metaGeneration:
-				e, _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 1, Pods: 1})
+				e, _ = Seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 1, Pods: 1})
 			}
 			next = append(next, e)
 		}
@@ -51,17 +52,17 @@ var (
 	fromOne migration = func(entries []Entry) ([]Entry, error) {
 		for i, e := range entries {
 			if e.Bucket == BucketMeta && e.Key == metaGeneration {
-				entries[i], _ = seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 2, Pods: 1})
+				entries[i], _ = Seal(BucketMeta, metaGeneration, storedGeneration{Number: 5, Entries: 2, Pods: 1})
 			}
 		}
-		lease, err := seal(BucketLeases, "new", Lease{Provider: "p"})
+		lease, err := Seal(BucketLeases, "new", ledger.Lease{Provider: "p"})
 		return append(entries, lease), err
 	}
 )
 
 func sealed(t *testing.T, bucket, key string, value any) Entry {
 	t.Helper()
-	e, err := seal(bucket, key, value)
+	e, err := Seal(bucket, key, value)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +214,7 @@ func text(t *testing.T, entries []Entry) []byte {
 // TestUpgradePage: the page for operators names the schema that this version writes.
 func TestUpgradePage(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile("../../docs/upgrade.md")
+	page, err := os.ReadFile("../../../docs/upgrade.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package ledger
+package journal
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -16,7 +17,7 @@ type Recorder interface {
 	// history begins again.
 	Open(ctx context.Context, s Start) (kept bool, err error)
 	// Record returns what a commit writes to the history, and the number of the last entry after it.
-	Record(ctx context.Context, old, next *View) (entries []Entry, last uint64, err error)
+	Record(ctx context.Context, old, next *ledger.View) (entries []Entry, last uint64, err error)
 	// Committed is called after the commit of the last Record, unless it failed. lost means that the journal was created
 	// again, without the entries.
 	Committed(lost bool)
@@ -25,9 +26,9 @@ type Recorder interface {
 // Start is what a Recorder begins with.
 type Start struct {
 	Journal Journal
-	View    *View
+	View    *ledger.View
 	// Rules of the last commit and, if it is known, its machine; nil if there was none.
-	Rules   *PastRules
+	Rules   *ledger.PastRules
 	Machine *machine.Topology
 	// Unknown is why the rules of the last commit, and so the states before it, are not known.
 	Unknown error
@@ -37,17 +38,17 @@ type Start struct {
 type committer struct {
 	journal  Journal
 	history  Recorder // nil if there is none
-	newEpoch func() EpochID
+	newEpoch func() ledger.EpochID
 	// pending are entries found wanting at the start (schema, migrated values, machine, configuration). They travel with
 	// the first commit, so that a start itself writes nothing.
 	pending []Entry
 }
 
 // Commit checks, records, encodes and writes.
-func (c *committer) Commit(ctx context.Context, old, next *View, changes *Content) (done Committed, err error) {
+func (c *committer) Commit(ctx context.Context, old, next *ledger.View, changes *ledger.Content) (done ledger.Committed, err error) {
 	internal := func(err error) error { return errdefs.Internalf("commit generation %d: %w", next.Generation(), err) }
 	if changes != nil {
-		if f, ok := flaw(next, changes); ok {
+		if f, ok := ledger.Flaw(next, changes); ok {
 			return done, internal(errors.New(f.String()))
 		}
 	}
@@ -80,7 +81,7 @@ func (c *committer) Commit(ctx context.Context, old, next *View, changes *Conten
 		return done, fmt.Errorf("commit generation %d: nothing was committed, because the call had ended: %w", next.Generation(),
 			context.Cause(ctx))
 	case errdefs.ClassOf(err) == errdefs.Exhausted:
-		return done, blame(old, changes, errdefs.Exhaustedf("commit generation %d: %w", next.Generation(), err))
+		return done, ledger.BlameStored(old, changes, errdefs.Exhaustedf("commit generation %d: %w", next.Generation(), err))
 	default:
 		return done, errdefs.Unavailablef("commit generation %d: %w", next.Generation(), err).Coded(errdefs.LedgerUnavailable)
 	}
@@ -93,7 +94,7 @@ func (c *committer) Commit(ctx context.Context, old, next *View, changes *Conten
 // recreate writes the whole next view to a journal that is not in its place, in a new
 // epoch, because another file in that place may have been read meanwhile. The view has
 // everything that was acknowledged, so nothing is lost.
-func (c *committer) recreate(ctx context.Context, next *View, recorded uint64, cause error) (EpochID, error) {
+func (c *committer) recreate(ctx context.Context, next *ledger.View, recorded uint64, cause error) (ledger.EpochID, error) {
 	j, ok := c.journal.(Recreator)
 	if !ok || c.newEpoch == nil {
 		return 0, cause

@@ -1,4 +1,4 @@
-package ledger_test
+package journal_test
 
 import (
 	"bytes"
@@ -15,10 +15,15 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 )
+
+func rules() ledger.Rules {
+	return ledger.Rules{Machine: machinetest.Build("2s1n4c2t"), ConfigDigest: "one"}
+}
 
 // The epoch and the boot of small.
 const (
@@ -27,9 +32,9 @@ const (
 )
 
 // small is a ledger with one of everything.
-func small(t *testing.T, j ledger.Journal) *ledger.Ledger {
+func small(t *testing.T, j journal.Journal) *ledger.Ledger {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), Epoch: 1<<40 + 1, EpochID: someEpoch, BootID: someBoot})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules(), Epoch: 1<<40 + 1, EpochID: someEpoch, BootID: someBoot})
 	_, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		p := ledgertest.With(ledgertest.Pod("a", "init:i", "c"),
 			ledgertest.Exclusive("c", "14-15"), ledgertest.Memory("c", "memory", "0-1", 1<<20),
@@ -61,7 +66,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // The stored form of a small ledger. A change here is a change of the schema.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	entries, err := ledger.Dump(small(t, ledgertest.NewJournal()).View())
+	entries, err := journal.Dump(small(t, ledgertest.NewJournal()).View())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +74,7 @@ func TestGolden(t *testing.T) {
 	for _, e := range entries {
 		fmt.Fprintf(&got, "%s %s\n\t%s\n", e.Bucket, e.Key, e.Value)
 	}
-	path := fmt.Sprintf("testdata/schema-%d.golden", ledger.SchemaVersion)
+	path := fmt.Sprintf("testdata/schema-%d.golden", journal.SchemaVersion)
 	if *update {
 		if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -90,7 +95,7 @@ func TestReopen(t *testing.T) {
 	j := ledgertest.NewJournal()
 	l := small(t, j)
 	j = j.Reopen()
-	again, report := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules()})
+	again, report := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules()})
 	ledgertest.SameView(t, again.View(), l.View())
 	if j.Commits() != 0 || report.MachineChanged || report.ConfigChanged || report.MigratedFrom != nil || report.Generation != 1 {
 		t.Errorf("%d commits, report %+v", j.Commits(), report)
@@ -114,7 +119,7 @@ func TestRevision(t *testing.T) {
 		if j = j.Reopen(); row.lost {
 			j = ledgertest.NewJournal()
 		}
-		l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: rules(), Epoch: row.epoch})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: rules(), Epoch: row.epoch})
 		view, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod("a", "c")); return nil })
 		if err != nil || view.Revision() != row.want || view.Revision() <= last {
 			t.Errorf("epoch %d: revision %d after %d, want %d; %v", row.epoch, view.Revision(), last, row.want, err)
@@ -146,7 +151,7 @@ func TestChangedRules(t *testing.T) {
 		"less memory": {rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t", machinetest.Memory(0, 1<<10),
 			machinetest.Memory(1, 1<<10)), ConfigDigest: "one"}, grandfathered: 1},
 	} {
-		l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: c.rules})
+		l, report, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: c.rules})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -160,7 +165,7 @@ func TestChangedRules(t *testing.T) {
 		}
 	}
 	// The first commit under new rules makes them the known ones.
-	o := ledger.Options{Journal: j.Reopen(), Rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two"}}
+	o := journal.Options{Journal: j.Reopen(), Rules: ledger.Rules{Machine: rules().Machine, ConfigDigest: "two"}}
 	l, _ := ledgertest.Open(t, o)
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.DropLease("lease"); return nil }); err != nil {
 		t.Fatal(err)
@@ -186,7 +191,7 @@ func TestExternalProvidersStay(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	again, _ := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: rules()})
+	again, _ := ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: rules()})
 	if got := slices.Collect(again.View().ExternalProviders()); !reflect.DeepEqual(got, want) {
 		t.Errorf("after a restart %+v, want %+v", got, want)
 	}
@@ -199,7 +204,7 @@ func TestSetRules(t *testing.T) {
 	j = j.Reopen()
 	first := rules()
 	first.ConfigDigest = "first" // is written with the next commit
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: first})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: first})
 	stale := ledger.NewDraft(l.View())
 	stale.DropLease("lease")
 	next := ledger.Rules{Machine: rules().Machine, ConfigDigest: "two", StrictReservation: true, ReservedCPUs: cpuset.Of(0)}
@@ -214,7 +219,7 @@ func TestSetRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	v = l.View()
-	if _, report := ledgertest.Open(t, ledger.Options{Journal: j.Reopen(), Rules: next}); report.ConfigChanged {
+	if _, report := ledgertest.Open(t, journal.Options{Journal: j.Reopen(), Rules: next}); report.ConfigChanged {
 		t.Errorf("after a restart: %+v", report)
 	}
 	if _, err := l.SetRules(t.Context(), ledger.Rules{}); errdefs.ClassOf(err) != errdefs.Invalid {
@@ -262,7 +267,7 @@ func TestDamage(t *testing.T) {
 			small(t, j)
 			j = j.Reopen()
 			j.Alter(c.bucket, c.key, c.change)
-			l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()})
+			l, report, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: rules()})
 			if l != nil || errdefs.ClassOf(err) != errdefs.Corrupt || len(report.Damage) == 0 {
 				t.Fatalf("open: %v, report %+v", err, report)
 			}
@@ -287,22 +292,22 @@ func TestSwapped(t *testing.T) {
 	var memory []byte
 	j.Alter("claims", "a/c/memory", func(value []byte) []byte { memory = value; return value })
 	j.Alter("claims", "a/c/cpu", func([]byte) []byte { return memory })
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Corrupt {
+	if _, _, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Corrupt {
 		t.Errorf("open: %v", err)
 	}
 }
 
 func TestOpenErrors(t *testing.T) {
 	t.Parallel()
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: ledgertest.NewJournal()}); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, _, err := journal.Open(t.Context(), journal.Options{Journal: ledgertest.NewJournal()}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no machine: %v", err)
 	}
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Rules: rules()}); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, _, err := journal.Open(t.Context(), journal.Options{Rules: rules()}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no journal: %v", err)
 	}
 	j := ledgertest.NewJournal()
 	j.Reopen()
-	if _, _, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Unavailable {
+	if _, _, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: rules()}); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("closed journal: %v", err)
 	}
 }

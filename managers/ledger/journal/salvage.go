@@ -1,10 +1,12 @@
-package ledger
+package journal
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/internal/ordered"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // Found is the readable part of a damaged journal.
@@ -112,7 +114,7 @@ func Complete(entries []Entry) bool {
 // reserved CPUs of the last commit as far as they are known. The next start compares them with the
 // current ones.
 func (st *state) dump() ([]Entry, error) {
-	entries, err := Dump(NewView(st.State))
+	entries, err := Dump(ledger.NewView(st.State))
 	if err != nil {
 		return nil, err
 	}
@@ -241,12 +243,12 @@ func (st *state) recall(entries []Entry) {
 				st.Generation = max(st.Generation, number)
 			}
 		case BucketPods:
-			p := storedPod{Pod: &Pod{}}
+			p := storedPod{Pod: &ledger.Pod{}}
 			if Decode(e, &p) == nil && p.UID() == e.Key && p.laterThan(pods[e.Key]) {
 				pods[e.Key] = &p
 			}
 		case BucketClaims:
-			var c Claim
+			var c ledger.Claim
 			if Decode(e, &c) == nil {
 				claims[c.Owner.Pod] = append(claims[c.Owner.Pod], storedClaim{c, e})
 			}
@@ -259,7 +261,7 @@ func (st *state) recall(entries []Entry) {
 	}
 	// Only missing pods are searched.
 	missed := st.counts == nil || st.missing > 0 || len(st.uncertain) > 0
-	for _, uid := range sortedKeys(pods) {
+	for _, uid := range ordered.Keys(pods) {
 		_, here := st.Pods[uid]
 		lost := st.lost[uid]
 		switch {
@@ -276,8 +278,8 @@ func (p *storedPod) laterThan(o *storedPod) bool {
 	switch {
 	case o == nil:
 		return true
-	case p.newest() != o.newest():
-		return p.newest() > o.newest()
+	case newest(p.Pod) != newest(o.Pod):
+		return newest(p.Pod) > newest(o.Pod)
 	case p.TraceNumber == nil || o.TraceNumber == nil:
 		return p.TraceNumber != nil
 	}
@@ -290,7 +292,7 @@ func (l *LostPod) remember(p *storedPod, claims []storedClaim) {
 		l.Pod, l.PerhapsStale = p.Pod, true
 	}
 	for _, c := range claims {
-		if !slices.ContainsFunc(l.Claims, func(o Claim) bool { return sameClaim(o, c.Claim) }) {
+		if !slices.ContainsFunc(l.Claims, func(o ledger.Claim) bool { return sameClaim(o, c.Claim) }) {
 			l.add(c)
 			l.PerhapsStale = true
 		}
@@ -298,9 +300,9 @@ func (l *LostPod) remember(p *storedPod, claims []storedClaim) {
 }
 
 // sameClaim returns whether two claims are equal.
-func sameClaim(a, b Claim) bool {
-	x, errX := seal(BucketClaims, "", &a)
-	y, errY := seal(BucketClaims, "", &b)
+func sameClaim(a, b ledger.Claim) bool {
+	x, errX := Seal(BucketClaims, "", &a)
+	y, errY := Seal(BucketClaims, "", &b)
 	return errX == nil && errY == nil && string(x.Value) == string(y.Value)
 }
 

@@ -1,4 +1,4 @@
-package ledger_test
+package journal_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
 
@@ -22,7 +23,7 @@ var factKeys = []string{"boot-id", "machine", "topology", "config", "memory", "r
 // many is a ledger with pods of each sort: a to d hold something, e nothing.
 func many(t *testing.T) *ledger.Ledger {
 	t.Helper()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: ledgertest.NewJournal(), Rules: rules(), Epoch: 7, EpochID: someEpoch,
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules(), Epoch: 7, EpochID: someEpoch,
 		BootID: someBoot})
 	for i, uid := range []string{"a", "b", "c", "d", "e"} {
 		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
@@ -52,20 +53,20 @@ func many(t *testing.T) *ledger.Ledger {
 
 // salvaged is what a salvage left, opened.
 type salvaged struct {
-	ledger.Saved
+	journal.Saved
 	view *ledger.View
 }
 
 const nextEpoch = ledger.EpochID(0xfeed)
 
 // salvage saves what can be found, and opens it: it must be sound.
-func salvage(t *testing.T, f ledger.Found) salvaged {
+func salvage(t *testing.T, f journal.Found) salvaged {
 	t.Helper()
-	o := ledger.Options{
+	o := journal.Options{
 		Rules: rules(), Epoch: 9, EpochID: nextEpoch,
 		Restore: func(ledger.Override) (ledger.Rules, bool) { return rules(), true },
 	}
-	saved, err := ledger.Salvage(o, f)
+	saved, err := journal.Salvage(o, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,9 +119,9 @@ func (s salvaged) kept(t *testing.T, was *ledger.View, but ...string) {
 	}
 }
 
-func dump(t *testing.T, v *ledger.View) []ledger.Entry {
+func dump(t *testing.T, v *ledger.View) []journal.Entry {
 	t.Helper()
-	entries, err := ledger.Dump(v)
+	entries, err := journal.Dump(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,8 +129,8 @@ func dump(t *testing.T, v *ledger.View) []ledger.Entry {
 }
 
 // owner returns the pod whose record or claim an entry is.
-func owner(e ledger.Entry) string {
-	if e.Bucket != ledger.BucketPods && e.Bucket != ledger.BucketClaims {
+func owner(e journal.Entry) string {
+	if e.Bucket != journal.BucketPods && e.Bucket != journal.BucketClaims {
 		return ""
 	}
 	uid, _, _ := strings.Cut(e.Key, "/")
@@ -144,23 +145,23 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 	was := many(t).View()
 	entries := dump(t, was)
 	for i, e := range entries {
-		for name, change := range map[string]func([]ledger.Entry) []ledger.Entry{
-			"value": func(all []ledger.Entry) []ledger.Entry {
+		for name, change := range map[string]func([]journal.Entry) []journal.Entry{
+			"value": func(all []journal.Entry) []journal.Entry {
 				all[i].Value = bytes.Clone(e.Value)
 				all[i].Value[len(e.Value)/2] ^= 1
 				return all
 			},
-			"key": func(all []ledger.Entry) []ledger.Entry {
+			"key": func(all []journal.Entry) []journal.Entry {
 				all[i].Key = string(e.Key[0]^2) + e.Key[1:]
 				return all
 			},
-			"bucket":  func(all []ledger.Entry) []ledger.Entry { all[i].Bucket = "pots"; return all },
-			"missing": func(all []ledger.Entry) []ledger.Entry { return slices.Delete(all, i, i+1) },
-			"twice":   func(all []ledger.Entry) []ledger.Entry { return append(all, e) },
+			"bucket":  func(all []journal.Entry) []journal.Entry { all[i].Bucket = "pots"; return all },
+			"missing": func(all []journal.Entry) []journal.Entry { return slices.Delete(all, i, i+1) },
+			"twice":   func(all []journal.Entry) []journal.Entry { return append(all, e) },
 		} {
 			t.Run(name+" "+e.Bucket+" "+e.Key, func(t *testing.T) {
 				damaged := change(slices.Clone(entries))
-				s := salvage(t, ledger.Found{Entries: damaged})
+				s := salvage(t, journal.Found{Entries: damaged})
 				uid := owner(e)
 				if name == "bucket" || name == "twice" {
 					uid = "" // the value is whole
@@ -183,9 +184,9 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 				if uid != "" && !slices.Contains(s.lost(), uid) && (uid != "e" || s.Report.Uncertain == "") {
 					t.Errorf("lost are %v, want %s", s.lost(), uid)
 				}
-				optional := e.Bucket == ledger.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" &&
+				optional := e.Bucket == journal.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" &&
 					e.Key != "schema"
-				fact := name == "value" && slices.Contains(factKeys, e.Key) && e.Bucket == ledger.BucketMeta
+				fact := name == "value" && slices.Contains(factKeys, e.Key) && e.Bucket == journal.BucketMeta
 				history := fact && e.Key != "boot-id" && e.Key != "machine"
 				if history != (s.Report.History != "") || fact != (len(s.Report.Renewed) == 1) {
 					t.Errorf("of the history: %q, renewed %q", s.Report.History, s.Report.Renewed)
@@ -206,9 +207,9 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 func TestUncertainAfterDamage(t *testing.T) {
 	t.Parallel()
 	entries := dump(t, many(t).View())
-	with := func(bucket, key string, change func(*ledger.Entry)) []ledger.Entry {
+	with := func(bucket, key string, change func(*journal.Entry)) []journal.Entry {
 		all := slices.Clone(entries)
-		at := slices.IndexFunc(all, func(e ledger.Entry) bool { return e.Bucket == bucket && e.Key == key })
+		at := slices.IndexFunc(all, func(e journal.Entry) bool { return e.Bucket == bucket && e.Key == key })
 		if change == nil {
 			return slices.Delete(all, at, at+1)
 		}
@@ -216,9 +217,9 @@ func TestUncertainAfterDamage(t *testing.T) {
 		change(&all[at])
 		return all
 	}
-	flip := func(e *ledger.Entry) { e.Value[len(e.Value)/2] ^= 1 }
+	flip := func(e *journal.Entry) { e.Value[len(e.Value)/2] ^= 1 }
 	for name, c := range map[string]struct {
-		entries []ledger.Entry
+		entries []journal.Entry
 		want    string // of the report
 		lost    []string
 	}{
@@ -237,7 +238,7 @@ func TestUncertainAfterDamage(t *testing.T) {
 		"generation":          {with("meta", "generation", flip), "it is not known how many pods there were", nil},
 		"nothing":             {nil, "nothing could be read", nil},
 	} {
-		s := salvage(t, ledger.Found{Entries: c.entries})
+		s := salvage(t, journal.Found{Entries: c.entries})
 		if got := s.Report.Uncertain; got != c.want && (c.want == "" || !strings.Contains(got, c.want)) || !slices.Equal(s.lost(), c.lost) {
 			t.Errorf("%s: uncertain %q, lost %v", name, got, s.lost())
 		}
@@ -266,9 +267,9 @@ func TestDamagedMeta(t *testing.T) {
 		"uncertain": func(s salvaged) bool { return strings.Contains(s.view.Uncertain(), "the reason is damaged") },
 	} {
 		entries := dump(t, was)
-		at := slices.IndexFunc(entries, func(e ledger.Entry) bool { return e.Bucket == ledger.BucketMeta && e.Key == key })
+		at := slices.IndexFunc(entries, func(e journal.Entry) bool { return e.Bucket == journal.BucketMeta && e.Key == key })
 		entries[at].Value[len(entries[at].Value)-2] ^= 1
-		s := salvage(t, ledger.Found{Entries: entries})
+		s := salvage(t, journal.Found{Entries: entries})
 		s.kept(t, was)
 		if !check(s) || len(s.Report.Damage) == 0 {
 			t.Errorf("%s: %+v, generation %d, revisions from %d, uncertain %q", key, s.Report, s.view.Generation(), s.view.RevisionOf(0),
@@ -300,11 +301,11 @@ func TestContradiction(t *testing.T) {
 	put(newer, "b", "5")
 	entries := dump(t, newer.View())
 	for _, e := range dump(t, older.View()) {
-		if e.Bucket != ledger.BucketMeta {
+		if e.Bucket != journal.BucketMeta {
 			entries = append(entries, e)
 		}
 	}
-	s := salvage(t, ledger.Found{Entries: entries})
+	s := salvage(t, journal.Found{Entries: entries})
 	s.kept(t, newer.View())
 	if len(s.Report.Lost) != 1 {
 		t.Fatalf("lost are %v", s.lost())
@@ -326,11 +327,11 @@ func TestStale(t *testing.T) {
 	}
 	was := l.View()
 	now := dump(t, was)
-	of := func(entries []ledger.Entry, buckets ...string) []ledger.Entry {
-		return slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return !slices.Contains(buckets, e.Bucket) })
+	of := func(entries []journal.Entry, buckets ...string) []journal.Entry {
+		return slices.DeleteFunc(slices.Clone(entries), func(e journal.Entry) bool { return !slices.Contains(buckets, e.Bucket) })
 	}
-	without := func(entries []ledger.Entry, keys ...string) []ledger.Entry {
-		return slices.DeleteFunc(slices.Clone(entries), func(e ledger.Entry) bool { return slices.Contains(keys, e.Bucket+"/"+e.Key) })
+	without := func(entries []journal.Entry, keys ...string) []journal.Entry {
+		return slices.DeleteFunc(slices.Clone(entries), func(e journal.Entry) bool { return slices.Contains(keys, e.Bucket+"/"+e.Key) })
 	}
 	claims := without(now, slices.Collect(func(yield func(string) bool) {
 		for _, e := range of(now, "claims") {
@@ -340,22 +341,22 @@ func TestStale(t *testing.T) {
 		}
 	})...)
 	for name, c := range map[string]struct {
-		found ledger.Found
+		found journal.Found
 		lost  []string // and not kept
 		told  []string // lost, and were not there
 	}{
-		"nothing is missing":              {ledger.Found{Entries: now, Stale: before}, nil, nil},
-		"a trace is missing":              {ledger.Found{Entries: without(now, "traces/00000000000000000002"), Stale: before}, nil, nil},
-		"claims are stale":                {ledger.Found{Entries: claims, Stale: before}, nil, nil},
-		"claims are loose":                {ledger.Found{Entries: claims, Loose: of(now, "claims")}, nil, nil},
-		"claims are loose, with old ones": {ledger.Found{Entries: claims, Loose: of(before, "claims")}, nil, []string{}},
-		"a claim is nowhere": {ledger.Found{Entries: without(now, "claims/b/main/cpu"),
+		"nothing is missing":              {journal.Found{Entries: now, Stale: before}, nil, nil},
+		"a trace is missing":              {journal.Found{Entries: without(now, "traces/00000000000000000002"), Stale: before}, nil, nil},
+		"claims are stale":                {journal.Found{Entries: claims, Stale: before}, nil, nil},
+		"claims are loose":                {journal.Found{Entries: claims, Loose: of(now, "claims")}, nil, nil},
+		"claims are loose, with old ones": {journal.Found{Entries: claims, Loose: of(before, "claims")}, nil, []string{}},
+		"a claim is nowhere": {journal.Found{Entries: without(now, "claims/b/main/cpu"),
 			Stale: without(before, "claims/b/main/cpu")}, []string{"b"}, nil},
-		"a record is stale": {ledger.Found{Entries: without(now, "pods/b"), Stale: before}, []string{"b"}, []string{"a"}},
-		"a record is loose": {ledger.Found{Entries: without(now, "pods/b"), Loose: of(now, "pods"), Stale: before}, nil,
+		"a record is stale": {journal.Found{Entries: without(now, "pods/b"), Stale: before}, []string{"b"}, []string{"a"}},
+		"a record is loose": {journal.Found{Entries: without(now, "pods/b"), Loose: of(now, "pods"), Stale: before}, nil,
 			nil},
-		"records are loose, with old ones": {ledger.Found{Entries: without(now, "pods/b"), Loose: before}, []string{"b"}, []string{"a"}},
-		"all is stale":                     {ledger.Found{Stale: before}, []string{"b", "c", "d", "e"}, []string{"a"}},
+		"records are loose, with old ones": {journal.Found{Entries: without(now, "pods/b"), Loose: before}, []string{"b"}, []string{"a"}},
+		"all is stale":                     {journal.Found{Stale: before}, []string{"b", "c", "d", "e"}, []string{"a"}},
 	} {
 		s := salvage(t, c.found)
 		s.kept(t, was, c.lost...)
@@ -374,11 +375,12 @@ func TestStale(t *testing.T) {
 // TestSalvageRefuses: a state of a newer berth is not changed.
 func TestSalvageRefuses(t *testing.T) {
 	t.Parallel()
-	newer := []ledger.Entry{ledger.SealText("meta", "schema", []byte("2000000"))}
-	if _, err := ledger.Salvage(ledger.Options{Rules: rules()}, ledger.Found{Entries: newer}); errdefs.ClassOf(err) != errdefs.Unsupported {
+	newer := []journal.Entry{journal.SealText("meta", "schema", []byte("2000000"))}
+	_, err := journal.Salvage(journal.Options{Rules: rules()}, journal.Found{Entries: newer})
+	if errdefs.ClassOf(err) != errdefs.Unsupported {
 		t.Errorf("a newer schema: %v", err)
 	}
-	if _, err := ledger.Salvage(ledger.Options{}, ledger.Found{}); errdefs.ClassOf(err) != errdefs.Invalid {
+	if _, err := journal.Salvage(journal.Options{}, journal.Found{}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("no machine: %v", err)
 	}
 }
@@ -388,11 +390,11 @@ func TestBucketOf(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for _, e := range dump(t, many(t).View()) {
-		if got, ok := ledger.BucketOf(e.Key, e.Value); !ok || got != e.Bucket {
+		if got, ok := journal.BucketOf(e.Key, e.Value); !ok || got != e.Bucket {
 			t.Errorf("%s/%s is of bucket %q", e.Bucket, e.Key, got)
 		}
 		seen[e.Bucket] = true
-		if _, ok := ledger.BucketOf(e.Key+"x", e.Value); ok {
+		if _, ok := journal.BucketOf(e.Key+"x", e.Value); ok {
 			t.Errorf("%s/%sx belongs somewhere", e.Bucket, e.Key)
 		}
 	}
@@ -409,9 +411,9 @@ func TestUnknownContradict(t *testing.T) {
 	entries := dump(t, was)
 	for _, uid := range []string{"x", "y"} {
 		note := fmt.Sprintf(`{"since":"2026-11-20T08:30:00Z","claims":[{"owner":{"pod":%q,"container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"12","use":"exclusive"}}]}`, uid)
-		entries = append(entries, ledger.SealText(ledger.BucketUnknownLive, uid, []byte(note)))
+		entries = append(entries, journal.SealText(journal.BucketUnknownLive, uid, []byte(note)))
 	}
-	s := salvage(t, ledger.Found{Entries: entries})
+	s := salvage(t, journal.Found{Entries: entries})
 	s.kept(t, was)
 	for _, uid := range []string{"x", "y"} {
 		if u, ok := s.view.UnknownLivePod(uid); !ok || len(u.Claims) > 0 || !u.DevicesUnknown {
@@ -427,23 +429,23 @@ func TestUnknownContradict(t *testing.T) {
 // before the key, and no other value has one.
 func TestKeyBefore(t *testing.T) {
 	t.Parallel()
-	entries, err := ledger.Dump(small(t, ledgertest.NewJournal()).View())
+	entries, err := journal.Dump(small(t, ledgertest.NewJournal()).View())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range entries {
 		for _, before := range []string{"", "x", "pods\x00", e.Key} {
-			bucket, key, ok := ledger.KeyBefore([]byte(before+e.Key), e.Value)
+			bucket, key, ok := journal.KeyBefore([]byte(before+e.Key), e.Value)
 			if !ok || bucket != e.Bucket || key != e.Key {
 				t.Errorf("%s/%s behind %q: %s/%s %t", e.Bucket, e.Key, before, bucket, key, ok)
 			}
 		}
-		if bucket, key, ok := ledger.KeyBefore([]byte(e.Key+"x"), e.Value); ok {
+		if bucket, key, ok := journal.KeyBefore([]byte(e.Key+"x"), e.Value); ok {
 			t.Errorf("%s/%s before a gap: %s/%s", e.Bucket, e.Key, bucket, key)
 		}
 	}
 	for _, value := range []string{"", `{"crc":"0000`, `{"crc":"zzzzzzzz","value":1}`, `{"crc":"00000000","value":1`} {
-		if _, _, ok := ledger.KeyBefore([]byte("key"), []byte(value)); ok {
+		if _, _, ok := journal.KeyBefore([]byte("key"), []byte(value)); ok {
 			t.Errorf("%q has a key", value)
 		}
 	}

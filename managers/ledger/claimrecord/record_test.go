@@ -1,4 +1,4 @@
-package ledger_test
+package claimrecord_test
 
 import (
 	"bytes"
@@ -12,15 +12,23 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
+const (
+	someEpoch = ledger.EpochID(0x0123456789abcdef)
+	someBoot  = "5f8ad6f0-7d6c-4a3e-9c5b-1c2d3e4f5a6b"
+)
+
 // someRecord has one of everything.
-func someRecord() ledger.ClaimRecord {
+func someRecord() claimrecord.Record {
 	c := ledger.Owner{Pod: "a", Container: "c"}
-	return ledger.ClaimRecord{
+	return claimrecord.Record{
 		Pod: "a", Namespace: "default", Name: "pod-a", BootID: someBoot, Epoch: someEpoch, Generation: 7,
 		Digest: "digest-a", QoS: workload.Guaranteed, OwnedBy: "berthlet",
 		Claims: []ledger.Claim{
@@ -48,7 +56,7 @@ func TestClaimRecordRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ledger.DecodeClaimRecord("a", data)
+	got, err := claimrecord.Decode("a", data)
 	if err != nil || !reflect.DeepEqual(*got, want) {
 		t.Fatalf("%v\n%+v\n%+v", err, got, want)
 	}
@@ -67,7 +75,7 @@ func TestClaimRecordHasNoAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ledger.DecodeClaimRecord("a", data)
+	got, err := claimrecord.Decode("a", data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +103,7 @@ func TestClaimRecordIsBounded(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	r.Claims = r.Claims[:200]
-	if data, err := r.Encode(); err != nil || len(data) > ledger.ClaimRecordBytes {
+	if data, err := r.Encode(); err != nil || len(data) > claimrecord.MaxBytes {
 		t.Errorf("%d bytes: %v", len(data), err)
 	}
 }
@@ -112,20 +120,20 @@ func TestClaimRecordDamage(t *testing.T) {
 		for bit := range 8 {
 			data := bytes.Clone(whole)
 			data[i] ^= 1 << bit
-			if _, err := ledger.DecodeClaimRecord("a", data); errdefs.ClassOf(err) != errdefs.Corrupt {
+			if _, err := claimrecord.Decode("a", data); errdefs.ClassOf(err) != errdefs.Corrupt {
 				t.Fatalf("bit %d of byte %d: %v", bit, i, err)
 			}
 		}
 	}
 	for i := range whole {
-		if _, err := ledger.DecodeClaimRecord("a", whole[:i]); err == nil {
+		if _, err := claimrecord.Decode("a", whole[:i]); err == nil {
 			t.Fatalf("%d of %d bytes are believed", i, len(whole))
 		}
 	}
-	if _, err := ledger.DecodeClaimRecord("b", whole); err == nil {
+	if _, err := claimrecord.Decode("b", whole); err == nil {
 		t.Error("the record of another pod is believed")
 	}
-	if _, err := ledger.DecodeClaimRecord("a", make([]byte, ledger.ClaimRecordBytes+1)); err == nil ||
+	if _, err := claimrecord.Decode("a", make([]byte, claimrecord.MaxBytes+1)); err == nil ||
 		!strings.Contains(err.Error(), "49153") {
 		t.Errorf("a record beyond the limit: %v", err)
 	}
@@ -143,7 +151,7 @@ func TestClaimRecordContradictions(t *testing.T) {
 	t.Parallel()
 	const head = `{"format":1,"pod":"a","digest":"d","qos":"Guaranteed","epoch":"0123456789abcdef",`
 	cpus := `{"container":"c","provider":"cpu","resource":"cpu","cpus":{"set":"1","use":"exclusive"}}`
-	if _, err := ledger.DecodeClaimRecord("a", sealed("a", head+`"claims":[`+cpus+`]}`)); err != nil {
+	if _, err := claimrecord.Decode("a", sealed("a", head+`"claims":[`+cpus+`]}`)); err != nil {
 		t.Fatalf("a good one: %v", err)
 	}
 	for name, text := range map[string]string{
@@ -177,7 +185,7 @@ func TestClaimRecordContradictions(t *testing.T) {
 		"parts beyond it": head +
 			`"claims":[{"container":"c","provider":"memory","resource":"memory","memory":[{"nodes":"0-1","bytes":1,"parts":[{"node":0,"bytes":18446744073709551615},{"node":1,"bytes":2}]}]}]}`,
 	} {
-		if _, err := ledger.DecodeClaimRecord("a", sealed("a", text)); errdefs.ClassOf(err) != errdefs.Corrupt {
+		if _, err := claimrecord.Decode("a", sealed("a", text)); errdefs.ClassOf(err) != errdefs.Corrupt {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -187,8 +195,21 @@ func TestClaimRecordContradictions(t *testing.T) {
 // container the newest.
 func TestNewClaimRecord(t *testing.T) {
 	t.Parallel()
-	l := small(t, ledgertest.NewJournal())
+	l, _ := ledgertest.Open(t, journal.Options{
+		Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("2s1n4c2t")}, EpochID: someEpoch, BootID: someBoot,
+	})
 	c := ledger.Owner{Pod: "a", Container: "c"}
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutPod(ledgertest.With(ledgertest.Pod("a", "init:i", "c"),
+			ledgertest.Exclusive("c", "14-15"), ledgertest.Memory("c", "memory", "0-1", 1<<20),
+			ledgertest.Devices("c", "vendor.com/gpu", "gpu-1", "gpu-0"),
+			ledger.Claim{Provider: "outside", Resource: "vendor.com/lane", Opaque: []byte("lane 1")},
+			ledger.Claim{Provider: "zweiter", Resource: "vendor.com/lane", Opaque: []byte("lane 2")}))
+		d.Bind(ledger.Binding{ID: "containerd://1", Owner: c, Sequence: 1})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
 	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
 		d.Bind(ledger.Binding{ID: "containerd://2", Owner: c, Sequence: 2})
 		return nil
@@ -197,7 +218,7 @@ func TestNewClaimRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, _ := view.Pod("a")
-	r := ledger.NewClaimRecord(view, p, 9)
+	r := claimrecord.New(view, p, 9)
 	if len(r.Bindings) != 1 || r.Bindings[0].ID != "containerd://2" || r.Generation != 9 || r.Epoch != view.EpochID() ||
 		r.BootID != view.BootID() {
 		t.Errorf("record %+v", r)
@@ -206,7 +227,7 @@ func TestNewClaimRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ledger.DecodeClaimRecord("a", data)
+	got, err := claimrecord.Decode("a", data)
 	if err != nil || !ledger.SameClaims(got.Claims, p.Claims) || got.Digest != p.Digest || got.QoS != p.QoS {
 		t.Errorf("%v: %+v", err, got)
 	}
@@ -230,7 +251,7 @@ func FuzzDecodeClaimRecord(f *testing.F) {
 		if seal { // past the checksum, where the parser is
 			data = sealed("a", string(data))
 		}
-		r, err := ledger.DecodeClaimRecord("a", data)
+		r, err := claimrecord.Decode("a", data)
 		if err != nil {
 			if errdefs.ClassOf(err) != errdefs.Corrupt {
 				t.Fatalf("class of %v", err)
@@ -244,7 +265,7 @@ func FuzzDecodeClaimRecord(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if _, err := ledger.DecodeClaimRecord("a", again); err != nil {
+		if _, err := claimrecord.Decode("a", again); err != nil {
 			t.Fatalf("read again: %v", err)
 		}
 	})
@@ -296,7 +317,7 @@ func TestManyDevicesFit(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		got, err := ledger.DecodeClaimRecord("a", data)
+		got, err := claimrecord.Decode("a", data)
 		if err != nil || !reflect.DeepEqual(*got, r) {
 			t.Errorf("%s: %v, %d claims, %d unlisted", name, err, len(got.Claims), len(got.Unlisted))
 		}
@@ -318,7 +339,7 @@ func TestUnlistedClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ledger.DecodeClaimRecord("a", data)
+	got, err := claimrecord.Decode("a", data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +374,7 @@ func TestEndlessRanges(t *testing.T) {
 		if text == string(data) {
 			t.Fatalf("the record has no ids: %s", data)
 		}
-		if _, err := ledger.DecodeClaimRecord("a", sealed("a", strings.TrimSuffix(text[strings.Index(text, `"value":`)+len(`"value":`):],
+		if _, err := claimrecord.Decode("a", sealed("a", strings.TrimSuffix(text[strings.Index(text, `"value":`)+len(`"value":`):],
 			"}"))); err == nil || !strings.Contains(err.Error(), "devices") {
 			t.Errorf("%s: %v", ids, err)
 		}

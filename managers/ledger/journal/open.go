@@ -1,10 +1,11 @@
-package ledger
+package journal
 
 import (
 	"context"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -21,24 +22,24 @@ type Options struct {
 	// ledger.
 	Journal Journal
 	// Rules are the current rules; Rules.Machine must be set.
-	Rules Rules
+	Rules ledger.Rules
 	// Restore returns the rules of a policy that was set before. If it returns false or is
 	// nil, the override is dropped and Rules apply.
-	Restore func(Override) (Rules, bool)
+	Restore func(ledger.Override) (ledger.Rules, bool)
 	// Keep returns the rules with the CPUs that were reserved at the last commit of this boot
 	// under the same configuration, and the override in effect. It may be nil, and return false
 	// to keep Rules.
-	Keep func(reserved cpuset.Set, o *Override) (Rules, bool)
+	Keep func(reserved cpuset.Set, o *ledger.Override) (ledger.Rules, bool)
 	// Epoch is the base of the revisions of an empty ledger, in units of 1024. Milliseconds
 	// since 1970 keep them above those of earlier, lost ledgers. An existing ledger keeps
 	// its own base.
 	Epoch uint64
 	// EpochID is the id of an empty ledger or one without an id: a random number. An
 	// existing id is kept until RenewEpoch.
-	EpochID EpochID
+	EpochID ledger.EpochID
 	// NewEpochID returns a random id for another epoch. It is needed if the journal has to
 	// be created again (ErrDetached); without it commits fail then.
-	NewEpochID func() EpochID
+	NewEpochID func() ledger.EpochID
 	// BootID is the kernel's id of this boot; empty if unused. It is written with the first
 	// commit of each boot.
 	BootID string
@@ -65,12 +66,12 @@ type Report struct {
 	MachineChanged bool `json:"machine_changed,omitempty"`
 	ConfigChanged  bool `json:"config_changed,omitempty"`
 	// Memory is Rules.Memory at the last commit.
-	Memory []NodeMemory `json:"memory,omitempty"`
+	Memory []ledger.NodeMemory `json:"memory,omitempty"`
 	// Dropped is an earlier policy that is no longer in effect.
-	Dropped *Override `json:"dropped,omitempty"`
+	Dropped *ledger.Override `json:"dropped,omitempty"`
 	// Damage lists the damage of the stored state. The view of an opened ledger contains
 	// none of it.
-	Damage []Finding `json:"damage,omitempty"`
+	Damage []ledger.Finding `json:"damage,omitempty"`
 	// Renewed lists damaged entries that only compare the last commit with the present
 	// (metaFacts), as sentences. The next commit writes them again; they are no damage of the state.
 	Renewed []string `json:"renewed,omitempty"`
@@ -85,10 +86,10 @@ type Report struct {
 	// History is why the state before this start cannot be computed, if the history is damaged.
 	History string `json:"history,omitempty"`
 	// Grandfathered are claims that the current rules would not allow. They are kept.
-	Grandfathered []Finding `json:"grandfathered,omitempty"`
+	Grandfathered []ledger.Finding `json:"grandfathered,omitempty"`
 	// Broken are claims on CPUs that are offline, and on CPUs or NUMA nodes that the machine no
 	// longer has.
-	Broken []Finding `json:"broken,omitempty"`
+	Broken []ledger.Finding `json:"broken,omitempty"`
 }
 
 // Open loads the journal's state and checks it. It writes nothing.
@@ -97,7 +98,7 @@ type Report struct {
 // and what Salvage would keep. Unsupported means that a newer berth wrote the state,
 // Invalid that Options are incomplete. Errors of Journal.Load keep their class. Changed
 // rules are not an error, but in the report.
-func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
+func Open(ctx context.Context, o Options) (*ledger.Ledger, Report, error) {
 	if o.Journal == nil || o.Rules.Machine == nil {
 		return nil, Report{}, errdefs.Invalidf("open ledger: journal and machine must be given")
 	}
@@ -157,21 +158,21 @@ func Open(ctx context.Context, o Options) (*Ledger, Report, error) {
 		}
 		c.history = o.History
 	}
-	return New(view, c), report, nil
+	return ledger.New(view, c), report, nil
 }
 
 // sameRules returns whether two rules are the same on the same machine, whatever override they are of.
-func sameRules(a, b *PastRules) bool {
+func sameRules(a, b *ledger.PastRules) bool {
 	return a.Machine == b.Machine && a.Reservation == b.Reservation && a.On(nil).Equal(b.On(nil))
 }
 
 // machineChanged returns whether the last commit was made on another machine, as far as that is known.
-func (st *state) machineChanged(r Rules) bool {
+func (st *state) machineChanged(r ledger.Rules) bool {
 	return !st.fresh && (st.unread[metaMachine] == nil || st.topology != nil) && st.rules.Machine != r.Machine.Fingerprint()
 }
 
 // configChanged returns whether the last commit was made with another configuration, as far as that is known.
-func (st *state) configChanged(r Rules) bool {
+func (st *state) configChanged(r ledger.Rules) bool {
 	return !st.fresh && st.unread[metaConfig] == nil && st.rules.Config != r.ConfigDigest
 }
 
@@ -205,9 +206,9 @@ func (o *Options) keep(st *state) {
 }
 
 // sort sorts the policy findings of Check into the report.
-func (r *Report) sort(findings []Finding) {
+func (r *Report) sort(findings []ledger.Finding) {
 	for _, f := range findings {
-		if f.Rule == RuleVanished || f.Rule == RuleOffline || f.Rule == RuleShared {
+		if f.Rule == ledger.RuleVanished || f.Rule == ledger.RuleOffline || f.Rule == ledger.RuleShared {
 			r.Broken = append(r.Broken, f)
 		} else {
 			r.Grandfathered = append(r.Grandfathered, f)
@@ -227,8 +228,8 @@ func (o *Options) enter(st *state) (changed bool) {
 	return changed
 }
 
-func (o *Options) traceLimits() TraceLimits {
-	limits := TraceLimits{Count: o.Traces, Bytes: o.TraceBytes}
+func (o *Options) traceLimits() ledger.TraceLimits {
+	limits := ledger.TraceLimits{Count: o.Traces, Bytes: o.TraceBytes}
 	if limits.Count <= 0 {
 		limits.Count = DefaultTraces
 	}
@@ -241,7 +242,7 @@ func (o *Options) traceLimits() TraceLimits {
 // ReadEntries returns the state in a journal's entries, without rules, and the rules of the last commit. The history
 // is not part of it. Class Corrupt means that the state is damaged, Unsupported that a newer berth
 // wrote it, and NotFound that there is none.
-func ReadEntries(entries []Entry) (State, PastRules, error) {
+func ReadEntries(entries []Entry) (ledger.State, ledger.PastRules, error) {
 	st, err := load(entries, schemaVersion, migrations)
 	switch {
 	case err != nil:

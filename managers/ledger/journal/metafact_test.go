@@ -1,4 +1,4 @@
-package ledger_test
+package journal_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -39,7 +40,7 @@ func factJournal(t *testing.T) *ledgertest.Journal {
 	r := factRules()
 	r.ReservedCPUs = cpuset.Of(1)
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, ledger.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: newHistory()})
+	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: newHistory()})
 	put(t, l, "a")
 	put(t, l, "b")
 	return j.Reopen()
@@ -51,7 +52,7 @@ func TestDamagedFacts(t *testing.T) {
 	t.Parallel()
 	flip := func(v []byte) []byte { v = bytes.Clone(v); v[len(v)-3] ^= 1; return v }
 	wrong := func(key string) func([]byte) []byte {
-		return func([]byte) []byte { return ledger.SealText(ledger.BucketMeta, key, []byte("7")).Value }
+		return func([]byte) []byte { return journal.SealText(journal.BucketMeta, key, []byte("7")).Value }
 	}
 	sets := [][]string{factKeys, {"machine", "topology"}}
 	for _, key := range factKeys {
@@ -67,14 +68,15 @@ func TestDamagedFacts(t *testing.T) {
 				t.Parallel()
 				j := factJournal(t)
 				for _, key := range set {
-					j.Alter(ledger.BucketMeta, key, change(key))
+					j.Alter(journal.BucketMeta, key, change(key))
 				}
 				lacks := func(keys ...string) bool {
 					return slices.ContainsFunc(set, func(key string) bool { return slices.Contains(keys, key) })
 				}
 				next := factRules() // everything but the boot has changed
 				next.Machine, next.ConfigDigest, next.Memory = machinetest.Build("2s1n8c2t"), "two", nil
-				l, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j, Rules: next, BootID: someBoot, History: newHistory()})
+				l, report, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: next, BootID: someBoot,
+					History: newHistory()})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +103,7 @@ func TestDamagedFacts(t *testing.T) {
 				}
 				put(t, l, "c")
 				h := newHistory()
-				again, report, err := ledger.Open(t.Context(), ledger.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot,
+				again, report, err := journal.Open(t.Context(), journal.Options{Journal: j.Reopen(), Rules: next, BootID: someBoot,
 					History: h})
 				if err != nil || len(report.Renewed) > 0 || report.History != "" || report.MachineChanged || report.ConfigChanged ||
 					again.View().NumPods() != 3 {
@@ -127,7 +129,7 @@ func TestReservedAfterDamage(t *testing.T) {
 			bucket, key, _ := strings.Cut(name, "/")
 			j.Alter(bucket, key, func([]byte) []byte { return []byte("x") })
 		}
-		o := ledger.Options{Rules: factRules(), EpochID: nextEpoch, BootID: someBoot,
+		o := journal.Options{Rules: factRules(), EpochID: nextEpoch, BootID: someBoot,
 			Keep: func(reserved cpuset.Set, _ *ledger.Override) (ledger.Rules, bool) {
 				r := factRules()
 				r.ReservedCPUs = reserved
@@ -138,9 +140,9 @@ func TestReservedAfterDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.Journal = j
-		l, _, err := ledger.Open(t.Context(), o)
+		l, _, err := journal.Open(t.Context(), o)
 		if errdefs.ClassOf(err) == errdefs.Corrupt {
-			saved, failed := ledger.Salvage(o, ledger.Found{Entries: entries})
+			saved, failed := journal.Salvage(o, journal.Found{Entries: entries})
 			if failed != nil {
 				t.Fatal(failed)
 			}
@@ -149,7 +151,7 @@ func TestReservedAfterDamage(t *testing.T) {
 				t.Fatal(err)
 			}
 			o.Journal = next.Reopen()
-			l, _, err = ledger.Open(t.Context(), o)
+			l, _, err = journal.Open(t.Context(), o)
 		}
 		if err != nil {
 			t.Fatal(err)

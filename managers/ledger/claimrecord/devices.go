@@ -1,4 +1,4 @@
-package ledger
+package claimrecord
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -67,8 +68,8 @@ func divide(id string) (n numbered, ok bool) {
 	return n, true
 }
 
-// record returns the devices as a record has them. The same devices give the same groups.
-func (d *Devices) record() *recordedDevices {
+// recordOf returns the devices as a record has them. The same devices give the same groups.
+func recordOf(d *ledger.Devices) *recordedDevices {
 	if d == nil {
 		return nil
 	}
@@ -138,14 +139,14 @@ func inRanges(ids []string) (single []string, ranges []rangeOfIDs) {
 }
 
 // devices returns the devices that a record has. left is how many a record may still have.
-func (r *recordedDevices) devices(left *int) (*Devices, error) {
+func (r *recordedDevices) devices(left *int) (*ledger.Devices, error) {
 	if r == nil {
 		return nil, nil
 	}
-	out := &Devices{Answer: r.Answer}
+	out := &ledger.Devices{Answer: r.Answer}
 	for _, g := range r.Groups {
 		add := func(id string) {
-			out.Devices = append(out.Devices, Device{ID: id, Nodes: g.Nodes, Topology: g.Topology})
+			out.Devices = append(out.Devices, ledger.Device{ID: id, Nodes: g.Nodes, Topology: g.Topology})
 		}
 		if *left -= len(g.IDs); *left < 0 {
 			return nil, tooManyRecorded()
@@ -165,7 +166,7 @@ func (r *recordedDevices) devices(left *int) (*Devices, error) {
 			}
 		}
 	}
-	slices.SortFunc(out.Devices, func(a, b Device) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(out.Devices, func(a, b ledger.Device) int { return cmp.Compare(a.ID, b.ID) })
 	return out, nil
 }
 
@@ -175,7 +176,7 @@ func tooManyRecorded() error {
 
 // DigestOf returns the digest of what only a claim's provider, or its plugin, has chosen: the ids of devices, or
 // opaque bytes. It is empty for other claims.
-func DigestOf(c Claim) string {
+func DigestOf(c ledger.Claim) string {
 	sum := sha256.New()
 	switch {
 	case c.Devices != nil:

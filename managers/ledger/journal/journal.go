@@ -1,6 +1,10 @@
-package ledger
+package journal
 
-import "context"
+import (
+	"context"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
 
 // The buckets of a journal. The buckets and the JSON forms of the values are the schema;
 // see schema.go for keys and versions.
@@ -56,3 +60,19 @@ type HistoryStore interface {
 
 // OfHistory returns whether a bucket belongs to the history.
 func OfHistory(bucket string) bool { return bucket == BucketHistory || bucket == BucketHistoryOpen }
+
+// ErrDetached is returned by Commit of a journal that is no longer in its place, for
+// example after its file was removed or replaced. The next start would not find its
+// commits. Its class is Unavailable.
+var ErrDetached error = &errdefs.Error{
+	Class:   errdefs.Unavailable,
+	Message: "the ledger's file is not in its place any more",
+}
+
+// Recreator is a Journal that can be created again in its place.
+type Recreator interface {
+	Journal
+	// Recreate writes a whole state, as generation gen, to the place where the next start
+	// reads it: all or nothing, durable when it returns nil. Later commits go there.
+	Recreate(ctx context.Context, gen uint64, entries []Entry) error
+}
