@@ -38,7 +38,7 @@ func (e *Engine) Adopt(ctx context.Context, what string, uids []string,
 	a := &adopting{engine: e, what: what, plan: plan, calls: e.calls(), parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
 	defer func() {
 		for uid := range a.parents {
-			e.reserved.drop(uid)
+			e.reserved.Drop(uid)
 		}
 	}()
 	ctx = hint.WithCalls(ctx, a.calls)
@@ -58,7 +58,7 @@ func (e *Engine) Adopt(ctx context.Context, what string, uids []string,
 
 // WithReservations returns a view with the reservations of all pods except some.
 func (e *Engine) WithReservations(view *ledger.View, except ...string) *ledger.View {
-	view, _ = e.reserved.on(func() *ledger.View { return view }, except...)
+	view, _ = e.reserved.On(func() *ledger.View { return view }, except...)
 	return view
 }
 
@@ -136,7 +136,7 @@ func (a *adopting) confirm(ctx context.Context) (planned Adoption, view *ledger.
 			ready = false
 			pod, _ := planned.Draft.View().Pod(uid)
 			a.parents[uid] = ""
-			a.engine.reserved.put(pod)
+			a.engine.reserved.Put(pod)
 		}
 	}
 	if !ready {

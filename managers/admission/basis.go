@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 
+	"github.com/berthd/berth/managers/admission/reservations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -65,16 +66,18 @@ func (e *Engine) inFlight() (basis, error) { return e.basis(e.InFlight) }
 
 // decides is inFlight for a decision of the call, whose entry of the history gets it.
 func (e *Engine) decides(ctx context.Context) (basis, error) {
-	var now counted
+	var now reservations.Counted
 	b, err := e.basis(func() *ledger.View {
-		now = e.reserved.counted(e.Ledger.View)
-		return now.view
+		now = e.reserved.Count(e.Ledger.View)
+		return now.View
 	})
 	if err == nil {
-		now.note(ctx)
+		decidedOn(ctx, now)
 	}
 	return b, err
 }
 
-// note notes that the call of the context is decided on the view.
-func (c counted) note(ctx context.Context) { history.CallOf(ctx).DecidedOn(c.view, c.reserved) }
+// decidedOn notes that the call of the context is decided on the view.
+func decidedOn(ctx context.Context, c reservations.Counted) {
+	history.CallOf(ctx).DecidedOn(c.View, c.Reserved)
+}

@@ -24,7 +24,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 	ctx = hint.WithCalls(ctx, c.calls)
 	defer func() {
 		err = e.undo(c, v, err)
-		e.reserved.drop(c.uid())
+		e.reserved.Drop(c.uid())
 	}()
 	for attempt := 1; ; attempt++ {
 		draft, v, err := e.reserve(ctx, c)
@@ -119,9 +119,9 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		return confirmation{}, Verdict{}, err
 	}
 	defer release()
-	now := e.reserved.counted(e.Ledger.View)
-	view, ended := now.view, now.ended
-	now.note(ctx)
+	now := e.reserved.Count(e.Ledger.View)
+	view, ended := now.View, now.Ended
+	decidedOn(ctx, now)
 	if v, ok, err := e.known(e.Ledger.View(), view, c); ok || err != nil {
 		return confirmation{}, v, err
 	}
@@ -143,7 +143,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		return confirmation{}, v, err
 	}
 	planned, _ := draft.View().Pod(c.uid())
-	e.reserved.put(planned)
+	e.reserved.Put(planned)
 	return confirmation{draft: draft}, Verdict{}, nil
 }
 
@@ -186,10 +186,10 @@ type turn struct {
 }
 
 func (e *Engine) takeTurn(ctx context.Context, party string) (*turn, error) {
-	if release, ok := e.remote.try(party); ok {
+	if release, ok := e.remote.TryLock(party); ok {
 		return &turn{party: party, release: release}, nil
 	}
-	release, err := e.remote.lock(ctx, "admission that calls", party)
+	release, err := e.remote.Lock(ctx, "admission that calls", party)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), context.Cause(ctx))
 	}
-	reserved, ending := e.reserved.others(c.uid())
+	reserved, ending := e.reserved.Others(c.uid())
 	reserved, ending = e.blockers(ctx, c, reserved, ending)
 	condition, message := AdmissionsInFlight, fmt.Sprintf("pod %s fits only now: admit it again", c.uid())
 	var holders []string
@@ -285,7 +285,7 @@ const triedBlockers = 8
 func (e *Engine) blockers(ctx context.Context, c *candidate, reserved, ending []string) (_, _ []string) {
 	alone := func(all []string) (out []string) {
 		for _, uid := range all[:min(len(all), triedBlockers)] {
-			view, _ := e.reserved.on(e.Ledger.View, uid)
+			view, _ := e.reserved.On(e.Ledger.View, uid)
 			if e.fits(context.WithoutCancel(ctx), c, view) {
 				out = append(out, uid)
 			}
@@ -304,7 +304,7 @@ func (e *Engine) giveBack(ctx context.Context, c *candidate) {
 	if c.prepared != nil {
 		c.prepared.Abort(context.WithoutCancel(ctx), c.record.AdmissionID)
 	}
-	e.reserved.drop(c.uid())
+	e.reserved.Drop(c.uid())
 }
 
 // undo undoes the preparations for a pod that is not admitted.
@@ -411,11 +411,11 @@ func isRemote(c ledger.Claim) bool { return c.CPUs == nil && len(c.Memory) == 0 
 // placeView returns a view with the prepared pod, all current pods and all reservations,
 // because the values of the cgroups above a pod depend on all pods.
 func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
-	if others, _ := e.reserved.others(record.UID()); draft.Base() == e.Ledger.View() && len(others) == 0 {
+	if others, _ := e.reserved.Others(record.UID()); draft.Base() == e.Ledger.View() && len(others) == 0 {
 		return draft.View()
 	}
-	e.reserved.put(record)
-	view, _ := e.reserved.on(e.Ledger.View)
+	e.reserved.Put(record)
+	view, _ := e.reserved.On(e.Ledger.View)
 	return view
 }
 
@@ -457,7 +457,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
 	}
-	e.reserved.drop(c.uid())
+	e.reserved.Drop(c.uid())
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 

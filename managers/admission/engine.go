@@ -2,11 +2,10 @@ package admission
 
 import (
 	"context"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/managers/admission/locks"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -65,7 +64,7 @@ type Engine struct {
 
 	// pods serializes operations on one pod. remote serializes the planning of admissions
 	// that call the same plugin or provider.
-	pods, remote namedLocks
+	pods, remote locks.Named
 	refused      refusedIDs
 	deferrals    deferrals
 	synced       atomic.Bool // the agent has sent Sync since the start
@@ -88,8 +87,8 @@ func New(cfg Config, parts Parts) *Engine {
 	if parts.Lock == nil {
 		parts.Lock = NewLock(parts.Ledger, parts.User)
 	}
-	return &Engine{Config: cfg, Parts: parts, Lock: parts.Lock, pods: namedLocks{waits: parts.Waits},
-		remote: namedLocks{waits: parts.Waits}}
+	return &Engine{Config: cfg, Parts: parts, Lock: parts.Lock, pods: locks.Named{Waits: parts.Waits},
+		remote: locks.Named{Waits: parts.Waits}}
 }
 
 // Outcome is the result of an admission.
@@ -183,80 +182,14 @@ func (e *Engine) waits(ctx context.Context) {
 // calls returns the remote calls of an operation. They are made unless a plan is replayed.
 func (e *Engine) calls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
 
-// namedLocks are locks by name. A lock exists while it is held or waited for.
-type namedLocks struct {
-	waits func(ctx context.Context) // called when a call is about to wait; may be nil
-
-	mu    sync.Mutex
-	locks map[string]*namedLock // guarded by mu
-}
-
-type namedLock struct {
-	held    chan struct{}
-	waiting int // guarded by namedLocks.mu; includes the holder
-}
-
-// lock waits for the lock with a name; what describes the lock in an error.
-func (n *namedLocks) lock(ctx context.Context, what, name string) (unlock func(), err error) {
-	if unlock, ok := n.try(name); ok {
-		return unlock, nil
-	}
-	if n.waits != nil {
-		n.waits(ctx)
-	}
-	l := n.enter(name)
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; n.leave(name, l) }, nil
-	case <-ctx.Done():
-		n.leave(name, l)
-		return nil, fmt.Errorf("wait for another %s %s: %w", what, name, context.Cause(ctx))
-	}
-}
-
-// try takes the lock with a name if it is free.
-func (n *namedLocks) try(name string) (unlock func(), ok bool) {
-	l := n.enter(name)
-	select {
-	case l.held <- struct{}{}:
-		return func() { <-l.held; n.leave(name, l) }, true
-	default:
-		n.leave(name, l)
-		return nil, false
-	}
-}
-
-func (n *namedLocks) enter(name string) *namedLock {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	l := n.locks[name]
-	if l == nil {
-		l = &namedLock{held: make(chan struct{}, 1)}
-		if n.locks == nil {
-			n.locks = make(map[string]*namedLock)
-		}
-		n.locks[name] = l
-	}
-	l.waiting++
-	return l
-}
-
-func (n *namedLocks) leave(name string, l *namedLock) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if l.waiting--; l.waiting == 0 {
-		delete(n.locks, name)
-	}
-}
-
 // lockPod waits until no other operation on the pod is in progress.
 func (e *Engine) lockPod(ctx context.Context, uid string) (unlock func(), err error) {
-	return e.pods.lock(ctx, "operation on pod", uid)
+	return e.pods.Lock(ctx, "operation on pod", uid)
 }
 
 // tryLockPod is lockPod for a caller that has other pods to serve: it does not wait. The error is of class Unavailable.
 func (e *Engine) tryLockPod(uid string) (unlock func(), err error) {
-	if unlock, ok := e.pods.try(uid); ok {
+	if unlock, ok := e.pods.TryLock(uid); ok {
 		return unlock, nil
 	}
 	return nil, errdefs.Unavailablef("another operation on the pod is in progress")

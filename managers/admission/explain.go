@@ -51,7 +51,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.bus, policy, c.rules}})
 			return err == nil && len(calls.Skipped) == 0
 		},
-		Busy: e.reserved.has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
+		Busy: e.reserved.Has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
 	}
 }
 

@@ -4,7 +4,7 @@ import "context"
 
 // Reserved lists the pods with a reservation and those that are ending.
 func (e *Engine) Reserved() []string {
-	reserved, ending := e.reserved.others("")
+	reserved, ending := e.reserved.Others("")
 	return append(reserved, ending...)
 }
 

@@ -4,9 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/berthd/berth/managers/admission/locks"
+	"github.com/berthd/berth/managers/admission/reservations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
+
+// maxWaiting limits the calls of one user that wait for the admission lock and have not
+// changed anything.
+const maxWaiting = 64
 
 // Lock is the admission lock of a ledger, with the reservations. It is held while a plan is
 // confirmed and reserved, and during commits. It is never held during a remote call or the
@@ -14,8 +20,8 @@ import (
 type Lock struct {
 	ledger   *ledger.Ledger
 	user     func(ctx context.Context) string
-	lock     fairLock
-	reserved reservations
+	lock     locks.Fair
+	reserved reservations.Set
 }
 
 // NewLock returns the lock of a ledger. user is Environment.User.
@@ -39,7 +45,7 @@ func (l *Lock) reacquire(ctx context.Context) (release func(), err error) {
 }
 
 func (l *Lock) take(ctx context.Context, most int) (release func(), err error) {
-	release, err = l.lock.lock(ctx, l.user(ctx), most)
+	release, err = l.lock.Lock(ctx, l.user(ctx), most)
 	if err != nil && errdefs.ClassOf(err) != errdefs.Exhausted {
 		err = fmt.Errorf("wait for the admission lock: %w", err) // of the class of ctx's error
 	}
@@ -59,7 +65,7 @@ func (l *Lock) update(ctx context.Context, change func(*ledger.Draft) error) (*l
 
 // snapshot returns the current view with all reservations added, and a channel that is
 // closed when a reservation or a removal has ended; nil if there are none.
-func (l *Lock) snapshot() (*ledger.View, <-chan struct{}) { return l.reserved.on(l.ledger.View) }
+func (l *Lock) snapshot() (*ledger.View, <-chan struct{}) { return l.reserved.On(l.ledger.View) }
 
 // InFlight returns the current view with the pods that are being admitted or resized. Of a
 // resized pod it has the larger of the old and new amounts.
@@ -70,7 +76,7 @@ func (l *Lock) InFlight() *ledger.View {
 
 // freed returns the current view without reservations and without ending pods.
 func (l *Lock) freed() *ledger.View {
-	reserved, ending := l.reserved.others("")
-	view, _ := l.reserved.on(l.ledger.View, append(reserved, ending...)...)
+	reserved, ending := l.reserved.Others("")
+	view, _ := l.reserved.On(l.ledger.View, append(reserved, ending...)...)
 	return view
 }

@@ -55,7 +55,7 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	for range view.BindingsOf(uid) { // its processes may take a while to exit
 		e.waits(ctx)
 	}
-	defer e.reserved.remove(uid)()
+	defer e.reserved.End(uid)()
 	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}

@@ -33,7 +33,7 @@ func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint
 		return fail(err)
 	}
 	defer unlock()
-	defer e.reserved.drop(r.UID)
+	defer e.reserved.Drop(r.UID)
 	record, begin, err := e.reserveMove(ctx, r, bytesPerSecond)
 	if err != nil {
 		return fail(err)
@@ -97,7 +97,7 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	record.Acknowledged, record.Move = nil, &p.move
 	record.Move.SameAmounts, record.Move.Reason = true, r.Reason
 	record.Move.BytesPerSecond = lowerLimit(e.BytesPerSecond, bytesPerSecond)
-	e.reserved.put(clone(record))
+	e.reserved.Put(clone(record))
 	return record, p.begin, nil
 }
 

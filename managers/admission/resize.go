@@ -126,7 +126,7 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
 	}
-	defer e.reserved.drop(r.request.UID)
+	defer e.reserved.Drop(r.request.UID)
 	view, out, err := r.reserve(ctx)
 	if err != nil || out.Outcome != Admitted || out.Repeated {
 		return out, err
@@ -193,7 +193,7 @@ func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 		if r.move != nil {
 			reserved.Move = &r.move.move
 		}
-		e.reserved.put(&reserved)
+		e.reserved.Put(&reserved)
 	}
 	return b.view, out, err
 }

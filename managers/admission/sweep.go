@@ -142,7 +142,7 @@ func (e *Engine) lockPodSoon(ctx context.Context, uid string) (unlock func(), er
 // beingAdmitted returns whether a pod is in the ledger, or will be if its admission succeeds,
 // and whether no process of it can be older than this admission.
 func (e *Engine) beingAdmitted(uid string) bool {
-	reserved, view := e.reserved.has(uid), e.Ledger.View()
+	reserved, view := e.reserved.Has(uid), e.Ledger.View()
 	if _, known := view.Pod(uid); known {
 		return true
 	}
@@ -166,7 +166,7 @@ type secondLook struct {
 func (e *Engine) lookAgain(ctx context.Context, running []string) *secondLook {
 	l := &secondLook{engine: e, idle: map[string]bool{}, here: map[string]bool{}}
 	for _, uid := range running {
-		if unlock, ok := e.pods.try(uid); ok {
+		if unlock, ok := e.pods.TryLock(uid); ok {
 			l.idle[uid] = true
 			l.unlocks.add(func() error { unlock(); return nil })
 		}

@@ -1,4 +1,4 @@
-package admission
+package locks
 
 import (
 	"context"
@@ -18,15 +18,15 @@ import (
 func TestTurnsAtTheLock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l fairLock
-		unlock, err := l.lock(t.Context(), "greedy", 4)
+		var l Fair
+		unlock, err := l.Lock(t.Context(), "greedy", 4)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var order []string
 		enter := func(user string) {
 			go func() {
-				unlock, err := l.lock(t.Context(), user, 4)
+				unlock, err := l.Lock(t.Context(), user, 4)
 				if err != nil {
 					t.Error(err)
 					return
@@ -39,14 +39,14 @@ func TestTurnsAtTheLock(t *testing.T) {
 		for _, user := range []string{"greedy", "greedy", "greedy", "greedy", "modest", "", "", "", "other"} {
 			enter(user)
 		}
-		_, err = l.lock(t.Context(), "greedy", 4)
+		_, err = l.Lock(t.Context(), "greedy", 4)
 		fe := new(errdefs.Error)
 		if !errors.As(err, &fe) || fe.Class != errdefs.Exhausted || fe.RetryAfter == 0 {
 			t.Errorf("one more than may wait: %v", err)
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := l.lock(gone, "greedy", 0); !errors.Is(err, context.Canceled) {
+		if _, err := l.Lock(gone, "greedy", 0); !errors.Is(err, context.Canceled) {
 			t.Errorf("no bound, and no time: %v", err)
 		}
 		unlock()
@@ -68,7 +68,7 @@ func TestTurnsGivenUp(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		steps := rapid.SliceOfN(rapid.IntRange(0, 8), 1, 60).Draw(rt, "steps")
 		synctest.Test(t, func(t *testing.T) {
-			var l fairLock
+			var l Fair
 			type call struct {
 				cancel context.CancelFunc
 				leave  chan struct{}
@@ -89,7 +89,7 @@ func TestTurnsGivenUp(t *testing.T) {
 					c := &call{cancel, make(chan struct{})}
 					calls = append(calls, c)
 					go func() {
-						unlock, err := l.lock(ctx, user, 0)
+						unlock, err := l.Lock(ctx, user, 0)
 						if err != nil {
 							return
 						}

@@ -1,4 +1,4 @@
-package admission
+package locks
 
 import (
 	"context"
@@ -9,18 +9,14 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// maxWaiting limits the calls of one user that wait for the admission lock and have not
-// changed anything.
-const maxWaiting = 64
-
 // retryCrowded is the retry time for a user with too many calls.
 const retryCrowded = time.Second
 
-// fairLock is a lock with one queue for each user. The calls of root, whose name is empty,
+// Fair is a lock with one queue for each user. The calls of root, whose name is empty,
 // have every second turn; other users share the rest. So root waits for at most one holder,
 // however many other calls wait, and every call gets its turn. It is safe for concurrent
 // use; the zero value is an unlocked lock.
-type fairLock struct {
+type Fair struct {
 	mu     sync.Mutex
 	held   bool
 	holder string                     // the user of the last holder
@@ -28,9 +24,9 @@ type fairLock struct {
 	order  []string                   // guarded by mu; users other than root with waiting calls, the next one first
 }
 
-// lock waits for a user's turn. most limits the user's waiting calls; 0 means no limit.
+// Lock waits for a user's turn. most limits the user's waiting calls; 0 means no limit.
 // Beyond the limit the error is of class Exhausted; otherwise it is the error of ctx.
-func (l *fairLock) lock(ctx context.Context, user string, most int) (unlock func(), err error) {
+func (l *Fair) Lock(ctx context.Context, user string, most int) (unlock func(), err error) {
 	l.mu.Lock()
 	if !l.held {
 		l.held, l.holder = true, user
@@ -69,7 +65,7 @@ func (l *fairLock) lock(ctx context.Context, user string, most int) (unlock func
 }
 
 // unlock passes the lock to the next call.
-func (l *fairLock) unlock() {
+func (l *Fair) unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var next string // root
@@ -90,7 +86,7 @@ func (l *fairLock) unlock() {
 }
 
 // remove removes a call from a user's queue. The caller holds mu.
-func (l *fairLock) remove(user string, i int) {
+func (l *Fair) remove(user string, i int) {
 	if l.queues[user] = slices.Delete(l.queues[user], i, i+1); len(l.queues[user]) > 0 {
 		return
 	}

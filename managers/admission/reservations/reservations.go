@@ -1,4 +1,4 @@
-package admission
+package reservations
 
 import (
 	"maps"
@@ -8,18 +8,18 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// reservations has the pods with a confirmed plan before its commit; the pods that are
+// Set has the pods with a confirmed plan before its commit; the pods that are
 // being resized, with their new record; and the ending pods, which are being removed. It is
 // only in memory, so a crash discards it. The zero value is empty.
-type reservations struct {
+type Set struct {
 	mu     sync.Mutex
 	pods   map[string]*ledger.Pod // guarded by mu; the records are immutable
 	ending map[string]bool        // guarded by mu
 	ended  chan struct{}          // guarded by mu; closed when an entry of pods or ending is removed
 }
 
-// put reserves the claims of a record, and replaces an earlier reservation of the pod.
-func (r *reservations) put(p *ledger.Pod) {
+// Put reserves the claims of a record, and replaces an earlier reservation of the pod.
+func (r *Set) Put(p *ledger.Pod) {
 	own := *p
 	own.Claims = slices.Clone(p.Claims)
 	r.mu.Lock()
@@ -30,8 +30,8 @@ func (r *reservations) put(p *ledger.Pod) {
 	r.pods[p.UID()] = &own
 }
 
-// drop ends the reservation of a pod, after its commit or without one.
-func (r *reservations) drop(uid string) {
+// Drop ends the reservation of a pod, after its commit or without one.
+func (r *Set) Drop(uid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.pods[uid]; ok {
@@ -41,15 +41,15 @@ func (r *reservations) drop(uid string) {
 }
 
 // notify closes ended. The caller holds mu.
-func (r *reservations) notify() {
+func (r *Set) notify() {
 	if r.ended != nil {
 		close(r.ended)
 		r.ended = nil
 	}
 }
 
-// remove marks the pod as ending until done is called. The caller holds the pod's lock.
-func (r *reservations) remove(uid string) (done func()) {
+// End marks the pod as ending until done is called. The caller holds the pod's lock.
+func (r *Set) End(uid string) (done func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ending == nil {
@@ -64,44 +64,44 @@ func (r *reservations) remove(uid string) (done func()) {
 	}
 }
 
-// has returns whether a pod has a reservation.
-func (r *reservations) has(uid string) bool {
+// Has returns whether a pod has a reservation.
+func (r *Set) Has(uid string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods[uid] != nil
 }
 
-// others returns the other pods with a reservation, and the ending pods.
-func (r *reservations) others(uid string) (reserved, ending []string) {
+// Others returns the other pods with a reservation, and the ending pods.
+func (r *Set) Others(uid string) (reserved, ending []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reserved = slices.DeleteFunc(slices.Sorted(maps.Keys(r.pods)), func(o string) bool { return o == uid })
 	return reserved, slices.Sorted(maps.Keys(r.ending))
 }
 
-// counted is a view with reservations added.
-type counted struct {
-	view *ledger.View
-	// reserved are the added records; they are immutable.
-	reserved []*ledger.Pod
-	// ended is closed when a reservation or a removal has ended; it is nil if there are none.
-	ended <-chan struct{}
+// Counted is a view with reservations added.
+type Counted struct {
+	View *ledger.View
+	// Reserved are the added records; they are immutable.
+	Reserved []*ledger.Pod
+	// Ended is closed when a reservation or a removal has ended; it is nil if there are none.
+	Ended <-chan struct{}
 }
 
-// on returns a view with all reservations added, and counted.ended.
-func (r *reservations) on(current func() *ledger.View, except ...string) (*ledger.View, <-chan struct{}) {
-	c := r.counted(current, except...)
-	return c.view, c.ended
+// On returns a view with all reservations added, and Counted.Ended.
+func (r *Set) On(current func() *ledger.View, except ...string) (*ledger.View, <-chan struct{}) {
+	c := r.Count(current, except...)
+	return c.View, c.Ended
 }
 
-// counted returns a view with all reservations added. For excepted pods, reservations are not
+// Count returns a view with all reservations added. For excepted pods, reservations are not
 // added, and the claims of ending pods are removed. The view is read after
 // the reservations, so a pod that is committed meanwhile is in one of them.
-func (r *reservations) counted(current func() *ledger.View, except ...string) counted {
+func (r *Set) Count(current func() *ledger.View, except ...string) Counted {
 	reserved, gone, ended := r.list(except)
 	view := current()
 	if len(reserved)+len(gone) == 0 {
-		return counted{view: view, ended: ended}
+		return Counted{View: view, Ended: ended}
 	}
 	draft := ledger.NewDraft(view)
 	for _, uid := range gone {
@@ -112,10 +112,10 @@ func (r *reservations) counted(current func() *ledger.View, except ...string) co
 		own.Claims = slices.Clone(p.Claims)
 		draft.PutPod(&own)
 	}
-	return counted{draft.View(), reserved, ended}
+	return Counted{draft.View(), reserved, ended}
 }
 
-func (r *reservations) list(except []string) (reserved []*ledger.Pod, gone []string, ended <-chan struct{}) {
+func (r *Set) list(except []string) (reserved []*ledger.Pod, gone []string, ended <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for uid, p := range r.pods {
