@@ -7,7 +7,8 @@
 //
 // Words:
 //
-//   - assigned CPUs: the set that was written last and confirmed.
+//   - assigned CPUs: the set that was written last and confirmed. If a start may have read
+//     another one, it is the first set that the kernel shows of the process.
 //   - possible CPUs: every set on which a process of the container may run now, or after a
 //     start in progress. A set counts from the moment it is sent until it is disproved.
 //     Planned and exited containers have none.

@@ -44,7 +44,8 @@ type Container struct {
 	// WantedCPUs are the container's CPUs in the ledger. OwnCPUs are the exclusive ones
 	// among them.
 	WantedCPUs, OwnCPUs cpuset.Set
-	// AssignedCPUs are the last set that was written and confirmed.
+	// AssignedCPUs are the last set that was written and confirmed. A process that is shown after missed may not have them: then
+	// they are what the kernel shows of it at first, and none before.
 	AssignedCPUs cpuset.Set
 	// PossibleCPUs are all sets that were sent and not disproved. If Anywhere is set, the
 	// container may also run on any other CPU.
@@ -54,6 +55,7 @@ type Container struct {
 	BlockedBy    []Owner
 	BlockedSince time.Time
 
+	missed    bool       // a start may have read another set than the last one that was confirmed
 	confirmed cpuset.Set // the possible CPUs without those in flight
 	flight    []cpuset.Set
 	group     group // in which Tracker.groups has it
@@ -129,6 +131,9 @@ func (t *Tracker) Apply(e Event) Effects {
 	before, anywhere := c.possible()
 	if step.next != c.Phase || e.Kind == Allow {
 		t.enter(c, step.next, e.At)
+	}
+	if c.missed && (e.Kind == ShownRunning || e.Kind == ShownPaused) {
+		c.AssignedCPUs = cpuset.Set{}
 	}
 	c.change(step.do, e)
 	after, still := c.possible()
@@ -206,8 +211,11 @@ func (c *Container) change(do effect, e Event) {
 		}
 	case become, arrive:
 		if e.Kind == Confirmed {
+			c.missed = do == arrive && (c.missed || c.AssignedCPUs != e.CPUs)
 			c.AssignedCPUs = e.CPUs
 			c.disprove(e.CPUs, do == arrive)
+		} else if c.missed {
+			c.missed, c.AssignedCPUs = false, e.CPUs
 		}
 		if do == become {
 			c.confirmed, c.Anywhere = e.CPUs, false

@@ -366,3 +366,32 @@ func TestCPUsAreNotGivenBack(t *testing.T) {
 		t.Errorf("it may get %s, and a has left", got)
 	}
 }
+
+// TestAssignedCPUsOfAStart: a write is confirmed while a start may have read the set of before. The process does not have the
+// CPUs by that; what the kernel shows of it counts. A set that every start reads is assigned, whatever the kernel shows.
+func TestAssignedCPUsOfAStart(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		during, kernel, want string
+	}{
+		"another set was confirmed":      {during: "0-3", kernel: "0-1", want: "0-1"},
+		"the same set was confirmed":     {during: "0-1", kernel: "0", want: "0-1"},
+		"nothing was written meanwhile":  {kernel: "0", want: "0-1"},
+		"the kernel shows what it reads": {during: "0-3", kernel: "0-3", want: "0-3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStory(t)
+			s.start("a", "0-1", "")
+			if row.during != "" {
+				s.tell(Sent, "a", row.during)
+				s.tell(Confirmed, "a", row.during)
+			}
+			s.tell(ShownRunning, "a", "")
+			s.tell(KernelRuns, "a", row.kernel)
+			if c, _ := s.Get(at("a")); c.AssignedCPUs != set(t, row.want) {
+				t.Errorf("assigned CPUs %s, want %s", c.AssignedCPUs, row.want)
+			}
+		})
+	}
+}

@@ -336,7 +336,7 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	for _, w := range p.writable(everyone) {
 		m := p.members[w.ID]
 		p.apply(m, placement.Sent, w.CPUs)
-		m.pushed = w.CPUs
+		m.pushed, m.missed = w.CPUs, false
 		updates = append(updates, update(m, w.CPUs))
 	}
 	return updates, answered, nil

@@ -189,7 +189,7 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 			continue
 		}
 		p.apply(m, placement.Sent, cpus)
-		m.pushed, m.moved = cpus, true
+		m.pushed, m.missed, m.moved = cpus, false, true
 		u := update(m, cpus)
 		u.SetLinuxCPUSetMems(nodes.Commas())
 		wide, narrow = append(wide, u), append(narrow, update(m, cpus))

@@ -281,14 +281,10 @@ type member struct {
 	// followed, at the time steppedAt.
 	reportAt, steppedAt time.Time
 	step                *typesv1.PodAllocation
-	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
-	// are the CPUs in a requested update that has not returned. behind means that the response
-	// was sent while that update was in progress.
-	answered, pushed cpuset.Set
-	behind           bool
-	pid              int
-	born             uint64 // when the process began, 0 before that was read
-	bound            bool
+	sentCPUs
+	pid   int
+	born  uint64 // when the process began, 0 before that was read
+	bound bool
 	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool
 	start startState
@@ -311,6 +307,17 @@ type member struct {
 	back bool
 	// unlisted means that the runtime's last list did not contain the member.
 	unlisted bool
+}
+
+// sentCPUs are CPUs of a member whose result is not known yet.
+type sentCPUs struct {
+	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
+	// are the CPUs in a requested update that has not returned. behind means that the response
+	// was sent while that update was in progress.
+	answered, pushed cpuset.Set
+	behind           bool
+	// missed means that the update was requested before the process was seen: its start may have read the CPUs of before.
+	missed bool
 }
 
 // match is the progress of reconcile with a member.

@@ -84,3 +84,49 @@ func TestReplacedContainerHasNoSize(t *testing.T) {
 	e.pushes(2)
 	d.expect("the container that runs was resized", "job-uid", "main", 2000, gib)
 }
+
+// TestStartThatReadLess: while a container is started, more CPUs become shared. Its start has read those of before. That does not
+// mean that it was given all and has narrowed itself.
+func TestStartThatReadLess(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]bool{"confirmed before its process is shown": false, "confirmed later": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			e := newEngine(t, Config{Client: d.Client})
+			web, job := pod("web", "burstable"), pod("job", "guaranteed")
+			w, j := container(web, "main", "web-1", 500, 0), container(job, "main", "job-1", 2000, gib)
+			e.run(job, j)
+			if _, err := e.create(web, w); err != nil {
+				t.Fatal(err)
+			}
+			read := e.on("web-1")
+			if err := e.policy.StartContainer(t.Context(), web, w); err != nil {
+				t.Fatal(err)
+			}
+			begin := func() {
+				e.put("web-1", read)
+				e.mu.Lock()
+				e.pids[77] = "web-1"
+				e.mu.Unlock()
+				w.Pid = 77
+				if err := e.policy.PostStartContainer(t.Context(), web, w); err != nil {
+					t.Error(err)
+				}
+			}
+			e.stop(job, j)
+			e.end(job)
+			if late {
+				e.stuck, e.before = true, func([]*api.ContainerUpdate) { begin() }
+			}
+			e.pushes(1)
+			if e.stuck, e.before = false, nil; !late {
+				begin()
+			}
+			e.pushes(2)
+			if got := e.on("web-1"); got != "0-7" {
+				t.Errorf("the container runs on CPUs %s, want 0-7", got)
+			}
+		})
+	}
+}

@@ -246,7 +246,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 // have come too late for the start, so the kernel's value is read.
 func (p *Policy) began(m *member, pid int) {
 	if m.start = permitted; m.pid != pid {
-		m.pid, m.born = pid, 0
+		m.pid, m.born, m.missed = pid, 0, !m.pushed.IsEmpty()
 	}
 	p.apply(m, placement.ShownRunning, cpuset.Set{})
 	now, err := p.cpusOf(pid, &m.born)
@@ -295,6 +295,8 @@ func (p *Policy) arrived() {
 func (p *Policy) outcome(m *member, cpus cpuset.Set, err error) {
 	now, seen, blind := p.observe(m)
 	switch {
+	case m.missed && seen && err == nil && now != cpus && now.IsSubsetOf(cpus):
+		p.kickLater() // it may have missed them, or have narrowed itself
 	case !errors.Is(err, errRefused) && seen && (now == cpus || err == nil && now.IsSubsetOf(cpus)):
 		p.apply(m, placement.Confirmed, cpus) // a process that has only some of them may have narrowed itself
 	case seen && err == nil, errors.Is(err, errRefused):
