@@ -41,8 +41,9 @@ func hoarder(name string, claims, size int, late bool, heard *[]string) *actor {
 // prepare. A required provider that exceeds it is named. An advisory one loses its claims.
 func TestStoredClaimsAreBounded(t *testing.T) {
 	t.Parallel()
+	const limit = 256 << 10 // of a container
 	for _, late := range []bool{false, true} {
-		for claims, fits := range map[int]bool{ledger.StoredPerContainer/4096 - 1: true, 1000: false} {
+		for claims, fits := range map[int]bool{limit/4096 - 1: true, 1000: false} {
 			for _, mode := range []hint.Mode{hint.Required, hint.Advisory} {
 				var heard []string
 				s := newStage(t,

@@ -1,6 +1,6 @@
 package ledger
 
-// Kind is the kind of a finding.
+// Kind is the kind of a finding. Check reports those below; server/internal/reconcile has one of its own, for the kernel.
 type Kind string
 
 const (
@@ -11,9 +11,6 @@ const (
 	// Policy findings are claims that the current machine or configuration would not allow.
 	// They are reported and not changed.
 	Policy Kind = "policy"
-	// Kernel findings are differences between the kernel and the ledger that berth cannot
-	// remove. The packages that write cgroups report them, not Check.
-	Kernel Kind = "kernel"
 )
 
 // Rule is the invariant that a finding violates.
@@ -58,18 +55,6 @@ const (
 	// RuleValidator: no provider refuses a pod's claims. Check does not call providers; an
 	// import does.
 	RuleValidator Rule = "validator"
-)
-
-// Kernel rules.
-const (
-	// RuleFrozen: the cgroups above pods are not frozen.
-	RuleFrozen Rule = "frozen"
-	// RuleUnbound: processes in the cgroup of a container belong to a container id.
-	RuleUnbound Rule = "unbound"
-	// RuleConfined: the kernel grants a cgroup the CPUs and memory nodes that are written.
-	RuleConfined Rule = "confined"
-	// RuleMemoryLimit: memory limits are written.
-	RuleMemoryLimit Rule = "memory-limit"
 )
 
 // Finding is a result of Check or of a start.

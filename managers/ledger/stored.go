@@ -12,12 +12,12 @@ import (
 // in answers. The limits of a container and of a pod are for all providers together, so that many registrations get no
 // more than one.
 const (
-	StoredPerContainer = 256 << 10
-	StoredPerPod       = 1 << 20
-	// StoredPerProvider is the limit of a provider, or of the device plugin of a resource.
-	StoredPerProvider = 4 << 20
-	// StoredPerNode is the limit of everything together.
-	StoredPerNode = 128 << 20
+	storedPerContainer = 256 << 10
+	storedPerPod       = 1 << 20
+	// storedPerProvider is the limit of a provider, or of the device plugin of a resource.
+	storedPerProvider = 4 << 20
+	// storedPerNode is the limit of everything together.
+	storedPerNode = 128 << 20
 )
 
 // stored returns the bytes that the claim's provider, or the device plugin, has stored with it.
@@ -97,10 +97,10 @@ func (v *View) CheckStored(uid string, claims []Claim) error {
 			of         string
 			have, most int
 		}{
-			{c.Owner.String(), perOwner[c.Owner], StoredPerContainer},
-			{"pod " + uid, ofPod, StoredPerPod},
-			{author(v, c), authors[author(v, c)], StoredPerProvider},
-			{"this node", ofNode, StoredPerNode},
+			{c.Owner.String(), perOwner[c.Owner], storedPerContainer},
+			{"pod " + uid, ofPod, storedPerPod},
+			{author(v, c), authors[author(v, c)], storedPerProvider},
+			{"this node", ofNode, storedPerNode},
 		} {
 			if limit.have > limit.most {
 				err := errdefs.Exhaustedf("provider %s stores too much with its claim of %s on %s: %s would have %d bytes of providers, expected at most %d",

@@ -34,7 +34,7 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		now[key] = text
 		if l.confined[key] == text {
 			found = append(found, ledger.Finding{
-				Kind: ledger.Kernel, Rule: ledger.RuleConfined, Owner: ledger.Owner{Pod: l.inPod(o.Name)},
+				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: l.inPod(o.Name)},
 				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.spelt(o.Name),
 					text),
 			})

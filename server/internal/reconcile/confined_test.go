@@ -28,7 +28,7 @@ func TestConfinedByACgroupAbove(t *testing.T) {
 		t.Helper()
 		b.pass()
 		for _, f := range b.Findings() {
-			if f.Rule == ledger.RuleConfined && f.Owner.Pod == "x" {
+			if f.Rule == ruleConfined && f.Owner.Pod == "x" {
 				out = append(out, f.Text)
 			}
 		}

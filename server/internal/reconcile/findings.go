@@ -9,6 +9,21 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
+// kindKernel is the kind of the findings: differences between the kernel and the ledger that berth cannot remove.
+const kindKernel ledger.Kind = "kernel"
+
+// Rules that findings of the kernel violate.
+const (
+	// ruleFrozen: the cgroups above pods are not frozen.
+	ruleFrozen ledger.Rule = "frozen"
+	// ruleUnbound: processes in the cgroup of a container belong to a container id.
+	ruleUnbound ledger.Rule = "unbound"
+	// ruleConfined: the kernel grants a cgroup the CPUs and memory nodes that are written.
+	ruleConfined ledger.Rule = "confined"
+	// ruleMemoryLimit: memory limits are written.
+	ruleMemoryLimit ledger.Rule = "memory-limit"
+)
+
 // hold removes memory limits of pods and containers from nodes if they would go below the
 // current use. They are not written, so every pass tries them again. Tiers are handled in
 // qos.AboveUsage.
@@ -46,7 +61,7 @@ func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	var out []ledger.Finding
 	for _, h := range held {
 		out = append(out, ledger.Finding{
-			Kind: ledger.Kernel, Rule: ledger.RuleMemoryLimit, Owner: ledger.Owner{Pod: l.inPod(h.Name)},
+			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: l.inPod(h.Name)},
 			Text: fmt.Sprintf("the memory limit of %d bytes is not in force in cgroup %s, which uses more: it is set when less is used",
 				h.Bytes, l.spelt(h.Name)),
 		})
@@ -75,7 +90,7 @@ func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
 func (l *Loop) Findings() []ledger.Finding {
 	view := l.View()
 	return slices.DeleteFunc(slices.Clone(l.foundLast()), func(f ledger.Finding) bool {
-		if f.Rule != ledger.RuleUnbound {
+		if f.Rule != ruleUnbound {
 			return false
 		}
 		for b := range view.BindingsOf(f.Owner.Pod) {

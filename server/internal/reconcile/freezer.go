@@ -147,7 +147,7 @@ func (l *Loop) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.F
 			continue
 		}
 		last = by
-		out = append(out, ledger.Finding{Kind: ledger.Kernel, Rule: ledger.RuleFrozen, Text: fmt.Sprintf(
+		out = append(out, ledger.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
 			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", l.spelt(by))})
 	}
 	return out, nil

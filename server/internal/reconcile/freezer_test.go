@@ -147,7 +147,7 @@ func TestFrozenAbovePods(t *testing.T) {
 		b.pass()
 		b.pass()
 		found := b.Findings()
-		if len(found) != 1 || found[0].Rule != ledger.RuleFrozen || !strings.Contains(found[0].Text, path+" is frozen") || warned != 1 {
+		if len(found) != 1 || found[0].Rule != ruleFrozen || !strings.Contains(found[0].Text, path+" is frozen") || warned != 1 {
 			t.Errorf("findings %v, %d warnings", found, warned)
 		}
 		_, err := b.startIn("a", "1")

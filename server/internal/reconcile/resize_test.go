@@ -215,7 +215,7 @@ func TestPassHoldsALimitBelowUse(t *testing.T) {
 			t.Error(err)
 		}
 		b.expectMemory("in use", large)
-		if found := b.Findings(); len(found) != 2 || found[0].Rule != ledger.RuleMemoryLimit || found[0].Owner.Pod != "a" || warned != 2 {
+		if found := b.Findings(); len(found) != 2 || found[0].Rule != ruleMemoryLimit || found[0].Owner.Pod != "a" || warned != 2 {
 			t.Errorf("findings %v, %d warnings", found, warned)
 		}
 		if got := *b.seen("/kubepods/burstable/poda/c").Values.CPUQuotaUS; got != 100_000 {

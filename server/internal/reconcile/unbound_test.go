@@ -61,7 +61,7 @@ func TestUnboundContainers(t *testing.T) {
 			t.Errorf("cgroup v%d: y is started, and it runs on %s", facts.Version, got)
 		}
 		b.pass()
-		if found := b.Findings(); len(found) != 1 || found[0].Rule != ledger.RuleUnbound || found[0].Owner.Pod != "a" {
+		if found := b.Findings(); len(found) != 1 || found[0].Rule != ruleUnbound || found[0].Owner.Pod != "a" {
 			t.Errorf("findings %v", found)
 		}
 		if b.seen(paths["b"]).State != cgroup.Absent {
