@@ -149,25 +149,32 @@ const (
 // a container keeps its CPUs and gets no quota, none is resized without berthd's consent, and one that crashes returns to
 // its CPUs. When everything is reachable again, everything runs where berthd has it, with the size that berthd counts,
 // and berthd has each container once; when all pods have ended, nothing is left. A history that fails is told in as few
-// steps as possible. BERTH_HISTORY is the number of the only one that is wanted, with the log of berth-nri.
+// steps as possible. BERTH_HISTORY is the number of the only one that is wanted, with the log of berth-nri; with FROM-TO, all from one
+// number up to another one are wanted.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
-	count := uint64(histories)
+	first, end := uint64(0), uint64(histories)
 	if os.Getenv("BERTH_LONG") != "" {
-		count = longHistories
+		end = longHistories
 	}
 	if text := os.Getenv("BERTH_HISTORY"); text != "" {
-		n, err := strconv.ParseUint(text, 10, 64)
+		from, to, several := strings.Cut(text, "-")
+		var err error
+		if first, err = strconv.ParseUint(from, 10, 64); err == nil && several {
+			end, err = strconv.ParseUint(to, 10, 64)
+		}
 		if err != nil {
 			t.Fatalf("BERTH_HISTORY: %v", err)
 		}
-		newHistory(n).tell(t, n, "")
-		return
+		if !several {
+			newHistory(first).tell(t, first, "")
+			return
+		}
 	}
 	for part := range uint64(historyParts) {
 		t.Run(strconv.FormatUint(part, 10), func(t *testing.T) {
 			t.Parallel()
-			for n := part; n < count && !t.Failed(); n += historyParts {
+			for n := first + part; n < end && !t.Failed(); n += historyParts {
 				h := newHistory(n)
 				if f, _ := h.run(t); f.kind != "" {
 					h.tell(t, n, f.kind)
