@@ -259,8 +259,11 @@ func (n *node) restartBerthd() {
 // changesBerthd has berthd end, start, or answer in another way.
 func (n *node) changesBerthd(_, how int) {
 	to := pick([]reach{away, away, answers, answers, slow, slow, stuck, mute}, how)
-	if len(n.queue) > 0 && to != away && to != answers {
-		return
+	if to != away && to != answers { // see link.prompt
+		if len(n.queue) > 0 {
+			return
+		}
+		n.unfollow()
 	}
 	if n.link.reach == away || to == answers {
 		n.note("berthd starts again")

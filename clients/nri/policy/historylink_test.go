@@ -28,6 +28,10 @@ const (
 	mute    reach = "does not answer, but does what it is told"
 )
 
+// prompt returns whether calls take no time. Only then does Follow go on beside events, as it does when the runtime has not answered its
+// request: for one that waits for the lock of a slow call of the other, the clock of synctest would stand still for ever.
+func (l *link) prompt() bool { return l.reach == answers || l.reach == away }
+
 // slowCall is the time of a call of a slow berthd: a pass of Follow has time for a few of them.
 const slowCall = 60 * time.Millisecond
 

@@ -52,8 +52,9 @@ func (n *node) newPolicy() *Policy {
 // UpdateContainers implements Updater.
 func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
 	how := n.updates
-	n.updates = atOnce
-	if how == atOnce && len(n.queue) > 0 {
+	if !n.link.prompt() && (how == waits || how == unspoken) {
+		how = atOnce // the next one waits
+	} else if n.updates = atOnce; how == atOnce && len(n.queue) > 0 {
 		how = waits // one after another
 	}
 	switch how {
@@ -101,9 +102,6 @@ func (n *node) answer(lost, carried bool) {
 
 // pass has the policy follow berthd for some time.
 func (n *node) pass(d time.Duration) {
-	if len(n.queue) > 0 && n.link.reach != answers && n.link.reach != away {
-		return
-	}
 	if n.following == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		f := &following{cancel, make(chan struct{})}
