@@ -157,7 +157,8 @@ func (n *node) collect(p *nodePod) {
 	}
 }
 
-// repeatResizes has the kubelet resize what has not the size that it requests. If undone, it requests what was accepted last.
+// repeatResizes has the kubelet resize what has not the size that it requests. If undone, it requests what was accepted last. Of a
+// container whose shrinking was taken back, while berthd has given its CPUs to another pod, it requests what berthd has.
 func (n *node) repeatResizes(p *nodePod, undone bool) {
 	for i := range p.template.containers {
 		if w := &p.template.containers[i]; undone && w.accepted > 0 {
@@ -167,6 +168,9 @@ func (n *node) repeatResizes(p *nodePod, undone bool) {
 	for _, c := range p.containers {
 		if undone && c.phase == running && !c.givenUp {
 			c.wanted().milli = milliRequest(c.resources)
+			if size, known := n.counted(c); known && c.takenBack && n.refused(c) {
+				c.wanted().milli = size
+			}
 		}
 		if c.phase == running && !c.givenUp && !sameShares(c.wanted().milli, c) {
 			n.resize(c, false)

@@ -200,7 +200,7 @@ func (n *node) isTakenBack(a, _ int) {
 		return
 	}
 	w := c.wanted()
-	w.milli, c.unapplied = milliRequest(c.resources), false
+	w.milli, c.unapplied, c.takenBack = milliRequest(c.resources), false, true
 	w.accepted = w.milli
 	n.note("the kubelet takes back the resize of %s: it has %dm", c.id, w.milli)
 }

@@ -189,8 +189,9 @@ type nodeContainer struct {
 	cpus      cpuset.Set
 	// own are the CPUs of a container that has some for itself.
 	own cpuset.Set
-	// unapplied means that the runtime has failed to resize it, and the kubelet tries again.
-	unapplied bool
+	// unapplied means that the runtime has failed to resize it, and the kubelet tries again. takenBack means that it did not: berthd
+	// may have given CPUs to another pod meanwhile that the container needs.
+	unapplied, takenBack bool
 	// given up: the kubelet makes another container of this name.
 	givenUp bool
 }

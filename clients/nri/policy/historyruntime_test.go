@@ -341,7 +341,7 @@ func (n *node) resize(c *nodeContainer, fails bool) bool {
 	if err != nil {
 		return false
 	}
-	if size, known := n.counted(c); known && size != w.milli || !known && !n.unmanaged(c) {
+	if size, known := n.counted(c); known && size != w.milli || !known && !n.refused(c) {
 		n.fail("%s was resized to %dm without berthd's consent, which has %dm (known: %v)", c.id, w.milli, size, known)
 	}
 	w.accepted = w.milli
@@ -374,8 +374,8 @@ func (n *node) counted(c *nodeContainer) (milli int64, known bool) {
 	return 0, false
 }
 
-// unmanaged means that berthd has refused the container.
-func (n *node) unmanaged(c *nodeContainer) bool {
+// refused means that berthd has refused the container, or its size.
+func (n *node) refused(c *nodeContainer) bool {
 	m := n.policy.members[c.id]
 	return m != nil && m.match == denied
 }
