@@ -23,3 +23,10 @@ type Records interface {
 	// absent is an error of class NotFound.
 	WriteRecord(ctx context.Context, name Name, record []byte) error
 }
+
+// NamedRecords are Records that are stored outside the cgroups, so that the cgroups of all classes with a uid share one.
+type NamedRecords interface {
+	// Names lists the records by the base names of pods' cgroups. It is needed if the cgroups
+	// are not the kernel's and cannot be listed.
+	Names() ([]string, error)
+}

@@ -105,7 +105,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		Ledger: s.ledger, History: s.past, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
 		CgroupManager: k.loop, Starter: devs.plugins, Mover: k.moves,
 		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod {
-			return k.loop.Known(ctx, uid, s.ledger.View().BootID())
+			return k.observer.Known(ctx, s.ledger.View(), uid)
 		},
 		Environment: admission.Environment{
 			Now: g.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/server/internal/host/numamaps"
 	"github.com/berthd/berth/server/internal/host/systemd"
 	"github.com/berthd/berth/server/internal/moves"
+	"github.com/berthd/berth/server/internal/observer"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/runtime"
 )
@@ -36,10 +37,11 @@ type podTree struct {
 // kernel is the side of the kernel: the tree of cgroups, and what keeps it equal to the ledger.
 type kernel struct {
 	podTree
-	loop    *reconcile.Loop
-	moves   *moves.Moves
-	limits  atomic.Pointer[reconcile.Limits]
-	records *recordFiles // nil where the kernel keeps claim records
+	loop     *reconcile.Loop
+	observer *observer.Observer
+	moves    *moves.Moves
+	limits   atomic.Pointer[reconcile.Limits]
+	records  *recordFiles // nil where the kernel keeps claim records
 	// system are the processes that the last round of the system cgroups found.
 	system atomic.Pointer[[]*nodev1.SystemContainer]
 }
@@ -67,7 +69,7 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 		return nil, err
 	}
 	parts := reconcile.Config{
-		Records: records, Unseen: !keepsPods(c), NoPodCgroups: !p.perQOS,
+		Records: records, NoPodCgroups: !p.perQOS,
 		Failpoint: g.Failpoint,
 		Tree:      p.tree, Layout: p.layout, Limits: limits,
 		DriftPolicy: reconcile.DriftPolicy(c.Cgroups.DriftPolicy),
@@ -93,6 +95,9 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 	loop := reconcile.New(parts)
 	k := &kernel{
 		podTree: p, loop: loop, records: files,
+		observer: &observer.Observer{
+			Tree: p.tree, Layout: p.layout, Records: records, Unseen: !keepsPods(c), Now: g.Now, Log: parts.Log,
+		},
 		moves: moves.New(moves.Config{Loop: loop, Reported: memoryIsReported(c), HugePages: hugePages(c, g.Reader)}),
 	}
 	k.limits.Store(&limits)

@@ -261,7 +261,7 @@ func newBundle(ctx context.Context, g *given, files config.Config, view *ledger.
 func (a *App) registerNode(s grpc.ServiceRegistrar, counted *schedulers) error {
 	k, d := a.kernel, a.deciding
 	loop, layout, facts := k.loop, k.layout, k.qos.Cgroup.Facts
-	byHand := &cgroupapi.Cgroups{Loop: loop, Alone: d.engine.Alone}
+	byHand := &cgroupapi.Cgroups{Loop: loop, Alone: d.engine.Alone, Unseen: k.observer.Unseen}
 	pods := &cgroupapi.Pods{Cgroups: byHand}
 	cgroupv1.RegisterCgroupServiceServer(s, cgroup.New(byHand, byHand, layout, facts))
 	cgroupv1.RegisterPodCgroupServiceServer(s, cgroup.NewPods(pods, pods))

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/internal/logs"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/observer"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
 	"github.com/berthd/berth/server/internal/store"
 )
@@ -25,8 +25,8 @@ func Failpoints() []string { return []string{AfterRecovery, AfterMachineChange} 
 
 // recover decides which pods exist and what they hold, and commits the result. Living pods are
 // not changed.
-func (s *state) recover(ctx context.Context, g *given, loop *reconcile.Loop, history *allocation.History) error {
-	observed, unseen, err := observePods(ctx, loop, g.Log)
+func (s *state) recover(ctx context.Context, g *given, k *kernel, history *allocation.History) error {
+	observed, unseen, err := observePods(ctx, k.observer, g.Log)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (s *state) recover(ctx context.Context, g *given, loop *reconcile.Loop, his
 		history.Start(s.ledger.View()) // no reader has seen a state of this ledger
 	}
 	for _, uid := range plan.Remove {
-		if err := loop.RemoveEmpty(ctx, s.ledger.View(), uid); err != nil {
+		if err := k.loop.RemoveEmpty(ctx, s.ledger.View(), uid); err != nil {
 			// The sweep repeats a failed removal.
 			g.Log.ErrorContext(ctx, "removing what is left of a pod failed", "uid", uid, "error", err)
 		}
@@ -79,9 +79,9 @@ const (
 )
 
 // observePods reads the cgroups and claim records of all pods.
-func observePods(ctx context.Context, loop *reconcile.Loop, log *slog.Logger) (all []recovery.Observation, unseen bool, err error) {
+func observePods(ctx context.Context, from *observer.Observer, log *slog.Logger) (all []recovery.Observation, unseen bool, err error) {
 	for attempt := 1; ; attempt++ {
-		all, unseen, err = loop.ObservePods(ctx)
+		all, unseen, err = from.Pods(ctx)
 		if err == nil || attempt == observeAttempts {
 			return all, unseen, err
 		}
@@ -179,7 +179,7 @@ func applyLedger(ctx context.Context, g *given, s *state, k *kernel, history *al
 	if err := checkHost(ctx, g.Config, k.qos.Cgroup.Facts.Version, g.Log); err != nil {
 		return err
 	}
-	if err := s.recover(ctx, g, k.loop, history); err != nil {
+	if err := s.recover(ctx, g, k, history); err != nil {
 		return err
 	}
 	s.start.NoDevices = !knowsDevices(s.ledger.View())

@@ -15,6 +15,8 @@ type Cgroups struct {
 	// Alone excludes the pod to which the cgroup belongs: a pod during its admission has a
 	// cgroup before it is in the ledger.
 	Alone reconcile.Alone
+	// Unseen means that the tree is not the kernel's, so it shows no processes.
+	Unseen bool
 }
 
 // Change writes the values of a cgroup that differ. With create, a missing cgroup is

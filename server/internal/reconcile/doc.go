@@ -48,7 +48,6 @@
 //	withoutLeaving  pods whose removal is in progress          written again if the removal fails       TestPassBesideAnEnd
 //	hold            memory limits below the use                a finding; each pass tries again         TestPassHoldsALimitBelowUse
 //	writeDue        records above its bound, or that failed    they stay due                            TestRecordsInTurns
-//	ObservePods     a record that cannot be read now           nothing is decided about pods            TestUnreadableRecords
 //	RemoveUnknown   a cgroup that cannot be read or removed    an error: the pod stays unknown          TestUnknownPodThatStays
 //	Sweeper.Look    an orphan with a worker, or in its pause   it stays an orphan                       TestOneWorkerForAnOrphan
 //

@@ -33,8 +33,6 @@ type Config struct {
 	Limits
 	// Records stores the pods' claim records; nil if they cannot be stored.
 	Records cgroup.Records
-	// Unseen means that the tree is not the kernel's, so it shows no processes.
-	Unseen bool
 	// Failpoint is for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	// DriftPolicy is the reaction to values that another program changed; empty means RepairDrift.

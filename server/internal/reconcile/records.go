@@ -234,7 +234,7 @@ func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 
 // hasOther returns whether there is a cgroup of another class with the uid, and it shares a pod's record.
 func (l *Loop) hasOther(ctx context.Context, name cgroup.Name, uid string) (bool, error) {
-	if _, shared := l.Records.(Named); !shared || l.NoPodCgroups {
+	if _, shared := l.Records.(cgroup.NamedRecords); !shared || l.NoPodCgroups {
 		return false, nil
 	}
 	for _, class := range classes {

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/observer"
 )
 
 // writeCounter counts writes of records.
@@ -172,7 +173,8 @@ func TestObservePods(t *testing.T) {
 	if err := b.tree.WriteRecord(ctx, runs.Parent(), []byte("damaged")); err != nil {
 		t.Fatal(err)
 	}
-	all, unseen, err := b.ObservePods(ctx)
+	from := observer.Observer{Tree: b, Layout: b.Layout, Records: b.Records, Log: b.Log}
+	all, unseen, err := from.Pods(ctx)
 	if err != nil || unseen || len(all) != 3 {
 		t.Fatalf("%+v, %t, %v", all, unseen, err)
 	}

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/logs"
 )
 
@@ -159,4 +161,25 @@ func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 	}
 	l.Log.Log(ctx, level, "removing a cgroup without a pod failed", logs.Repaired(logs.Cgroup, "name", name.String())...)
 	return l.RemoveCgroup(ctx, name)
+}
+
+// RemoveEmpty removes the remains of a pod that is not in the ledger and has no processes.
+func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) error {
+	if _, known := view.Pod(uid); known || view.UnknownLive(uid) {
+		return nil
+	}
+	for _, class := range workload.QoSClasses {
+		name, err := l.Layout.Pod(class, uid)
+		if err != nil {
+			return err
+		}
+		pids, err := l.Tree.Procs(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(pids) > 0 {
+			return errdefs.Preconditionf("remove what is left of pod %s: process %d runs in cgroup %s", uid, pids[0], name)
+		}
+	}
+	return l.RemoveUnknown(ctx, view, uid)
 }

@@ -1,10 +1,12 @@
-package reconcile
+package observer
 
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -14,24 +16,32 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Named lists the claim records by the base names of pods' cgroups. It is needed if the
-// cgroups are not the kernel's and cannot be listed.
-type Named interface{ Names() ([]string, error) }
+// Observer reads what pods have. It has no state, and is safe for concurrent use.
+type Observer struct {
+	Tree   cgroup.Tree
+	Layout cgroup.Layout
+	// Records stores the pods' claim records; nil if they cannot be stored.
+	Records cgroup.Records
+	// Unseen means that the tree is not the kernel's, so it shows no processes.
+	Unseen bool
+	Now    func() time.Time
+	Log    *slog.Logger
+}
 
-// ObservePods returns the observed state of all pods with a cgroup or a claim record, by
+// Pods returns the observed state of all pods with a cgroup or a claim record, by
 // uid. unseen means that processes are not visible.
-func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
-	if files, ok := l.Records.(Named); ok && l.Unseen {
-		return l.observeFiles(ctx, files)
+func (w *Observer) Pods(ctx context.Context) (all []recovery.Observation, unseen bool, err error) {
+	if files, ok := w.Records.(cgroup.NamedRecords); ok && w.Unseen {
+		return w.observeFiles(ctx, files)
 	}
-	seen, err := l.Tree.Observe(ctx, l.Layout.Pods(), -1)
+	seen, err := w.Tree.Observe(ctx, w.Layout.Pods(), -1)
 	if err != nil {
 		return nil, false, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
 	byUID := map[string]*recovery.Observation{}
 	for i := range seen.Nodes {
 		n := &seen.Nodes[i]
-		uid, ok := l.Layout.PodUID(n.Name)
+		uid, ok := w.Layout.PodUID(n.Name)
 		if !ok || n.State == cgroup.Absent {
 			continue
 		}
@@ -40,7 +50,7 @@ func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, uns
 			o = &recovery.Observation{UID: uid, Processes: recovery.Empty}
 			byUID[uid] = o
 		}
-		if err := l.observePod(ctx, seen, n.Name, o); err != nil {
+		if err := w.observePod(ctx, seen, n.Name, o); err != nil {
 			return nil, false, err
 		}
 	}
@@ -52,8 +62,8 @@ func (l *Loop) ObservePods(ctx context.Context) (all []recovery.Observation, uns
 
 // observePod adds the state of one cgroup of a pod. If a pod has several cgroups, the one
 // with processes counts.
-func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) error {
-	class := l.classOf(name)
+func (w *Observer) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgroup.Name, o *recovery.Observation) error {
+	class := w.classOf(name)
 	containers := map[string]*recovery.Container{}
 	for i := range seen.Nodes {
 		n := &seen.Nodes[i]
@@ -67,7 +77,7 @@ func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgrou
 		top := n.Name[:len(name)+1]
 		c := containers[top.Base()]
 		if c == nil {
-			c = l.shownBy(seen.Find(top))
+			c = shownBy(seen.Find(top))
 			containers[top.Base()] = c
 		}
 	}
@@ -80,11 +90,11 @@ func (l *Loop) observePod(ctx context.Context, seen *cgroup.Snapshot, name cgrou
 	if o.Record == recovery.Whole && o.QoS != class {
 		return nil
 	}
-	return l.readRecord(ctx, name, o)
+	return w.readRecord(ctx, name, o)
 }
 
 // shownBy returns the state of a container's cgroup.
-func (l *Loop) shownBy(n cgroup.Observed) *recovery.Container {
+func shownBy(n cgroup.Observed) *recovery.Container {
 	c := &recovery.Container{Name: n.Name.Base(), CPUs: n.Values.CPUs, Mems: n.Values.Mems}
 	if c.CPUs.IsEmpty() {
 		c.CPUs = n.Effective.CPUs
@@ -102,19 +112,19 @@ func (l *Loop) shownBy(n cgroup.Observed) *recovery.Container {
 }
 
 // observeFiles returns the pods with a claim record.
-func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Observation, unseen bool, err error) {
+func (w *Observer) observeFiles(ctx context.Context, files cgroup.NamedRecords) (all []recovery.Observation, unseen bool, err error) {
 	names, err := files.Names()
 	if err != nil {
 		return nil, true, err
 	}
 	for _, base := range names {
-		name := append(slices.Clone(l.Layout.Pods()), base)
-		uid, ok := l.Layout.PodUID(name)
+		name := append(slices.Clone(w.Layout.Pods()), base)
+		uid, ok := w.Layout.PodUID(name)
 		if !ok {
 			continue
 		}
 		o := recovery.Observation{UID: uid, Processes: recovery.Unseen}
-		if err := l.readRecord(ctx, name, &o); err != nil {
+		if err := w.readRecord(ctx, name, &o); err != nil {
 			return nil, true, err
 		}
 		if o.Claims != nil {
@@ -127,11 +137,11 @@ func (l *Loop) observeFiles(ctx context.Context, files Named) (all []recovery.Ob
 
 // readRecord reads a pod's claim record. A record that cannot be read for the moment is an
 // error: taken for a damaged one, its pod would lose what it holds.
-func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Observation) error {
-	if l.Records == nil {
+func (w *Observer) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Observation) error {
+	if w.Records == nil {
 		return nil
 	}
-	data, err := l.Records.ReadRecord(ctx, name)
+	data, err := w.Records.ReadRecord(ctx, name)
 	if err == nil && data == nil {
 		return nil
 	}
@@ -141,7 +151,7 @@ func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Obs
 	switch errdefs.ClassOf(err) {
 	case errdefs.Corrupt, errdefs.PermissionDenied:
 		o.Record, o.Claims = recovery.Damaged, nil
-		l.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
+		w.Log.WarnContext(ctx, "a claim record is not believed", "uid", o.UID, "error", err)
 		return nil
 	}
 	if err != nil {
@@ -152,51 +162,29 @@ func (l *Loop) readRecord(ctx context.Context, name cgroup.Name, o *recovery.Obs
 }
 
 // classOf returns the QoS class in whose tier a pod's cgroup is.
-func (l *Loop) classOf(name cgroup.Name) workload.QoSClass {
+func (w *Observer) classOf(name cgroup.Name) workload.QoSClass {
 	for _, class := range []workload.QoSClass{workload.Burstable, workload.BestEffort} {
-		if l.Layout.Tier(class).Equal(name.Parent()) {
+		if w.Layout.Tier(class).Equal(name.Parent()) {
 			return class
 		}
 	}
 	return workload.Guaranteed
 }
 
-// RemoveEmpty removes the remains of a pod that is not in the ledger and has no processes.
-func (l *Loop) RemoveEmpty(ctx context.Context, view *ledger.View, uid string) error {
-	if _, known := view.Pod(uid); known || view.UnknownLive(uid) {
-		return nil
-	}
-	for _, class := range workload.QoSClasses {
-		name, err := l.Layout.Pod(class, uid)
-		if err != nil {
-			return err
-		}
-		pids, err := l.Tree.Procs(ctx, name)
-		if err != nil {
-			return err
-		}
-		if len(pids) > 0 {
-			return errdefs.Preconditionf("remove what is left of pod %s: process %d runs in cgroup %s", uid, pids[0], name)
-		}
-	}
-	return l.RemoveUnknown(ctx, view, uid)
-}
-
-// Known returns what is known of a running pod that is not in the ledger, if it was found
+// Known returns what is known of a running pod that is not in a view of the ledger, if it was found
 // while berthd runs.
-func (l *Loop) Known(ctx context.Context, uid, boot string) ledger.UnknownLivePod {
-	view := l.View()
-	bare := ledger.UnknownLivePod{UID: uid, Since: l.Now()}
-	all, unseen, err := l.ObservePods(ctx)
+func (w *Observer) Known(ctx context.Context, view *ledger.View, uid string) ledger.UnknownLivePod {
+	bare := ledger.UnknownLivePod{UID: uid, Since: w.Now()}
+	all, unseen, err := w.Pods(ctx)
 	if err != nil {
-		l.Log.ErrorContext(ctx, "reading the resources of a running pod failed", "uid", uid, "error", err)
+		w.Log.ErrorContext(ctx, "reading the resources of a running pod failed", "uid", uid, "error", err)
 		return bare
 	}
 	at := slices.IndexFunc(all, func(o recovery.Observation) bool { return o.UID == uid })
 	if at < 0 {
 		return bare
 	}
-	plan := recovery.Decide(recovery.Input{View: view, Observed: all, BootID: boot, Unseen: unseen, Now: l.Now()})
+	plan := recovery.Decide(recovery.Input{View: view, Observed: all, BootID: view.BootID(), Unseen: unseen, Now: w.Now()})
 	draft := ledger.NewDraft(view)
 	plan.Apply(draft)
 	if u, ok := draft.View().UnknownLivePod(uid); ok {
