@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 )
 
@@ -40,7 +41,7 @@ func (c *Cluster) Open(ctx context.Context, method, path, body string) (io.ReadC
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("Authorization", "Bearer "+admin)
+	request.Header.Set("Authorization", "Bearer "+c.tokens[admin])
 	request.Header.Set("Content-Type", "application/json")
 	response, err := c.client.Do(request)
 	if err != nil {
@@ -72,4 +73,42 @@ func newClient(s *space) *http.Client {
 		},
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // loopback of the test's own network
 	}}
+}
+
+// Forward serves the API server on a port of the machine's loopback interface until the test ends, and writes a kubeconfig of
+// the administrator for it.
+func (c *Cluster) Forward(file string) error {
+	listener, err := (&net.ListenConfig{}).Listen(c.t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	c.t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go c.forward(conn)
+		}
+	}()
+	text := strings.NewReplacer("SERVER", "https://"+listener.Addr().String(), "TOKEN", c.tokens[admin]).Replace(kubeconfig)
+	return os.WriteFile(file, []byte(text), 0o600)
+}
+
+// forward copies between a connection and the API server.
+func (c *Cluster) forward(outside net.Conn) {
+	defer func() { _ = outside.Close() }()
+	var inside net.Conn
+	if err := c.space.do(func() (err error) {
+		inside, err = (&net.Dialer{}).DialContext(c.t.Context(), "tcp", strings.TrimPrefix(APIServer, "https://"))
+		return err
+	}); err != nil {
+		return
+	}
+	go func() {
+		defer func() { _ = inside.Close() }()
+		_, _ = io.Copy(inside, outside)
+	}()
+	_, _ = io.Copy(outside, inside)
 }

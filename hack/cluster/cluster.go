@@ -20,7 +20,6 @@ import (
 	"time"
 
 	"github.com/berthd/berth/hack/testing/containerd"
-	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // Variable is the environment variable that names the directory of the programs.
@@ -55,21 +54,21 @@ type Options struct {
 	Controllers []string
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
+	// Nodes is their number, at most MaxNodes; the default is one.
+	Nodes int
 }
 
-// Cluster is a control plane and its node.
+// Cluster is a control plane and its nodes. The first node is Node; the programs of the control plane run beside its kubelet.
 type Cluster struct {
 	Options
-	// Cgroup is the parent of all cgroups of the cluster.
-	Cgroup     string
-	Containerd *containerd.Daemon
+	*Host
+	// Others are the further nodes.
+	Others []*Host
 
-	t             testing.TB
-	programs, dir string
-	space         *space
-	client        *http.Client
-	running       map[string]*nodetest.Process
-	closed        sync.Once
+	programs string
+	tokens   map[string]string // of the API server's users
+	client   *http.Client
+	closed   sync.Once
 }
 
 // Need skips a test where the programs or the rights are missing. It names the directory of the programs.
@@ -99,8 +98,10 @@ func Run(t testing.TB, o Options) *Cluster {
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(dir) }) // also if containerd cannot be prepared
 	}
-	c := &Cluster{Options: o, Cgroup: "/berth-" + filepath.Base(dir), t: t, programs: programs, dir: dir,
-		running: map[string]*nodetest.Process{}}
+	if o.Nodes > MaxNodes {
+		t.Fatalf("a cluster of %d nodes: expected at most %d", o.Nodes, MaxNodes)
+	}
+	c := &Cluster{Options: o, Host: newHost(t, dir, 1), programs: programs}
 	if o.Dir != "" {
 		c.Containerd = containerd.PrepareIn(t, filepath.Join(dir, "cd"), o.Systemd)
 	} else {
@@ -117,8 +118,11 @@ func Run(t testing.TB, o Options) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	if c.space, err = newSpace(dir); err != nil {
+	if c.space, err = newSpace(dir, Address); err != nil {
 		t.Fatal(err)
+	}
+	for number := 2; number <= o.Nodes; number++ {
+		c.addHost(number)
 	}
 	c.client = newClient(c.space)
 	if err := c.configure(); err != nil {
@@ -145,35 +149,30 @@ func (c *Cluster) startAll() {
 	c.StartProgram("kube-controller-manager")
 	c.StartProgram("kube-scheduler")
 	c.StartProgram("kubelet")
-	c.Eventually("the node is ready", func() bool {
-		type condition struct{ Type, Status string }
-		var node struct {
-			Spec   struct{ Taints []struct{ Key string } }
-			Status struct{ Conditions []condition }
-		}
-		err := c.Call(ctx, http.MethodGet, "/api/v1/nodes/"+Node, "", &node)
-		return err == nil && len(node.Spec.Taints) == 0 && slices.Contains(node.Status.Conditions, condition{"Ready", "True"})
-	})
+	for _, h := range c.Others {
+		c.startHost(ctx, h)
+	}
+	for _, h := range c.Hosts() {
+		c.awaitReady(ctx, h.Name)
+	}
 	// A pod cannot be created before its service account exists.
 	c.Eventually("the default service account is there", func() bool {
 		return c.Call(ctx, http.MethodGet, "/api/v1/namespaces/default/serviceaccounts/default", "", nil) == nil
 	})
 }
 
-// Spawn starts a program in the cluster's namespaces and in its cgroup.
-func (c *Cluster) Spawn(cmd *exec.Cmd) error {
-	var script strings.Builder
-	for _, dir := range nodetest.Cgroups(c.Cgroup + "/programs") {
-		fmt.Fprintf(&script, "echo 0 > %s/cgroup.procs && ", dir)
-	}
-	script.WriteString(`exec "$0" "$@"`)
-	cmd.Args = append([]string{"sh", "-c", script.String(), cmd.Path}, cmd.Args[1:]...)
-	path, err := exec.LookPath("sh")
-	if err != nil {
-		return err
-	}
-	cmd.Path = path
-	return c.space.start(cmd)
+// awaitReady waits until pods can be scheduled to a node.
+func (c *Cluster) awaitReady(ctx context.Context, name string) {
+	c.t.Helper()
+	c.Eventually("node "+name+" is ready", func() bool {
+		type condition struct{ Type, Status string }
+		var node struct {
+			Spec   struct{ Taints []struct{ Key string } }
+			Status struct{ Conditions []condition }
+		}
+		err := c.Call(ctx, http.MethodGet, "/api/v1/nodes/"+name, "", &node)
+		return err == nil && len(node.Spec.Taints) == 0 && slices.Contains(node.Status.Conditions, condition{"Ready", "True"})
+	})
 }
 
 // StartProgram starts one of the cluster's programs.
@@ -185,26 +184,6 @@ func (c *Cluster) StartProgram(name string) {
 	}
 	c.Start(name, exec.Command(filepath.Join(c.programs, name), args...))
 }
-
-// Start starts a program of the test's own beside the others, under a name.
-func (c *Cluster) Start(name string, cmd *exec.Cmd) {
-	c.t.Helper()
-	p, err := nodetest.StartWith(c.Spawn, cmd, c.Log(name))
-	if err != nil {
-		c.t.Fatalf("start %s: %v", name, err)
-	}
-	c.running[name] = p
-}
-
-// End sends a signal to a program and waits until it has ended.
-func (c *Cluster) End(name string, s os.Signal) error {
-	p := c.running[name]
-	delete(c.running, name)
-	return p.End(s)
-}
-
-// Log is the output of a program, over all its starts.
-func (c *Cluster) Log(name string) nodetest.Log { return nodetest.Log(c.Path(name + ".log")) }
 
 // Kubectl calls the API server as an administrator.
 func (c *Cluster) Kubectl(args ...string) (string, error) { return c.kubectl("", args...) }
@@ -284,23 +263,13 @@ func (c *Cluster) remove() {
 			c.t.Logf("%s:\n%s", name, text[max(0, len(text)-8000):])
 		}
 	}
-	for _, name := range []string{"kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"} {
-		if c.running[name] != nil {
-			_ = c.End(name, os.Kill)
-		}
-	}
-	for name := range c.running {
-		_ = c.End(name, os.Kill)
-	}
 	var errs []error
-	if c.Containerd != nil {
-		errs = append(errs, c.Containerd.Close())
+	for _, h := range c.Others {
+		errs = append(errs, h.close(c.Timeout))
 	}
+	errs = append(errs, c.stop("kubelet", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd"))
 	if c.client != nil {
 		c.client.CloseIdleConnections()
-	}
-	if c.space != nil {
-		c.space.close()
 	}
 	if c.Dir != "" { // the pods run until the machine is turned off
 		if err := errors.Join(errs...); err != nil {
@@ -308,10 +277,7 @@ func (c *Cluster) remove() {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.Timeout)
-	defer cancel()
-	nodetest.KillIn(c.Cgroup)
-	errs = append(errs, nodetest.RemoveCgroups(ctx, c.Cgroup), os.RemoveAll(c.dir))
+	errs = append(errs, c.removeCgroup(c.Timeout), os.RemoveAll(c.dir))
 	if err := errors.Join(errs...); err != nil {
 		c.t.Error(err)
 	}

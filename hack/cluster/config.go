@@ -10,22 +10,28 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 )
 
-// Names of the node and of the API server's users, with their groups. The tokens are the names, because
-// no other program is on this network.
+// Names of the first node and of the administrator.
 const (
 	Node  = "n1"
 	admin = "admin"
 )
 
-var users = []struct{ name, user, groups string }{
-	{admin, "admin", "system:masters"},
-	{"scheduler", "system:kube-scheduler", ""},
-	{"controllers", "system:kube-controller-manager", ""},
-	{"kubelet", "system:node:" + Node, "system:nodes"},
+// user is one of the API server's, with a group. name is that of its kubeconfig.
+type user struct{ name, user, group string }
+
+func (c *Cluster) users() []user {
+	users := []user{
+		{admin, "admin", "system:masters"},
+		{"scheduler", "system:kube-scheduler", ""},
+		{"controllers", "system:kube-controller-manager", ""},
+	}
+	for _, h := range c.Hosts() {
+		users = append(users, user{"kubelet-" + h.Name, "system:node:" + h.Name, "system:nodes"})
+	}
+	return users
 }
 
 // APIServer is its address in the cluster's network.
@@ -35,8 +41,8 @@ const APIServer = "https://127.0.0.1:6443"
 // certificate.
 const kubeconfig = `apiVersion: v1
 kind: Config
-clusters: [{name: test, cluster: {server: "` + APIServer + `", insecure-skip-tls-verify: true}}]
-users: [{name: me, user: {token: NAME}}]
+clusters: [{name: test, cluster: {server: "SERVER", insecure-skip-tls-verify: true}}]
+users: [{name: me, user: {token: TOKEN}}]
 contexts: [{name: test, context: {cluster: test, user: me}}]
 current-context: test
 `
@@ -49,9 +55,9 @@ leaderElection: {leaderElect: false}
 podMaxBackoffSeconds: 1
 `
 
-// kubeletConfig is the kubelet's configuration, without a test's changes.
-func (c *Cluster) kubeletConfig() map[string]any {
-	driver, root := "cgroupfs", c.Cgroup
+// kubeletConfig is the configuration of a node's kubelet.
+func (c *Cluster) kubeletConfig(h *Host) map[string]any {
+	driver, root := "cgroupfs", h.Cgroup
 	if c.Options.Systemd {
 		driver, root = "systemd", "/"
 	}
@@ -60,13 +66,13 @@ func (c *Cluster) kubeletConfig() map[string]any {
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 		"authorization":  map[string]any{"mode": "AlwaysAllow"},
 		"cgroupDriver":   driver, "cgroupRoot": root, "failCgroupV1": false, "failSwapOn": false,
-		"containerRuntimeEndpoint": "unix://" + c.Containerd.Socket,
+		"containerRuntimeEndpoint": "unix://" + h.Containerd.Socket,
 		"evictionHard": map[string]any{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
 			"imagefs.available": "0%", "imagefs.inodesFree": "0%",
 		},
 		"localStorageCapacityIsolation": false, "makeIPTablesUtilChains": false,
-		"podLogsDir": c.Path("logs"), "volumePluginDir": c.Path("volumes"), "staticPodPath": c.Path("manifests"),
+		"podLogsDir": h.Path("logs"), "volumePluginDir": h.Path("volumes"), "staticPodPath": h.Path("manifests"),
 		"nodeStatusUpdateFrequency": "1s", "syncFrequency": "10s",
 	}
 	if len(c.Options.FeatureGates) > 0 {
@@ -86,9 +92,12 @@ func (c *Cluster) kubeletConfig() map[string]any {
 func (c *Cluster) configure() error {
 	var tokens strings.Builder
 	files := map[string]string{"scheduler.yaml": strings.ReplaceAll(schedulerConfig, "DIR", c.dir)}
-	for _, u := range users {
-		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", u.name, u.user, u.name, u.groups)
-		files[u.name+".kubeconfig"] = strings.ReplaceAll(kubeconfig, "NAME", u.name)
+	c.tokens = map[string]string{}
+	for _, u := range c.users() {
+		token := rand.Text()
+		c.tokens[u.name] = token
+		fmt.Fprintf(&tokens, "%s,%s,%s,%q\n", token, u.user, u.name, u.group)
+		files[u.name+".kubeconfig"] = strings.NewReplacer("SERVER", APIServer, "TOKEN", token).Replace(kubeconfig)
 	}
 	files["tokens.csv"] = tokens.String()
 	if _, err := os.Stat(c.Path("accounts.key")); errors.Is(err, fs.ErrNotExist) {
@@ -98,22 +107,45 @@ func (c *Cluster) configure() error {
 		}
 		files["accounts.key"] = string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}))
 	}
-	text, err := json.Marshal(c.kubeletConfig())
-	if err != nil {
-		return err
-	}
-	files["kubelet.json"] = string(text)
 	for name, content := range files {
 		if err := os.WriteFile(c.Path(name), []byte(content), 0o600); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{"logs", "volumes", "manifests"} {
-		if err := os.MkdirAll(c.Path(name), 0o755); err != nil {
+	for _, h := range c.Hosts() {
+		if err := c.configureKubelet(h); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// configureKubelet writes the files that a node's kubelet reads.
+func (c *Cluster) configureKubelet(h *Host) error {
+	text, err := json.Marshal(c.kubeletConfig(h))
+	if err != nil {
+		return err
+	}
+	access := strings.NewReplacer("SERVER", "https://"+Address+":6443", "TOKEN", c.tokens["kubelet-"+h.Name]).Replace(kubeconfig)
+	for name, content := range map[string]string{"kubelet.json": string(text), "kubelet.kubeconfig": access} {
+		if err := os.WriteFile(h.Path(name), []byte(content), 0o600); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"logs", "volumes", "manifests"} {
+		if err := os.MkdirAll(h.Path(name), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kubeletFlags is the command line of a node's kubelet.
+func (h *Host) kubeletFlags() []string {
+	return []string{
+		"--config", h.Path("kubelet.json"), "--kubeconfig", h.Path("kubelet.kubeconfig"), "--root-dir", "/var/lib/kubelet",
+		"--cert-dir", h.Path("kubelet-certificates"), "--hostname-override", h.Name, "--node-ip", h.Address, "--v", "2",
+	}
 }
 
 // flags are the programs' command lines.
@@ -141,10 +173,7 @@ func (c *Cluster) flags() map[string][]string {
 			"--leader-elect=false", "--secure-port", "0",
 			"--service-account-private-key-file", c.Path("accounts.key"), "--root-ca-file", c.Path("certificates", "apiserver.crt"),
 		},
-		"kubelet": {
-			"--config", c.Path("kubelet.json"), "--kubeconfig", c.Path("kubelet.kubeconfig"), "--root-dir", "/var/lib/kubelet",
-			"--cert-dir", c.Path("kubelet-certificates"), "--hostname-override", Node, "--node-ip", Address, "--v", "2",
-		},
+		"kubelet": c.kubeletFlags(),
 	}
 	for _, program := range []string{"kube-apiserver", "kube-scheduler", "kube-controller-manager"} {
 		for _, name := range c.Options.FeatureGates {
@@ -152,9 +181,4 @@ func (c *Cluster) flags() map[string][]string {
 		}
 	}
 	return flags
-}
-
-// Path is a path below the cluster's directory.
-func (c *Cluster) Path(elements ...string) string {
-	return filepath.Join(append([]string{c.dir}, elements...)...)
 }

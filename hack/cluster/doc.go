@@ -1,8 +1,8 @@
-// Package cluster runs a Kubernetes cluster of one node for tests: etcd, kube-apiserver,
-// kube-scheduler, kube-controller-manager, kubelet and containerd, as real processes without a
+// Package cluster runs a Kubernetes cluster of one or more nodes for tests, and for people (up.sh, down.sh): etcd,
+// kube-apiserver, kube-scheduler, kube-controller-manager, kubelet and containerd, as real processes without a
 // network and without a registry.
 //
-// Everything lies below one directory and one cgroup. The programs run in a mount namespace and a
+// Everything lies below one directory and one cgroup for each node. The programs of a node run in a mount namespace and a
 // network namespace of their own, so that the fixed paths and ports of Kubernetes do not collide with
 // those of the machine, and the kubelet does not change the machine's sysctls. When the test ends,
 // and when it is interrupted, all processes, containers, cgroups and files are removed.
@@ -11,7 +11,8 @@
 //
 //   - programs: the directory with the built programs. hack/cluster/test.sh builds them from their Go
 //     modules (hack/tools/cluster, hack/tools/containerd).
-//   - space: the two namespaces, see space.go.
+//   - host: a node. The control plane runs on the first one.
+//   - space: the two namespaces of a host, see space.go. A pair of virtual interfaces connects each further host with the first.
 //
 // Authorization is as on a real node: RBAC and the node authorizer. Tests act as an administrator.
 package cluster

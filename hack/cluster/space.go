@@ -3,15 +3,17 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// Address is the node's address. It is no loopback address, because the kubelet refuses those.
+// Address is the first node's address. It is no loopback address, because the kubelet refuses those.
 const Address = "10.99.0.1"
 
 // sysctls are the files that the kubelet writes at its start. In the space they are plain files, so
@@ -31,14 +33,14 @@ type space struct {
 // errEnded is the error after the end, for example of a connection for a call in flight.
 var errEnded = errors.New("the cluster has ended")
 
-// newSpace creates the namespaces. Directories below dir replace /var/lib and /var/log there.
-func newSpace(dir string) (*space, error) {
+// newSpace creates the namespaces of a node with an address. Directories below dir replace /var/lib, /var/log and others there.
+func newSpace(dir, address string, others ...string) (*space, error) {
 	s := &space{work: make(chan func()), ended: make(chan struct{})}
 	made := make(chan error)
 	go func() {
 		// Never unlocked: the thread ends with this goroutine, because no other may run on it.
 		runtime.LockOSThread()
-		err := enter(dir)
+		err := enter(dir, address, others)
 		made <- err
 		for err == nil {
 			select {
@@ -85,14 +87,14 @@ func (s *space) start(cmd *exec.Cmd) error {
 }
 
 // enter moves the calling thread into new namespaces and sets them up.
-func enter(dir string) error {
+func enter(dir, address string, others []string) error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("make a mount and a network namespace: %w", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
-	for _, path := range []string{"/var/lib", "/var/log"} {
+	for _, path := range append([]string{"/var/lib", "/var/log"}, others...) {
 		source := filepath.Join(dir, path)
 		if err := os.MkdirAll(source, 0o755); err != nil {
 			return err
@@ -109,7 +111,7 @@ func enter(dir string) error {
 	if err := copySysctls(filepath.Join(dir, "sysctl")); err != nil {
 		return err
 	}
-	return network()
+	return network(address)
 }
 
 // copySysctls puts copies of the sysctls' files over them.
@@ -133,37 +135,74 @@ func copySysctls(dir string) error {
 	return nil
 }
 
+// uplink is the interface of a further node. Its other end is in the namespace of the first node.
+const uplink = "eth0"
+
 // network brings up the loopback interface, with the node's address beside its own.
-func network() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+func network(address string) error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err == nil {
+		err = netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(address))})
+	}
 	if err != nil {
+		return fmt.Errorf("give lo the address %s: %w", address, err)
+	}
+	return nil
+}
+
+// connect connects another node with the first one, which forwards between the others.
+func (s *space) connect(other *space, name, address string) error {
+	var namespace *os.File
+	if err := other.do(func() (err error) {
+		namespace, err = os.Open("/proc/thread-self/ns/net")
+		return err
+	}); err != nil {
 		return err
 	}
-	defer func() { _ = unix.Close(fd) }()
-	up := func(name string) error {
-		request, err := unix.NewIfreq(name)
+	defer namespace.Close()
+	if err := s.do(func() error {
+		attributes := netlink.NewLinkAttrs()
+		attributes.Name = name
+		if err := netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: attributes, PeerName: uplink, PeerNamespace: netlink.NsFd(int(namespace.Fd())),
+		}); err != nil {
+			return fmt.Errorf("make the interface %s: %w", name, err)
+		}
+		if err := reach(name, address, ""); err != nil {
+			return err
+		}
+		return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
+	}); err != nil {
+		return err
+	}
+	return other.do(func() error { return reach(uplink, Address, "10.99.0.0/24") })
+}
+
+// reach brings up an interface with a node at its other end, and with a network behind that node if there is one.
+func reach(name, address, behind string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetUp(link)
+	}
+	if err != nil {
+		return fmt.Errorf("bring up %s: %w", name, err)
+	}
+	node := net.ParseIP(address)
+	routes := []*netlink.Route{{LinkIndex: link.Attrs().Index, Dst: netlink.NewIPNet(node), Scope: netlink.SCOPE_LINK}}
+	if behind != "" {
+		_, network, err := net.ParseCIDR(behind)
 		if err != nil {
 			return err
 		}
-		request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
-		return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+		routes = append(routes, &netlink.Route{LinkIndex: link.Attrs().Index, Dst: network, Gw: node})
 	}
-	if err := up("lo"); err != nil {
-		return fmt.Errorf("bring up lo: %w", err)
-	}
-	request, err := unix.NewIfreq("lo:1")
-	if err != nil {
-		return err
-	}
-	var address [4]byte
-	if _, err := fmt.Sscanf(Address, "%d.%d.%d.%d", &address[0], &address[1], &address[2], &address[3]); err != nil {
-		return err
-	}
-	if err := request.SetInet4Addr(address[:]); err != nil {
-		return err
-	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCSIFADDR, request); err != nil {
-		return fmt.Errorf("give lo the address %s: %w", Address, err)
+	for _, r := range routes {
+		if err := netlink.RouteAdd(r); err != nil {
+			return fmt.Errorf("route to %s: %w", r.Dst, err)
+		}
 	}
 	return nil
 }

@@ -15,12 +15,13 @@ func TestRemoveAfterHalfAStart(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := newSpace(file)
+	s, err := newSpace(file, Address)
 	if s != nil || err == nil {
 		t.Errorf("a space below a file: %v, %v", s, err)
 	}
 	for name, s := range map[string]*space{"without a space": s, "with one": {work: make(chan func()), ended: make(chan struct{})}} {
-		c := &Cluster{t: t, Options: Options{Timeout: time.Second}, dir: t.TempDir(), Cgroup: "/berth-test-none", space: s}
+		c := &Cluster{Options: Options{Timeout: time.Second}, Host: newHost(t, t.TempDir(), 1)}
+		c.Cgroup, c.space = "/berth-test-none", s
 		c.remove()
 		if _, err := os.Stat(c.dir); !os.IsNotExist(err) {
 			t.Errorf("%s: the directory stays: %v", name, err)

@@ -15,17 +15,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 programs=${BERTH_CLUSTER:-}
 if [ -z "$programs" ]; then
 	programs=$dir/programs
-	mkdir "$programs"
-	# The module's version is the version that the programs report.
-	version=$(go list -C hack/tools/cluster -m -f '{{.Version}}' k8s.io/kubernetes)
-	go build -C hack/tools/cluster -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$programs/" tool ./etcd
-	go build -C hack/tools/containerd -tags seccomp -o "$programs/" tool
+	hack/cluster/build.sh "$programs"
 fi
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
 
@@ -48,6 +43,11 @@ if [ "${1:-}" != vm ]; then
 		export BERTH_OLDER=$dir/older
 	fi
 	go test -count=1 -timeout 1h -v -run '^TestCluster' ./hack/cluster ./clients/nri
+	# The cluster that stays.
+	export BERTH_UP_DIR=$dir/up
+	hack/cluster/up.sh 2
+	"$programs/kubectl" --kubeconfig "$BERTH_UP_DIR/kubeconfig" wait --for=condition=Ready --timeout=60s node/n1 node/n2
+	hack/cluster/down.sh
 	# Pods that come and go beside pods with CPUs of their own, and claims, while everything is killed.
 	BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressC(luster|laims)$' ./clients/nri
 	exit
