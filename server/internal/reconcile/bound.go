@@ -30,8 +30,9 @@ func (l *Loop) EachBound(ctx context.Context, view *ledger.View, uid string, do 
 			if name, known := l.CgroupOf(b); known && !(l.NoPodCgroups && b.Own) {
 				c.Cgroup = name
 			}
-			t, _ := l.tracker.Get(l.key(b))
-			c.MayRun, c.Idle, c.PossibleCPUs, c.Anywhere = l.mayRun(l.key(b)), t.Phase == placement.Idle, t.PossibleCPUs, t.Anywhere
+			t, _ := l.tracker.Get(l.tracker.key(b))
+			c.MayRun, c.Idle = l.tracker.mayRun(l.tracker.key(b)), t.Phase == placement.Idle
+			c.PossibleCPUs, c.Anywhere = t.PossibleCPUs, t.Anywhere
 			if err := do(c); err != nil {
 				return err
 			}

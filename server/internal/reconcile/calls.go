@@ -53,8 +53,7 @@ var errPending = errors.New("the container runtime has not answered yet")
 
 // calls are the calls to the runtime in progress. Guarded by Loop.mu.
 type calls struct {
-	writes map[string]*write // by container id
-	list   *listing
+	list *listing
 	// silent is whether a turn has waited for a list without an answer, and no list was
 	// answered since. Until then no other turn waits for a list.
 	silent bool
@@ -164,22 +163,22 @@ func isOver(done <-chan struct{}) bool {
 // to the next send of the same values. The caller holds mu.
 func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 	what := "update container " + id
-	if w := l.calls.writes[id]; w != nil {
+	if w := l.tracker.writes[id]; w != nil {
 		if !isOver(w.done) { // an earlier turn has waited for it
 			return errdefs.Deadlinef("%s: %w", what, errPending)
 		}
-		err := l.answered(id, w)
-		if delete(l.calls.writes, id); w.values.Equal(&v) {
+		err := l.tracker.answered(id, w)
+		if delete(l.tracker.writes, id); w.values.Equal(&v) {
 			return err
 		}
 	}
 	w := &write{values: v, done: make(chan struct{})}
-	if l.calls.writes == nil {
-		l.calls.writes = map[string]*write{}
+	if l.tracker.writes == nil {
+		l.tracker.writes = map[string]*write{}
 	}
-	l.calls.writes[id] = w
+	l.tracker.writes[id] = w
 	if !v.CPUs.IsEmpty() {
-		l.record(placement.Event{Kind: placement.Sent, Key: ofID(id), CPUs: v.CPUs})
+		l.tracker.record(placement.Event{Kind: placement.Sent, Key: ofID(id), CPUs: v.CPUs})
 	}
 	l.calls.running.Go(func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
@@ -191,29 +190,20 @@ func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
 		l.calls.running.Go(func() {
 			<-w.done
 			l.mu.Lock()
-			l.changed() // a start may be waiting for this answer
+			l.tracker.changed() // a start may be waiting for this answer
 			l.mu.Unlock()
 			l.Wake()
 		})
 		return err
 	}
-	delete(l.calls.writes, id)
-	return l.answered(id, w)
-}
-
-// answered applies the answer of a write. The caller holds mu.
-func (l *Loop) answered(id string, w *write) error {
-	if !w.noted && w.err == nil && !w.values.CPUs.IsEmpty() {
-		l.record(placement.Event{Kind: placement.Confirmed, Key: ofID(id), CPUs: w.values.CPUs})
-	}
-	w.noted = true
-	return w.err
+	delete(l.tracker.writes, id)
+	return l.tracker.answered(id, w)
 }
 
 // applyAnswers applies the answers of calls that continued in the background. The caller
 // holds mu.
 func (l *Loop) applyAnswers() {
-	for id, w := range l.calls.writes {
+	for id, w := range l.tracker.writes {
 		if !isOver(w.done) {
 			continue
 		}
@@ -222,8 +212,8 @@ func (l *Loop) applyAnswers() {
 		}
 		// The next send of the same values gets the answer, unless it is an error or too
 		// old.
-		if l.answered(id, w) != nil || l.Now().Sub(w.at) >= callTime {
-			delete(l.calls.writes, id)
+		if l.tracker.answered(id, w) != nil || l.Now().Sub(w.at) >= callTime {
+			delete(l.tracker.writes, id)
 		}
 	}
 }
@@ -237,7 +227,7 @@ func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, er
 	for {
 		one := l.calls.list
 		if one == nil {
-			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.podsOfStarts(ids), l.calls.pods...),
+			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.tracker.podsOfStarts(ids), l.calls.pods...),
 				done: make(chan struct{})}
 			l.calls.list = one
 			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })

@@ -87,8 +87,8 @@ func TestStuckContainers(t *testing.T) {
 			d.start(t, id)
 		}
 		b.must(b.prestart("own1", "own"))
-		if len(b.calls.writes) > 0 {
-			t.Errorf("writes under way: %v", b.calls.writes)
+		if len(b.tracker.writes) > 0 {
+			t.Errorf("writes under way: %v", b.tracker.writes)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func (l *Loop) inPod(name cgroup.Name) string {
 func (l *Loop) whose(name cgroup.Name) ledger.Owner {
 	uid := l.inPod(name)
 	for b := range l.View().BindingsOf(uid) {
-		at := l.cgroups[b.ID]
+		at := l.tracker.cgroups[b.ID]
 		if b.Own {
 			at = l.Layout.Driver().Parse(b.CgroupPath)
 		}

@@ -45,7 +45,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 		}
 	}
 	l.removeEnded(ctx, view)
-	defer l.countPhases()
+	defer l.tracker.countPhases()
 	desired := slices.Concat(t.desired, g.nodes(), l.unboundNodes(view), l.sharingNodes(view, t.uids))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
 	seen, err := l.observeInside(ctx, nodes)

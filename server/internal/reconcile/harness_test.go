@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -155,6 +156,20 @@ func (b *bench) pass() {
 	if err := b.Pass(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// beginStart and endStart do what EnsureContainer does before and after a start.
+func (b *bench) beginStart(key placement.Key) {
+	b.t.Helper()
+	if err := b.Turn(b.t.Context(), func(Turn) error { b.tracker.beginStart(key); return nil }); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) endStart(key placement.Key, id string) {
+	b.Loop.mu.Lock()
+	defer b.Loop.mu.Unlock()
+	b.tracker.endStart(b.View(), key, id)
 }
 
 // set changes a cgroup as another program would.

@@ -100,7 +100,7 @@ func (u *unplugged) comeOrGo() {
 	bound := ledger.Binding{ID: uid, Owner: ledger.Owner{Pod: uid, Container: "c"}, Own: true}
 	bound.CgroupPath = "/node/kubepods/pod" + uid + "/c"
 	// As EnsureContainer, which waits for others to leave.
-	u.must(u.beginStart(u.t.Context(), placement.Key{Cgroup: bound.CgroupPath}))
+	u.beginStart(placement.Key{Cgroup: bound.CgroupPath})
 	err := u.ensureContainer(u.t.Context(), u.ledger.View(), admission.Start{Binding: bound, PID: u.pids[uid]})
 	u.endStart(placement.Key{Cgroup: bound.CgroupPath}, bound.ID)
 	if u.note("start of %s: %v", uid, err); err != nil { // it leaves

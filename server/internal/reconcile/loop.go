@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
-	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/internal/failpoint"
 )
@@ -128,21 +126,11 @@ type Loop struct {
 	justLost  bool // the last loss is so recent that the kernel may still move processes; guarded by mu
 	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
-	phases   atomic.Pointer[map[placement.Phase]int] // like findings
 	// applying are the runtime's containers among the current ops; guarded by mu.
 	applying runtimeContainers
 
-	// tracker has the containers by key, for the view tracked. Blocked starts wait until
-	// freed is closed. Guarded by mu.
-	tracker placement.Tracker
-	tracked *ledger.View
-	freed   chan struct{}
-	// cgroups are the cgroups of the runtime's containers, by id. starting are the keys of
-	// containers with a requested start. unlisted is the error about containers that the
-	// last list lacked. Guarded by mu.
-	cgroups  map[string]cgroup.Name
-	located  sync.Map // the same for readers without mu
-	starting map[placement.Key]int
+	// tracker has the containers, and unlisted is the error about those that the last list lacked. Guarded by mu.
+	tracker  *tracker
 	unlisted error
 	adopts   bool // unreported containers of the runtime are bound; guarded by mu
 	// ended are the cgroups of containers that were unbound since the last read; guarded by
@@ -176,8 +164,8 @@ func New(cfg Config) *Loop {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
-		freed: make(chan struct{}), cgroups: make(map[string]cgroup.Name), sharers: sharers{}, scattered: make(map[string]scattered),
-		opening: make(map[string]opening), starting: make(map[placement.Key]int)}
+		tracker: newTracker(cfg.Now, cfg.Layout.Driver()), sharers: sharers{}, scattered: make(map[string]scattered),
+		opening: make(map[string]opening)}
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
@@ -376,7 +364,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	l.track()
 	l.removeEnded(ctx, view)
 	l.endOpenings(ctx, view)
-	defer l.countPhases()
+	defer l.tracker.countPhases()
 	p, err := l.plan(ctx, view)
 	var fresh []Drift
 	if err == nil {
@@ -476,10 +464,10 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	}
 	defer l.timed(kind, l.Now())
 	if g, ok := l.applying.at(op.Name.String()); ok {
-		err := l.granted(ofID(g.id), &op.Values)
+		err := l.tracker.granted(ofID(g.id), &op.Values)
 		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}
-	withheld := l.granted(ofCgroup(op.Name), &op.Values)
+	withheld := l.tracker.granted(ofCgroup(op.Name), &op.Values)
 	inside := l.inContainer(op.Name)
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // the container has ended since the plan

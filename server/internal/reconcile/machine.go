@@ -125,7 +125,7 @@ func (l *Loop) emptied() { l.gathered, l.justLost = false, true }
 // after it wrote their CPUs, and before it moved their processes back. The caller holds mu.
 func (l *Loop) scatterAll(g runtimeContainers) {
 	note := func(name cgroup.Name) { l.scattered[name.String()] = scattered{name, !l.justLost} }
-	for b := range l.tracked.Bindings() {
+	for b := range l.tracker.view.Bindings() {
 		if b.Own && b.CgroupPath != "" {
 			note(l.Layout.Driver().Parse(b.CgroupPath))
 		}
@@ -170,7 +170,7 @@ func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) erro
 		}
 		if err := l.gatherOne(ctx, s.name); err != nil {
 			errs = append(errs, err)
-			l.elsewhereOnV1(g, key)
+			l.tracker.elsewhereOnV1(g, key)
 			continue
 		}
 		if s.settled {
@@ -193,15 +193,4 @@ func (l *Loop) gatherOne(ctx context.Context, name cgroup.Name) error {
 		}
 	}
 	return nil
-}
-
-// elsewhereOnV1 notes that processes of a cgroup may run on the CPUs of a parent. The caller holds mu.
-func (l *Loop) elsewhereOnV1(g runtimeContainers, name string) {
-	key := placement.Key{Cgroup: name}
-	if c, ok := g.at(name); ok {
-		key = ofID(c.id)
-	}
-	if _, known := l.tracker.Get(key); known {
-		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.tracked.Machine().CPUs()})
-	}
 }

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
@@ -91,7 +90,7 @@ func (l *Loop) findAgain(ctx context.Context, view *ledger.View, uid string, o c
 func (l *Loop) openAgain(view *ledger.View, uid string) {
 	p, known := view.Pod(uid)
 	_, opens := l.opening[uid]
-	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || isStarting(&l.tracker, uid) {
+	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || l.tracker.isStarting(uid) {
 		return
 	}
 	name, err := l.Layout.Pod(p.QoS, uid)
@@ -102,11 +101,6 @@ func (l *Loop) openAgain(view *ledger.View, uid string) {
 	l.watchOpening(view, uid, view.Rules().Machine.CPUs())
 }
 
-// isStarting returns whether a start in a pod may be in progress.
-func isStarting(t *placement.Tracker, uid string) bool {
-	return slices.ContainsFunc(t.Starts(), func(c placement.Container) bool { return c.Owner.Pod == uid })
-}
-
 // sandboxOf is the owner of a pod's sandbox.
 func sandboxOf(uid string) placement.Owner { return placement.Owner{Pod: uid, Container: "(sandbox)"} }
 
@@ -114,9 +108,9 @@ func sandboxOf(uid string) placement.Owner { return placement.Owner{Pod: uid, Co
 // holds mu.
 func (l *Loop) watchOpening(view *ledger.View, uid string, present cpuset.Set) {
 	name := l.opening[uid].name
-	l.watch(name, sandboxOf(uid))
-	l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)})
-	l.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(name), CPUs: present})
+	l.tracker.watch(name, sandboxOf(uid))
+	l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)})
+	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(name), CPUs: present})
 	l.wantOpening(view, uid)
 }
 
@@ -179,8 +173,8 @@ func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, pre
 			return fmt.Errorf("move the sandbox of pod %s: %w", s.pod, err)
 		}
 	}
-	l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(s.name)})
-	l.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(s.name), CPUs: cpus})
+	l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(s.name)})
+	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(s.name), CPUs: cpus})
 	return nil
 }
 
@@ -198,7 +192,7 @@ func (l *Loop) isContainer(view *ledger.View, uid string, name cgroup.Name) bool
 func (l *Loop) stopOpening(uid string) {
 	if o, ok := l.opening[uid]; ok {
 		delete(l.opening, uid)
-		l.forget(ofCgroup(o.name))
+		l.tracker.forget(ofCgroup(o.name))
 		l.drift.forget(o.name)
 	}
 }

@@ -504,9 +504,11 @@ func (h *simulation) empty() {
 	h.wait(placement.StartTime)
 	h.must(h.Follow(ctx))
 	l := h.Loop
-	if known := slices.Collect(l.tracker.All()); len(known)+len(l.calls.writes)+len(l.cgroups)+len(l.leaving)+len(l.starting)+len(l.opening)+len(l.sharers) > 0 {
+	tr := l.tracker
+	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.leaving)+len(tr.starting)+len(l.opening)+
+		len(l.sharers) > 0 {
 		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v, sharers %v:\n%s",
-			known, l.calls.writes, l.cgroups, l.leaving, l.starting, l.opening, l.sharers, errors.Join(lines(h.log)...))
+			known, tr.writes, tr.cgroups, l.leaving, tr.starting, l.opening, l.sharers, errors.Join(lines(h.log)...))
 	}
 }
 

@@ -202,13 +202,13 @@ func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind
 		sandboxes = append(sandboxes, s.name)
 	}
 	for _, name := range sandboxes {
-		l.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
+		l.tracker.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
 		if kind == placement.Withdraw {
-			l.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)}) // no start is in progress
+			l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)}) // no start is in progress
 		}
 	}
 	for b := range view.BindingsOf(uid) {
-		l.record(placement.Event{Kind: kind, Key: l.key(b)})
+		l.tracker.record(placement.Event{Kind: kind, Key: l.tracker.key(b)})
 	}
 }
 
@@ -233,7 +233,7 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 	l.drift.forgetAll(name)
 	if err == nil {
 		l.forgetPodState(name)
-		l.forget(ofCgroup(name))
+		l.tracker.forget(ofCgroup(name))
 	}
 	l.mu.Unlock()
 	if err != nil {
@@ -282,10 +282,14 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 		b.Own, key = true, ofCgroup(name)
 	}
 	s.Binding = b
-	if err := l.beginStart(ctx, key); err != nil {
+	if err := l.Turn(ctx, func(Turn) error { l.tracker.beginStart(key); return nil }); err != nil {
 		return "", err
 	}
-	defer l.endStart(key, b.ID)
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.tracker.endStart(l.View(), key, b.ID)
+	}()
 	err = l.untilClear(ctx, "container "+b.Owner.String(), func() error { return l.ensureContainer(ctx, view, s) })
 	if err != nil {
 		return "", err
@@ -330,7 +334,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err := l.endOpening(ctx, view, b.Owner.Pod, name.Base()); err != nil {
 		return err
 	}
-	l.planStart(view, ofCgroup(name), s)
+	l.tracker.planStart(view, ofCgroup(name), s)
 	if err := l.clear(ctx, view, ofCgroup(name), b.Owner); err != nil {
 		return err
 	}
@@ -351,7 +355,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning} {
-		l.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
+		l.tracker.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -160,63 +159,32 @@ func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
 		shown[c.ID] = c
 	}
 	var errs []error
-	owners := l.concerned(listed.ids)
+	owners := l.tracker.concerned(listed.ids)
 	for _, id := range slices.Sorted(maps.Keys(owners)) {
 		owner := owners[id]
 		c, ok := shown[id]
 		kind := shownAs[c.Phase]
 		switch {
-		case !ok && l.cannotStart(listed, id, owner):
+		case !ok && l.tracker.cannotStart(listed, id, owner):
 			kind = placement.Ended
 		case !ok:
 			kind = placement.Unlisted
 			again = again || listed.ids != nil // all are listed before anything else happens
 		}
 		if c.Cgroup != nil {
-			l.locate(id, c.Cgroup)
+			l.tracker.locate(id, c.Cgroup)
 		}
-		e := l.record(placement.Event{Kind: kind, Key: ofID(id)})
+		e := l.tracker.record(placement.Event{Kind: kind, Key: ofID(id)})
 		again = again || e.List
 		if kind == placement.Unlisted && e.Look {
 			errs = append(errs, l.search(ctx, ledger.Binding{ID: id, Owner: owner}))
 		}
-		if _, bound := l.tracked.Binding(id); !bound && !l.mayRun(ofID(id)) && l.starting[ofID(id)] == 0 {
-			l.forget(ofID(id)) // there will be no more events for it
+		if _, bound := l.tracker.view.Binding(id); !bound && !l.tracker.mayRun(ofID(id)) && l.tracker.starting[ofID(id)] == 0 {
+			l.tracker.forget(ofID(id)) // there will be no more events for it
 		}
 	}
 	l.unlisted = errors.Join(errs...)
 	return again
-}
-
-// concerned returns the containers that a list of some ids, or of all, may contain: bound
-// ones, and those with a start without a binding. The caller holds mu.
-func (l *Loop) concerned(ids []string) map[string]ledger.Owner {
-	out := map[string]ledger.Owner{}
-	for b := range l.bindings(ids) {
-		if !b.Own {
-			out[b.ID] = b.Owner
-		}
-	}
-	for _, c := range l.tracker.Starts() {
-		if c.ID != "" && (ids == nil || slices.Contains(ids, c.ID)) {
-			out[c.ID] = ledger.Owner(c.Owner)
-		}
-	}
-	return out
-}
-
-// bindings returns the bindings of some ids, or all. The caller holds mu.
-func (l *Loop) bindings(ids []string) iter.Seq[ledger.Binding] {
-	if ids == nil {
-		return l.tracked.Bindings()
-	}
-	return func(yield func(ledger.Binding) bool) {
-		for _, id := range ids {
-			if b, ok := l.tracked.Binding(id); ok && !yield(b) {
-				return
-			}
-		}
-	}
 }
 
 // manyIDs is the number of containers from which all are listed.
@@ -230,36 +198,26 @@ func few(ids []string) []string {
 	return append([]string{}, ids...)
 }
 
-// cannotStart returns whether a container without a process, whose start was allowed, can
-// no longer start: a later list of all lacks it, and its pod has no sandbox. A runtime
-// lists a container before its id is known to others, and keeps it in the list during its
-// start. The caller holds mu.
-func (l *Loop) cannotStart(listed *listing, id string, owner ledger.Owner) bool {
-	c, ok := l.tracker.Get(ofID(id))
-	return ok && c.Phase == placement.Starting && l.starting[ofID(id)] == 0 && listed.ids == nil && c.Since.Before(listed.at) &&
-		!slices.ContainsFunc(listed.sandboxes, func(s runtime.Sandbox) bool { return s.Ready && s.Pod == owner.Pod })
-}
-
 // search reads the cgroup of a container that the runtime does not list. An error, which
 // wraps errUnlisted, means that the container runs on CPUs where it must not, or that this
 // is unknown. The caller holds mu.
 func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
-	name, err := l.alive(ctx, l.tracked, b)
+	name, err := l.alive(ctx, l.tracker.view, b)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: container %s, %s: %w", errUnlisted, b.Owner, b.ID, err)
 	case name == nil:
-		l.record(placement.Event{Kind: placement.KernelEmpty, Key: ofID(b.ID)})
+		l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: ofID(b.ID)})
 		return nil
 	}
-	l.locate(b.ID, name)
+	l.tracker.locate(b.ID, name)
 	return l.lookAt(ctx, ofID(b.ID))
 }
 
 // lookAt reads from the kernel where a container may run. An error wraps errUnlisted if the
 // runtime does not list it and it runs elsewhere than it should. The caller holds mu.
 func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
-	name := l.cgroups[key.ID]
+	name := l.tracker.cgroups[key.ID]
 	if key.Cgroup != "" {
 		name = cgroup.ParseCgroupfs(key.Cgroup)
 	}
@@ -273,11 +231,11 @@ func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
 	o := seen.Find(name)
 	c, _ := l.tracker.Get(key)
 	if o.State == cgroup.Absent {
-		if key.Cgroup != "" && l.starting[key] == 0 {
-			l.forget(key) // no process can be in it
+		if key.Cgroup != "" && l.tracker.starting[key] == 0 {
+			l.tracker.forget(key) // no process can be in it
 		}
 		if c.Phase == placement.Unknown { // it has ended meanwhile
-			l.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
+			l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
 		}
 		return nil
 	}
@@ -285,7 +243,7 @@ func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
 		return nil
 	}
 	on := l.allowed(o)
-	l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: on})
+	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
 		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, key, name, on,
 			c.WantedCPUs)
@@ -310,7 +268,7 @@ func (l *Loop) takeOver(ctx context.Context) {
 // removed since. The caller holds mu.
 func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 	ended := map[string]bool{}
-	for b := range l.bindings(listed.ids) {
+	for b := range l.tracker.bindings(listed.ids) {
 		if c, ok := l.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Exited {
 			ended[b.ID] = true
 		}
@@ -318,9 +276,9 @@ func (l *Loop) keepBindings(ctx context.Context, listed *listing) {
 	var found []admission.Found
 	if l.adopts {
 		for _, c := range listed.all {
-			_, bound := l.tracked.Binding(c.ID)
-			_, known := l.tracked.Pod(c.Owner.Pod)
-			if known && !bound && c.Phase != runtime.Exited && l.starting[ofID(c.ID)] == 0 {
+			_, bound := l.tracker.view.Binding(c.ID)
+			_, known := l.tracker.view.Pod(c.Owner.Pod)
+			if known && !bound && c.Phase != runtime.Exited && l.tracker.starting[ofID(c.ID)] == 0 {
 				found = append(found, admission.Found{ID: c.ID, Owner: c.Owner})
 			}
 		}
@@ -356,7 +314,7 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 // without a call to the runtime; nil if none is visible. The caller holds mu.
 func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
 	var candidates []cgroup.Name
-	if name := l.cgroups[b.ID]; name != nil {
+	if name := l.tracker.cgroups[b.ID]; name != nil {
 		candidates = append(candidates, name)
 	}
 	_, pod, err := l.pod(view, b.Owner.Pod)
@@ -425,11 +383,11 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		return nil, err
 	}
 	for b := range view.BindingsOf(uid) {
-		if b.Own || l.mayRun(ofID(b.ID)) && l.cgroups[b.ID] == nil && l.isUnlocated(ctx, b, &err) {
+		if b.Own || l.tracker.mayRun(ofID(b.ID)) && l.tracker.cgroups[b.ID] == nil && l.isUnlocated(ctx, b, &err) {
 			continue
 		}
-		name := l.cgroups[b.ID]
-		if name == nil || name.Within(pod) || !l.mayRun(ofID(b.ID)) {
+		name := l.tracker.cgroups[b.ID]
+		if name == nil || name.Within(pod) || !l.tracker.mayRun(ofID(b.ID)) {
 			continue
 		}
 		pids, err := l.Tree.Procs(ctx, name)
@@ -464,13 +422,7 @@ func (l *Loop) isUnlocated(ctx context.Context, b ledger.Binding, noted *error) 
 // hasEnded returns whether the runtime lists a container as ended. The caller holds mu.
 func (l *Loop) hasEnded(ctx context.Context, id string) bool {
 	_, _ = l.syncRuntime(ctx, []string{id}) // without an answer it counts as not ended
-	return !l.mayRun(ofID(id))
-}
-
-// mayRun returns whether a container may have a process. The caller holds mu.
-func (l *Loop) mayRun(key placement.Key) bool {
-	c, ok := l.tracker.Get(key)
-	return ok && c.Phase != placement.Exited && c.Phase != placement.Planned
+	return !l.tracker.mayRun(ofID(id))
 }
 
 // prepare sends the ledger's values to containers that do not run yet, and checks whether
@@ -493,7 +445,7 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) (held []runtime
 
 // prepareOne is prepare for one container. withheld is the error about CPUs that were not sent.
 func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, err error) {
-	withheld = l.granted(ofID(c.id), &c.values)
+	withheld = l.tracker.granted(ofID(c.id), &c.values)
 	if err = l.send(ctx, c.id, c.values); err == nil {
 		err = l.lookAt(ctx, ofID(c.id))
 	}
@@ -506,7 +458,7 @@ func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, er
 func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for _, c := range g.all {
-		if l.tracker.Unconfirmed(ofID(c.id)) && l.calls.writes[c.id] == nil {
+		if l.tracker.Unconfirmed(ofID(c.id)) && l.tracker.writes[c.id] == nil {
 			errs = append(errs, l.update(ctx, c, c.values))
 		}
 	}
@@ -533,7 +485,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 	}
 	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
 		l.Log.DebugContext(ctx, "a container has ended while it was updated", "container", g.owner.String(), "id", g.id, "error", err)
-		l.record(placement.Event{Kind: placement.Ended, Key: ofID(g.id)})
+		l.tracker.record(placement.Event{Kind: placement.Ended, Key: ofID(g.id)})
 		return nil
 	}
 	return err

@@ -100,7 +100,7 @@ func (l *Loop) knowSandboxes(ctx context.Context, view *ledger.View) error {
 func (l *Loop) forgetSharers(uid string, removed cgroup.Name) {
 	left := slices.DeleteFunc(l.sharers[uid], func(s sharer) bool {
 		if s.name.Within(removed) {
-			l.forget(ofCgroup(s.name))
+			l.tracker.forget(ofCgroup(s.name))
 			return true
 		}
 		return false
@@ -116,7 +116,7 @@ func (l *Loop) forgetSandbox(b ledger.Binding) {
 	some := l.sharers[b.Owner.Pod]
 	at := slices.IndexFunc(some, func(s sharer) bool { return s.sandbox && !b.Own && isCalled(s.name, b.ID) })
 	if at >= 0 {
-		l.forget(ofCgroup(some[at].name))
+		l.tracker.forget(ofCgroup(some[at].name))
 		l.sharers[b.Owner.Pod] = slices.Delete(some, at, at+1)
 	}
 }
@@ -158,13 +158,13 @@ func (l *Loop) watchSharer(view *ledger.View, s sharer) {
 	cpus := view.CommonCPUs()
 	switch {
 	case !s.sandbox:
-		l.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(s.name),
+		l.tracker.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(s.name),
 			Owner: placement.Owner{Pod: s.pod}, Name: "of an unknown living pod in cgroup " + l.spelt(s.name)})
 	case cpus.IsEmpty():
-		l.forget(ofCgroup(s.name))
+		l.tracker.forget(ofCgroup(s.name))
 		return
 	default:
-		l.watch(s.name, sandboxOf(s.pod))
+		l.tracker.watch(s.name, sandboxOf(s.pod))
 	}
 	l.tracker.Want(ofCgroup(s.name), cpus, cpuset.Set{})
 }
@@ -196,22 +196,11 @@ func (l *Loop) presentSharers(nodes []cgroup.Node, seen *cgroup.Snapshot) []cgro
 	})
 }
 
-// podsOfStarts returns the pods of the given containers that are being started. The caller
-// holds mu.
-func (l *Loop) podsOfStarts(ids []string) (uids []string) {
-	for _, c := range l.tracker.Starts() {
-		if slices.Contains(ids, c.ID) && !slices.Contains(uids, c.Owner.Pod) {
-			uids = append(uids, c.Owner.Pod)
-		}
-	}
-	return uids
-}
-
 // findSandboxes finds the sandboxes of the pods of a list. The caller holds mu.
 func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 	ready := readySandboxes(listed.sandboxes)
 	for _, uid := range listed.pods {
-		p, known := l.tracked.Pod(uid)
+		p, known := l.tracker.view.Pod(uid)
 		isKnown := func(s runtime.Sandbox) bool {
 			return slices.ContainsFunc(l.sharers[uid], func(o sharer) bool { return o.sandbox && isCalled(o.name, s.ID) })
 		}
@@ -231,7 +220,7 @@ func (l *Loop) findSandboxes(ctx context.Context, listed *listing) {
 				slices.ContainsFunc(ready[uid], func(s runtime.Sandbox) bool { return isCalled(o.Name, s.ID) && !isKnown(s) }) {
 				one := sharer{name: o.Name, pod: uid, sandbox: true}
 				l.sharers.add(one)
-				l.watchSharer(l.tracked, one)
+				l.watchSharer(l.tracker.view, one)
 				l.drift.recheck(o.Name) // so it is written with its pod
 			}
 		}

@@ -82,12 +82,12 @@ func TestStartsWithoutASandbox(t *testing.T) {
 			}
 			// A list that began before the answer is no evidence.
 			_ = b.Follow(t.Context())
-			if !b.mayRun(ofID("a1")) {
+			if !b.tracker.mayRun(ofID("a1")) {
 				t.Error("the start was given up at the moment when it was allowed")
 			}
 			b.wait(time.Second)
 			_ = b.Follow(t.Context())
-			if got, want := b.mayRun(ofID("a1")), row.listed || row.open; got != want {
+			if got, want := b.tracker.mayRun(ofID("a1")), row.listed || row.open; got != want {
 				t.Errorf("it counts as one that may run: %v, want %v", got, want)
 			}
 			if _, bound := b.ledger.View().Binding("a1"); bound != (row.bound && (row.listed || row.open)) {
@@ -243,8 +243,8 @@ func TestNobodyWaitsForThoseThatAsk(t *testing.T) {
 				t.Errorf("%s starts on %s", id, got)
 			}
 		}
-		if len(b.starting) > 0 {
-			t.Errorf("still asked for: %v", b.starting)
+		if len(b.tracker.starting) > 0 {
+			t.Errorf("still asked for: %v", b.tracker.starting)
 		}
 	})
 }

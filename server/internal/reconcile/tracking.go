@@ -19,50 +19,21 @@ import (
 // pollInterval is the time between two lists while a container is being started.
 const pollInterval = 50 * time.Millisecond
 
-// key returns the key of a bound container in the tracker: the id of a container that a
-// runtime created, otherwise its cgroup.
-func (l *Loop) key(b ledger.Binding) placement.Key {
-	if b.Own {
-		return ofCgroup(l.Layout.Driver().Parse(b.CgroupPath))
-	}
-	return ofID(b.ID)
-}
-
-// ofCgroup is the key of a cgroup of berth, and ofID that of a container of the runtime.
-func ofCgroup(name cgroup.Name) placement.Key { return placement.Key{Cgroup: name.String()} }
-func ofID(id string) placement.Key            { return placement.Key{ID: id} }
-
 // tracks returns whether the tracker has a bound container. A runtime's container is not
 // tracked if berthd no longer uses a runtime.
 func (l *Loop) tracks(b ledger.Binding) bool { return b.Own || l.Runtime != nil }
 
-// record applies an event to the tracker. The caller holds mu.
-func (l *Loop) record(e placement.Event) placement.Effects {
-	e.At = l.Now()
-	effects := l.tracker.Apply(e)
-	if effects.Freed {
-		l.changed()
-	}
-	return effects
-}
-
-// changed wakes blocked starts. The caller holds mu.
-func (l *Loop) changed() {
-	close(l.freed)
-	l.freed = make(chan struct{})
-}
-
 // track updates the tracker to the current view: the bound containers and their CPUs. Its
 // time grows with the changes, unless the shared CPUs have changed. The caller holds mu.
 func (l *Loop) track() {
-	l.giveUp()
+	l.tracker.giveUp()
 	l.trackChanges()
 }
 
 // trackChanges is track without the end of starts that take too long.
 func (l *Loop) trackChanges() {
-	last, view := l.tracked, l.View()
-	l.tracked = view
+	last, view := l.tracker.view, l.View()
+	l.tracker.view = view
 	all := last == nil || last.CommonCPUs() != view.CommonCPUs() || last.Machine() != view.Machine()
 	if last == nil {
 		for b := range view.Bindings() {
@@ -74,24 +45,24 @@ func (l *Loop) trackChanges() {
 			case c.Kind == ledger.Bound:
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
-				l.forget(ofID(c.Binding.ID))
+				l.tracker.forget(ofID(c.Binding.ID))
 				l.openAgain(view, c.Binding.Owner.Pod)
 			case c.Kind == ledger.Unbound:
 				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
 			case c.Pod != nil && !all:
 				l.wantOpening(view, c.Pod.UID())
 				for b := range view.BindingsOf(c.Pod.UID()) {
-					l.want(view, l.key(b), b.Owner)
+					l.tracker.want(view, l.tracker.key(b), b.Owner)
 				}
 			}
 		}
 	}
 	if all {
 		for b := range view.Bindings() {
-			l.want(view, l.key(b), b.Owner)
+			l.tracker.want(view, l.tracker.key(b), b.Owner)
 		}
 		for _, u := range l.unbound {
-			l.want(view, ofCgroup(u.name), u.owner)
+			l.tracker.want(view, ofCgroup(u.name), u.owner)
 		}
 		for uid := range l.opening {
 			l.wantOpening(view, uid)
@@ -108,26 +79,9 @@ func (l *Loop) trackChanges() {
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
 		l.forgetSandbox(b)
-		l.record(placement.Event{Kind: placement.Restore, Key: l.key(b), Owner: placement.Owner(b.Owner)})
-		l.want(l.tracked, l.key(b), b.Owner)
+		l.tracker.record(placement.Event{Kind: placement.Restore, Key: l.tracker.key(b), Owner: placement.Owner(b.Owner)})
+		l.tracker.want(l.tracker.view, l.tracker.key(b), b.Owner)
 	}
-}
-
-// forget removes the state of a container. The caller holds mu.
-func (l *Loop) forget(key placement.Key) {
-	if _, known := l.tracker.Get(key); known {
-		l.tracker.Forget(key)
-		l.changed()
-	}
-	delete(l.cgroups, key.ID)
-	l.located.Delete(key.ID)
-	delete(l.calls.writes, key.ID)
-}
-
-// locate notes the cgroup of a runtime's container. The caller holds mu.
-func (l *Loop) locate(id string, name cgroup.Name) {
-	l.cgroups[id] = name
-	l.located.Store(id, name)
 }
 
 // CgroupOf returns the cgroup of a container's processes, false while it is not known. It does
@@ -136,22 +90,11 @@ func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 	if b.Own {
 		return l.Layout.Driver().Parse(b.CgroupPath), b.CgroupPath != ""
 	}
-	name, ok := l.located.Load(b.ID)
+	name, ok := l.tracker.located.Load(b.ID)
 	if !ok {
 		return nil, false
 	}
 	return name.(cgroup.Name), true
-}
-
-// want sets a container's CPUs of a view in the tracker.
-func (l *Loop) want(view *ledger.View, key placement.Key, owner ledger.Owner) {
-	l.tracker.Want(key, view.RunsOn(owner), view.OwnCPUs(owner))
-}
-
-// watch adds a cgroup with processes but without a binding to the tracker. The caller holds
-// mu.
-func (l *Loop) watch(n cgroup.Name, owner placement.Owner) {
-	l.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(n), Owner: owner})
 }
 
 // allowed returns the CPUs on which the processes of a cgroup may run. On v2 a set without a CPU
@@ -180,12 +123,12 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		there[key] = true
 		l.noteScattered(g, o)
 		if c, ok := g.at(key.Cgroup); ok {
-			l.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.allowed(*o)})
+			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
-			l.record(placement.Event{Kind: placement.ShownRunning, Key: key})
-			l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(*o)})
+			l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: key})
+			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(*o)})
 			if whole && !holdsProcess(seen.Nodes[i:]) {
-				l.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
+				l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
 			}
 		}
 	}
@@ -194,7 +137,7 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 	}
 	for c := range l.tracker.All() {
 		if c.Cgroup != "" && !there[c.Key] && c.Phase != placement.Planned {
-			l.forget(c.Key)
+			l.tracker.forget(c.Key)
 		}
 	}
 }
@@ -213,38 +156,26 @@ func holdsProcess(nodes []cgroup.Observed) bool {
 	return false
 }
 
-// granted removes exclusive CPUs that another container has not left yet from a write. It
-// returns an error if it did. The caller holds mu.
-func (l *Loop) granted(key placement.Key, v *cgroup.Values) error {
-	set := l.tracker.Grantable(key, v.CPUs)
-	if set == v.CPUs {
-		return nil
-	}
-	err := errdefs.Unavailablef("write CPUs %s of %s: %s may be in use by others", v.CPUs, key, v.CPUs.Minus(set))
-	v.CPUs = set
-	return err
-}
-
 // written applies the result of a write to the tracker. The caller holds mu.
 func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, err error) {
 	if cpus.IsEmpty() {
 		return
 	}
 	key := ofCgroup(name)
-	l.record(placement.Event{Kind: placement.Sent, Key: key, CPUs: cpus})
+	l.tracker.record(placement.Event{Kind: placement.Sent, Key: key, CPUs: cpus})
 	if err == nil {
-		l.record(placement.Event{Kind: placement.Confirmed, Key: key, CPUs: cpus})
+		l.tracker.record(placement.Event{Kind: placement.Confirmed, Key: key, CPUs: cpus})
 		return
 	}
 	// The kernel has finished the write in either case, so its value can be read.
-	l.record(placement.Event{Kind: placement.Refused, Key: key, CPUs: cpus})
+	l.tracker.record(placement.Event{Kind: placement.Refused, Key: key, CPUs: cpus})
 	seen, looked := l.Tree.Observe(ctx, name, 0)
 	if looked != nil {
-		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: cpus})
+		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: cpus})
 		return
 	}
 	if o := seen.Find(name); o.State != cgroup.Absent {
-		l.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(o)})
+		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(o)})
 	}
 }
 
@@ -355,10 +286,10 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 				Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
 		} else if bound, ok := view.Binding(b.ID); ok && c.Phase == placement.Running && listed != nil {
 			v := cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, bound.Owner)}
-			if name := l.cgroups[b.ID]; name != nil {
+			if name := l.tracker.cgroups[b.ID]; name != nil {
 				l.drift.forget(name)
 			}
-			if err = l.granted(b.Key, &v); err == nil {
+			if err = l.tracker.granted(b.Key, &v); err == nil {
 				err = l.send(ctx, b.ID, v)
 			}
 		}
@@ -379,7 +310,7 @@ func (l *Loop) untilClear(ctx context.Context, what string, do func() error) err
 	var last error
 	for {
 		l.mu.Lock()
-		freed := l.freed
+		freed := l.tracker.freed
 		l.mu.Unlock()
 		err := do()
 		if last != nil && ctx.Err() != nil {
@@ -402,57 +333,12 @@ func (l *Loop) untilClear(ctx context.Context, what string, do func() error) err
 	}
 }
 
-// beginStart records a requested start.
-func (l *Loop) beginStart(ctx context.Context, key placement.Key) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.mu.Unlock()
-	l.starting[key]++
-	return nil
-}
-
-// giveUp ends starts that have taken too long. A container whose start was allowed, and
-// that has no binding by then, was unbound again. The caller holds mu.
-func (l *Loop) giveUp() {
-	for _, key := range l.tracker.Overdue(l.Now()) {
-		l.record(placement.Event{Kind: placement.StartOverdue, Key: key})
-		if _, bound := l.tracked.Binding(key.ID); !bound && key.Cgroup == "" && l.starting[key] == 0 {
-			l.forget(key)
-		}
-	}
-}
-
-// planStart adds a container with a requested start to the tracker. The caller holds mu.
-func (l *Loop) planStart(view *ledger.View, key placement.Key, s admission.Start) {
-	if s.Still && !s.Again {
-		l.record(placement.Event{Kind: placement.Withdraw, Key: key}) // the earlier answer was not sent
-	}
-	l.record(placement.Event{Kind: placement.Plan, Key: key, Owner: placement.Owner(s.Binding.Owner)})
-	l.want(view, key, s.Binding.Owner)
-}
-
-// endStart removes a container whose start was not allowed, unless it is bound.
-func (l *Loop) endStart(key placement.Key, id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.tracker.Unblock(key)
-	if l.starting[key]--; l.starting[key] == 0 {
-		delete(l.starting, key)
-	}
-	if c, ok := l.tracker.Get(key); ok && c.Phase == placement.Planned && l.starting[key] == 0 {
-		if _, bound := l.View().Binding(id); !bound {
-			l.forget(key)
-		}
-	}
-}
-
 // ensureRuntimeContainer sends the values of a container to its runtime, after all other
 // containers have left its CPUs. If the runtime does not have the container yet, the agent is
 // about to create it, with the answer of PreStartContainer. The caller holds mu.
 func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
-	l.planStart(view, ofID(b.ID), s)
+	l.tracker.planStart(view, ofID(b.ID), s)
 	if err := l.clear(ctx, view, ofID(b.ID), b.Owner); err != nil {
 		return err
 	}
@@ -463,7 +349,7 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err := l.send(ctx, b.ID, values); err != nil {
 		return err
 	}
-	l.record(placement.Event{Kind: placement.Allow, Key: ofID(b.ID)}) // before another operation can see the container
+	l.tracker.record(placement.Event{Kind: placement.Allow, Key: ofID(b.ID)}) // before another operation can see the container
 	return nil
 }
 
@@ -486,14 +372,8 @@ func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Cont
 // Phases returns the number of containers in each phase, at the end of the last pass. It
 // does not wait.
 func (l *Loop) Phases() map[placement.Phase]int {
-	if counted := l.phases.Load(); counted != nil {
+	if counted := l.tracker.phases.Load(); counted != nil {
 		return *counted
 	}
 	return nil
-}
-
-// countPhases stores the number of containers in each phase. The caller holds mu.
-func (l *Loop) countPhases() {
-	counted := l.tracker.Count()
-	l.phases.Store(&counted)
 }

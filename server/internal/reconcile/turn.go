@@ -31,7 +31,7 @@ func (t Turn) Limits() Limits { return t.loop.Limits }
 
 // RuntimeContainer returns the id of the runtime's container in whose cgroup another one is.
 func (t Turn) RuntimeContainer(name cgroup.Name) (id string, ok bool) {
-	for id, at := range t.loop.cgroups {
+	for id, at := range t.loop.tracker.cgroups {
 		if name.Within(at) {
 			return id, true
 		}

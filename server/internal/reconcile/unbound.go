@@ -71,8 +71,8 @@ func (l *Loop) unboundNodes(view *ledger.View) []cgroup.Node {
 		}
 		p, _ := view.Pod(u.owner.Pod)
 		values := cgroup.AdmittedResources(view, p, p.Pod.Container(u.owner.Container), l.QoS.Cgroup).Values
-		l.watch(u.name, placement.Owner(u.owner))
-		l.want(view, ofCgroup(u.name), u.owner)
+		l.tracker.watch(u.name, placement.Owner(u.owner))
+		l.tracker.want(view, ofCgroup(u.name), u.owner)
 		out = append(out, cgroup.Node{Name: u.name, Values: values, Lives: true})
 	}
 	return out
@@ -119,7 +119,7 @@ func (l *Loop) removeEmpty(ctx context.Context, empty []unbound) {
 // before the end of a container may have created its cgroup again. The caller holds mu.
 func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 	for _, name := range l.ended {
-		if l.starting[ofCgroup(name)] > 0 || l.lookAt(ctx, ofCgroup(name)) != nil {
+		if l.tracker.starting[ofCgroup(name)] > 0 || l.lookAt(ctx, ofCgroup(name)) != nil {
 			continue
 		}
 		if _, unbound := l.isUnbound(view, name); !unbound {
@@ -129,7 +129,7 @@ func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 		if err == nil && len(pids) == 0 {
 			l.drift.forgetAll(name)
 			if err = l.Tree.Remove(ctx, name); err == nil {
-				l.forget(ofCgroup(name))
+				l.tracker.forget(ofCgroup(name))
 			}
 		}
 		if err != nil {
