@@ -34,8 +34,8 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		now[key] = text
 		if l.confined[key] == text {
 			found = append(found, ledger.Finding{
-				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: l.inPod(o.Name)},
-				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.spelt(o.Name),
+				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: l.names.inPod(o.Name)},
+				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.names.spelt(o.Name),
 					text),
 			})
 		}

@@ -28,22 +28,12 @@ const (
 // current use. They are not written, so every pass tries them again. Tiers are handled in
 // qos.AboveUsage.
 func (l *Loop) hold(nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
-	return cgroup.HoldLimits(nodes, seen, func(n cgroup.Name) bool { return l.inPod(n) != "" })
-}
-
-// inPod returns the pod to whose cgroup a name belongs; empty for none.
-func (l *Loop) inPod(name cgroup.Name) string {
-	for n := name; len(n) > 0; n = n.Parent() {
-		if uid, ok := l.Layout.PodUID(n); ok {
-			return uid
-		}
-	}
-	return ""
+	return cgroup.HoldLimits(nodes, seen, func(n cgroup.Name) bool { return l.names.inPod(n) != "" })
 }
 
 // whose returns the pod and the container to which a cgroup belongs, as far as it does.
 func (l *Loop) whose(name cgroup.Name) ledger.Owner {
-	uid := l.inPod(name)
+	uid := l.names.inPod(name)
 	for b := range l.View().BindingsOf(uid) {
 		at := l.tracker.cgroups[b.ID]
 		if b.Own {
@@ -61,9 +51,9 @@ func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	var out []ledger.Finding
 	for _, h := range held {
 		out = append(out, ledger.Finding{
-			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: l.inPod(h.Name)},
+			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: l.names.inPod(h.Name)},
 			Text: fmt.Sprintf("the memory limit of %d bytes is not in force in cgroup %s, which uses more: it is set when less is used",
-				h.Bytes, l.spelt(h.Name)),
+				h.Bytes, l.names.spelt(h.Name)),
 		})
 	}
 	return out

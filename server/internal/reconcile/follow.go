@@ -110,7 +110,7 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 		}
 	}
 	for key, name := range l.drift.stale {
-		if uid := l.inPod(name); uid != "" {
+		if uid := l.names.inPod(name); uid != "" {
 			if t.uids[uid] = true; l.leaving[uid] {
 				t.later[key] = name
 			}

@@ -130,7 +130,7 @@ func (l *Loop) thawed(ctx context.Context, pod, name cgroup.Name) error {
 			return err
 		}
 	}
-	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.spelt(by))
+	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.names.spelt(by))
 }
 
 // frozenAbove returns findings for frozen cgroups above pods. Diff thaws the pods' own
@@ -148,16 +148,7 @@ func (l *Loop) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.F
 		}
 		last = by
 		out = append(out, ledger.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
-			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", l.spelt(by))})
+			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", l.names.spelt(by))})
 	}
 	return out, nil
-}
-
-// spelt returns the path of a cgroup below the mount point.
-func (l *Loop) spelt(name cgroup.Name) string {
-	literal, err := l.Layout.Literal(name)
-	if err != nil {
-		return name.String() // a foreign cgroup without a name of berth
-	}
-	return literal
 }

@@ -99,6 +99,7 @@ type Outcome struct {
 // cgroups are written immediately, with the values that a pass would write.
 type Loop struct {
 	Config // its Limits are guarded by mu
+	names  names
 	// soon fires when the loop has to follow the ledger; wanted is whether it will.
 	soon   *time.Timer
 	wanted atomic.Bool
@@ -119,11 +120,7 @@ type Loop struct {
 	// come online since the first one; guarded by mu.
 	machine  *machine.Topology
 	returned cgroup.Cpuset
-	// scattered are the cgroups of containers and sandboxes out of which v1 may have moved
-	// processes, by name; guarded by mu.
-	scattered map[string]scattered
-	gathered  bool // a pass has moved processes back since the start, and since the last loss; guarded by mu
-	justLost  bool // the last loss is so recent that the kernel may still move processes; guarded by mu
+	scatter  scatter // guarded by mu
 	// findings are those of the last pass. Reading them does not wait for a pass.
 	findings atomic.Pointer[[]ledger.Finding]
 	// applying are the runtime's containers among the current ops; guarded by mu.
@@ -163,8 +160,8 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	return &Loop{Config: cfg, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod),
-		tracker: newTracker(cfg.Now, cfg.Layout.Driver()), sharers: sharers{}, scattered: make(map[string]scattered),
+	return &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
+		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver()), sharers: sharers{},
 		opening: make(map[string]opening)}
 }
 
@@ -185,7 +182,7 @@ func (l *Loop) CPUsMayHaveChanged() {
 	}
 	l.mu.Lock()
 	l.drift.kept = nil
-	l.emptied()
+	l.scatter.emptied()
 	l.mu.Unlock()
 	l.Wake()
 }
@@ -468,24 +465,18 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 		return false, errors.Join(err, l.update(ctx, g, op.Values))
 	}
 	withheld := l.tracker.granted(ofCgroup(op.Name), &op.Values)
-	inside := l.inContainer(op.Name)
+	inside := l.names.inContainer(op.Name)
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // the container has ended since the plan
 	}
 	created, err = l.TreeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
-	if created && (op.Kind == cgroup.Set && l.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
+	if created && (op.Kind == cgroup.Set && l.names.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
 		// The container has ended, or the pod was removed, during the write.
 		l.drift.forgetAll(op.Name)
 		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
 	}
 	l.written(ctx, op.Name, op.Values.CPUs, err)
 	return created, errors.Join(withheld, err)
-}
-
-// inContainer returns whether a name is the cgroup of a container of a pod, or below one.
-func (l *Loop) inContainer(name cgroup.Name) bool {
-	_, isPod := l.Layout.PodUID(name)
-	return !isPod && l.inPod(name) != ""
 }
 
 // timed reports the duration of an operation.

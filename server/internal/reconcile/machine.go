@@ -2,11 +2,9 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -25,7 +23,7 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 		return false
 	}
 	if !last.CPUs().IsSubsetOf(now.CPUs()) || !last.MemoryNodeMask().IsSubsetOf(now.MemoryNodeMask()) {
-		l.emptied()
+		l.scatter.emptied()
 	}
 	l.returned.CPUs = l.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
 	l.returned.Mems = l.returned.Mems.Union(now.MemoryNodeMask().Minus(last.MemoryNodeMask()))
@@ -94,15 +92,6 @@ func lacking(o cgroup.Observed, others cgroup.Cpuset) (more cgroup.Cpuset) {
 	return more
 }
 
-// scattered is a cgroup out of which v1 may have moved processes: to the nearest parent with
-// CPUs, in this hierarchy only.
-type scattered struct {
-	name cgroup.Name
-	// settled means that the processes were moved back once, or could not be. The kernel moves
-	// them in the background, so the next pass moves them back again.
-	settled bool
-}
-
 // noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went offline,
 // although all may be online again. The kernel may not have emptied the sets yet: it does that in the
 // background. The caller holds mu.
@@ -110,33 +99,9 @@ func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
 	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
 		return
 	}
-	key := o.Name.String()
-	_, runs := g.at(key)
+	_, runs := g.at(o.Name.String())
 	if c, known := l.tracker.Get(ofCgroup(o.Name)); runs || known && c.Phase != placement.Planned {
-		l.scattered[key] = scattered{name: o.Name}
-	}
-}
-
-// emptied requests that the next pass moves the processes of all containers back: the kernel may have moved them out of a
-// set without CPUs or NUMA nodes that berthd has filled again since, before a look at it. The caller holds mu.
-func (l *Loop) emptied() { l.gathered, l.justLost = false, true }
-
-// scatterAll notes the cgroups of all containers and sandboxes: an earlier berthd may have ended
-// after it wrote their CPUs, and before it moved their processes back. The caller holds mu.
-func (l *Loop) scatterAll(g runtimeContainers) {
-	note := func(name cgroup.Name) { l.scattered[name.String()] = scattered{name, !l.justLost} }
-	for b := range l.tracker.view.Bindings() {
-		if b.Own && b.CgroupPath != "" {
-			note(l.Layout.Driver().Parse(b.CgroupPath))
-		}
-	}
-	for _, c := range g.all {
-		if c.runs {
-			note(c.name)
-		}
-	}
-	for _, s := range l.sharers.all(nil) {
-		note(s.name)
+		l.scatter.note(o.Name, false)
 	}
 }
 
@@ -146,51 +111,22 @@ func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) erro
 	if !l.v1() {
 		return nil
 	}
-	if whole && !l.gathered {
-		l.scatterAll(g)
-		l.gathered, l.justLost = true, false
+	if whole {
+		l.scatter.noteAll(func(note func(cgroup.Name)) {
+			for b := range l.tracker.view.Bindings() {
+				if b.Own && b.CgroupPath != "" {
+					note(l.Layout.Driver().Parse(b.CgroupPath))
+				}
+			}
+			for _, c := range g.all {
+				if c.runs {
+					note(c.name)
+				}
+			}
+			for _, s := range l.sharers.all(nil) {
+				note(s.name)
+			}
+		})
 	}
-	var errs []error
-	for key, s := range l.scattered {
-		if s.settled && !whole {
-			continue
-		}
-		seen, err := l.Tree.Observe(ctx, s.name, 0)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		switch o := seen.Find(s.name); {
-		case o.State == cgroup.Absent:
-			delete(l.scattered, key)
-			continue
-		case o.Values.CPUs.IsEmpty() || o.Values.Mems.IsEmpty():
-			l.scattered[key] = scattered{s.name, true} // no process can be moved there
-			continue
-		}
-		if err := l.gatherOne(ctx, s.name); err != nil {
-			errs = append(errs, err)
-			l.tracker.elsewhereOnV1(g, key)
-			continue
-		}
-		if s.settled {
-			delete(l.scattered, key)
-		} else {
-			l.scattered[key] = scattered{s.name, true}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (l *Loop) gatherOne(ctx context.Context, name cgroup.Name) error {
-	pids, err := l.Tree.Procs(ctx, name)
-	if err != nil {
-		return err
-	}
-	for _, pid := range pids {
-		if err := l.Tree.Move(ctx, name, pid); err != nil && errdefs.ClassOf(err) != errdefs.NotFound {
-			return err
-		}
-	}
-	return nil
+	return l.scatter.gather(ctx, l.Tree, whole, func(name string) { l.tracker.elsewhereOnV1(g, name) })
 }

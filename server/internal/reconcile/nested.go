@@ -25,7 +25,7 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 		had[o.Name.String()] = o.Values.Cpuset
 	}
 	for _, o := range seen.Nodes { // parents before children
-		if !l.inContainer(o.Name) || o.State == cgroup.Absent {
+		if !l.names.inContainer(o.Name) || o.State == cgroup.Absent {
 			continue
 		}
 		parent := o.Name.Parent().String()
@@ -50,7 +50,7 @@ func (l *Loop) nested(desired []cgroup.Node, seen *cgroup.Snapshot) []cgroup.Nod
 func (l *Loop) confines(name cgroup.Name) bool {
 	uid, isPod := l.Layout.PodUID(name)
 	o, opens := l.opening[uid]
-	return isPod && opens && o.name.Equal(name) || l.inContainer(name)
+	return isPod && opens && o.name.Equal(name) || l.names.inContainer(name)
 }
 
 // observeInside observes the cgroups of nodes, and on v1 also everything below those

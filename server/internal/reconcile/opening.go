@@ -134,7 +134,7 @@ func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting 
 	}
 	for i := range seen.Nodes {
 		child := &seen.Nodes[i]
-		if len(child.Name) == len(o.name) || isCalled(child.Name, starting) || l.isContainer(view, uid, child.Name) {
+		if len(child.Name) == len(o.name) || isCalled(child.Name, starting) || l.names.isContainer(view, uid, child.Name) {
 			continue
 		}
 		// One that cannot be moved blocks containers with exclusive CPUs, and not its own pod.
@@ -178,16 +178,6 @@ func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, pre
 	return nil
 }
 
-// isContainer returns whether a cgroup is one of a pod's containers. The caller holds mu.
-func (l *Loop) isContainer(view *ledger.View, uid string, name cgroup.Name) bool {
-	for b := range view.BindingsOf(uid) {
-		if b.Own && l.Layout.Driver().Parse(b.CgroupPath).Equal(name) || !b.Own && isCalled(name, b.ID) {
-			return true
-		}
-	}
-	return false
-}
-
 // stopOpening forgets an opening pod. The caller holds mu.
 func (l *Loop) stopOpening(uid string) {
 	if o, ok := l.opening[uid]; ok {
@@ -208,7 +198,7 @@ func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
 		uid, isPod := l.Layout.PodUID(o.Name)
-		if p, known := view.Pod(uid); !isPod || !known || !l.isOf(p, o.Name) || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
+		if p, known := view.Pod(uid); !isPod || !known || !l.names.isOf(p, o.Name) || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
 			continue
 		}
 		parent := o.Name.Parent()

@@ -18,7 +18,7 @@ import (
 
 // EnsurePod implements admission.CgroupManager.
 func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (parent string, created bool, err error) {
-	p, name, err := l.pod(view, uid)
+	p, name, err := l.names.pod(view, uid)
 	if err != nil || l.NoPodCgroups {
 		return "", false, err
 	}
@@ -65,7 +65,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 // RecordClaims implements admission.CgroupManager.
 func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
 	restore = func() error { return nil }
-	p, name, err := l.pod(view, uid)
+	p, name, err := l.names.pod(view, uid)
 	if err != nil || l.Records == nil {
 		return restore, err
 	}
@@ -150,7 +150,7 @@ func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.
 
 // ForgetPod implements admission.CgroupManager.
 func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) error {
-	_, name, err := l.pod(view, uid)
+	_, name, err := l.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 
 // RemovePod implements admission.CgroupManager.
 func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) error {
-	_, name, err := l.pod(view, uid)
+	_, name, err := l.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
@@ -268,11 +268,11 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 			return "", l.allowStart(s)
 		}
 	} else if l.Runtime == nil || s.PID != 0 {
-		p, _, err := l.pod(view, b.Owner.Pod)
+		p, _, err := l.names.pod(view, b.Owner.Pod)
 		if err != nil {
 			return "", err
 		}
-		name, err := l.container(p, b.Owner.Container)
+		name, err := l.names.container(p, b.Owner.Container)
 		if err != nil {
 			return "", err
 		}
@@ -307,7 +307,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if now := l.View(); now.Generation() > view.Generation() {
 		view = now
 	}
-	p, pod, err := l.pod(view, b.Owner.Pod)
+	p, pod, err := l.names.pod(view, b.Owner.Pod)
 	if err != nil {
 		return err
 	}
@@ -393,20 +393,11 @@ func (l *Loop) ContainerPath(p *ledger.Pod, container string) (string, error) {
 	if l.Runtime != nil || l.NoPodCgroups {
 		return "", nil
 	}
-	name, err := l.container(p, container)
+	name, err := l.names.container(p, container)
 	if err != nil {
 		return "", err
 	}
 	return l.Layout.Literal(name)
-}
-
-// container returns the name of a container's cgroup.
-func (l *Loop) container(p *ledger.Pod, container string) (cgroup.Name, error) {
-	pod, err := l.Layout.Pod(p.QoS, p.UID())
-	if err != nil {
-		return nil, err
-	}
-	return l.Layout.Container(pod, container)
 }
 
 // Vacant implements admission.CgroupManager.
@@ -481,19 +472,4 @@ func (l *Loop) UnknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.
 		return nil, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
 	return l.Layout.Orphans(seen, ClassesOf(view)), nil
-}
-
-// isOf returns whether a pod's cgroup is a pod's own, and not one of another class with its uid.
-func (l *Loop) isOf(p *ledger.Pod, name cgroup.Name) bool {
-	return name.Parent().Equal(l.Layout.Tier(p.QoS))
-}
-
-// pod returns a pod and the name of its cgroup.
-func (l *Loop) pod(view *ledger.View, uid string) (*ledger.Pod, cgroup.Name, error) {
-	p, ok := view.Pod(uid)
-	if !ok {
-		return nil, nil, errdefs.Internalf("pod %s is not in the view that its cgroup should follow", uid)
-	}
-	name, err := l.Layout.Pod(p.QoS, uid)
-	return p, name, err
 }

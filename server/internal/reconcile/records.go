@@ -128,7 +128,7 @@ func (l *Loop) repairRecords(ctx context.Context, view *ledger.View) {
 	}
 	l.records.view, l.records.due = view, l.records.due[:0]
 	for p := range view.Pods() {
-		_, name, err := l.pod(view, p.UID())
+		_, name, err := l.names.pod(view, p.UID())
 		if err != nil || l.leaving[p.UID()] {
 			continue
 		}
@@ -184,7 +184,7 @@ func (l *Loop) writeDue(ctx context.Context, view *ledger.View) {
 // of a later change that is being committed is. A pod without a cgroup gets its record
 // together with the cgroup. The caller holds mu.
 func (l *Loop) writeRecord(ctx context.Context, view *ledger.View, p *ledger.Pod) error {
-	_, name, err := l.pod(view, p.UID())
+	_, name, err := l.names.pod(view, p.UID())
 	if err != nil || l.leaving[p.UID()] {
 		return err
 	}
@@ -218,7 +218,7 @@ func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 	if !known && l.InFlight != nil {
 		p, known = l.InFlight().Pod(uid)
 	}
-	if known && !l.isOf(p, name) && !l.NoPodCgroups {
+	if known && !l.names.isOf(p, name) && !l.NoPodCgroups {
 		l.mu.Unlock()
 		return nil
 	}
@@ -260,11 +260,11 @@ func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding)
 		// count.
 		return l.Lives(ctx, b)
 	}
-	p, _, err := l.pod(view, b.Owner.Pod)
+	p, _, err := l.names.pod(view, b.Owner.Pod)
 	if err != nil {
 		return false, err
 	}
-	name, err := l.container(p, b.Owner.Container)
+	name, err := l.names.container(p, b.Owner.Container)
 	if err != nil {
 		return false, err
 	}

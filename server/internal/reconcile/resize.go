@@ -14,7 +14,7 @@ import (
 // CheckResize implements admission.CgroupManager. A limit below the current use is refused
 // on both versions: v1 would refuse it itself, v2 would kill.
 func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) error {
-	p, name, err := l.pod(view, uid)
+	p, name, err := l.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 // If a resize is undone, a limit that would go below the current use stays; the passes try
 // it again.
 func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error {
-	p, name, err := l.pod(view, uid)
+	p, name, err := l.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (l *Loop) resizable(view *ledger.View, p *ledger.Pod, container string) (cg
 // agent has read the amounts with which the container was created, for example while the runtime pulled the image. If the
 // container runs already, a memory limit below its use is left out. The caller holds mu.
 func (l *Loop) startValues(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Values, error) {
-	p, _, err := l.pod(view, b.Owner.Pod)
+	p, _, err := l.names.pod(view, b.Owner.Pod)
 	if err != nil {
 		return cgroup.Values{}, err
 	}

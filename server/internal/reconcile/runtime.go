@@ -317,7 +317,7 @@ func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (
 	if name := l.tracker.cgroups[b.ID]; name != nil {
 		candidates = append(candidates, name)
 	}
-	_, pod, err := l.pod(view, b.Owner.Pod)
+	_, pod, err := l.names.pod(view, b.Owner.Pod)
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +378,7 @@ func (l *Loop) outside(ctx context.Context, view *ledger.View, uid string) (out 
 		view = now
 	}
 	l.track()
-	_, pod, err := l.pod(view, uid)
+	_, pod, err := l.names.pod(view, uid)
 	if err != nil {
 		return nil, err
 	}

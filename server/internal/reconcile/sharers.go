@@ -159,7 +159,7 @@ func (l *Loop) watchSharer(view *ledger.View, s sharer) {
 	switch {
 	case !s.sandbox:
 		l.tracker.record(placement.Event{Kind: placement.Restore, Key: ofCgroup(s.name),
-			Owner: placement.Owner{Pod: s.pod}, Name: "of an unknown living pod in cgroup " + l.spelt(s.name)})
+			Owner: placement.Owner{Pod: s.pod}, Name: "of an unknown living pod in cgroup " + l.names.spelt(s.name)})
 	case cpus.IsEmpty():
 		l.tracker.forget(ofCgroup(s.name))
 		return

@@ -87,7 +87,7 @@ func (l *Loop) lookForUnbound(view *ledger.View, seen *cgroup.Snapshot) (found [
 		if slices.ContainsFunc(l.unbound, func(o unbound) bool { return o.name.Equal(u.name) }) {
 			found = append(found, ledger.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: u.owner, Text: fmt.Sprintf(
 				"processes run in cgroup %s of container %s, and no container id is bound to it: a call of PreStartContainer was cut off; repeat the call or remove the pod",
-				l.spelt(u.name), u.owner)})
+				l.names.spelt(u.name), u.owner)})
 		}
 	}
 	l.unbound = live
