@@ -200,7 +200,12 @@ func (n *node) isTakenBack(a, _ int) {
 		return
 	}
 	w := c.wanted()
-	w.milli, c.unapplied, c.takenBack = milliRequest(c.resources), false, true
+	before := w.milli
+	if w.milli = milliRequest(c.resources); n.requested() > most {
+		w.milli = before // another pod has come meanwhile
+		return
+	}
+	c.unapplied, c.takenBack = false, true
 	w.accepted = w.milli
 	n.note("the kubelet takes back the resize of %s: it has %dm", c.id, w.milli)
 }

@@ -307,7 +307,7 @@ func (n *node) update(c *nodeContainer, by ...*api.LinuxResources) {
 		c.resources = changed(c.resources, r)
 		c.resources.Cpu.Cpus = cpus
 	}
-	if now := n.parse(c.resources.GetCpu().GetCpus()); c.phase == running && c.alive {
+	if now := n.parse(c.resources.GetCpu().GetCpus()); (c.phase == shows || c.phase == running) && c.alive {
 		n.moves(c, now)
 	}
 	n.compareAll()

@@ -345,8 +345,10 @@ func (n *node) resize(c *nodeContainer, fails bool) bool {
 		n.fail("%s was resized to %dm without berthd's consent, which has %dm (known: %v)", c.id, w.milli, size, known)
 	}
 	w.accepted = w.milli
+	own := resourcesOf(updates, c.id)
+	n.apply(slices.DeleteFunc(updates, func(u *api.ContainerUpdate) bool { return u.GetContainerId() == c.id })) // these come first
 	if c.unapplied = fails; !fails {
-		n.update(c, append([]*api.LinuxResources{r}, resourcesOf(updates, c.id)...)...)
+		n.update(c, append([]*api.LinuxResources{r}, own...)...)
 		n.done(n.policy.PostUpdateContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 	}
 	return !fails
