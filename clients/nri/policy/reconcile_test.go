@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -324,4 +325,34 @@ func TestPassedIsTriedAgain(t *testing.T) {
 	if got := d.uids(); !slices.Equal(got, []string{"own-uid.main"}) || set(t, e.on("own-1")).Len() != 2 {
 		t.Errorf("berthd has %v, and the container is on CPUs %s", got, e.on("own-1"))
 	}
+}
+
+// TestUnplacedContainerGetsNoQuota: berthd does not answer when the runtime connects again, and a resize of a container with exclusive
+// CPUs fails. The answers to other events do not give it a quota: whether it is to have one is not known.
+func TestUnplacedContainerGetsNoQuota(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Unsolicited: UnsolicitedNever, Timeout: func() time.Duration { return time.Second }})
+	job, web := pod("job", "guaranteed"), pod("web", "burstable")
+	c, w := container(job, "main", "job-1", 2000, gib), container(web, "main", "web-1", 100, 0)
+	c.Linux.Resources.Cpu.Cpus = e.run(job, c)
+	e.run(web, w)
+	c.Linux.Resources.Cpu.Quota = api.Int64(-1) // as the runtime has it
+	d.stop()
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job, web}, []*api.Container{c, w}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.policy.UpdateContainer(t.Context(), job, c, size(3000, 3000, 0)); err == nil {
+		t.Fatal("the resize was not refused")
+	}
+	updates, err := e.policy.StopContainer(t.Context(), web, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range updates {
+		if quota := u.GetLinux().GetResources().GetCpu().GetQuota().GetValue(); quota > 0 {
+			t.Errorf("container %s gets the quota %d", u.GetContainerId(), quota)
+		}
+	}
+	d.again()
 }

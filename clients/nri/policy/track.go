@@ -312,22 +312,23 @@ var errRefused = errors.New("the runtime refused")
 
 // writable returns the updates that are due, of the members that chosen selects. The runtime
 // cannot update a container that it does not store yet. Such a container is compared when it is
-// stored, and when it runs.
+// stored, and when it runs. Of an unplaced member it is not known whether it is to have a quota.
 func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
+	able := func(m *member, c placement.Container) bool {
+		return !m.stopped && !m.unlisted && m.match != unplaced && c.Phase != placement.Starting && chosen(m, c)
+	}
 	for _, w := range p.tracker.Writes(p.shared) {
 		m := p.members[w.ID]
-		c, _ := p.tracker.Get(w.Key)
-		if m == nil || m.stopped || m.unlisted || c.Phase == placement.Starting || m.pushed == w.CPUs || !chosen(m, c) {
-			continue
+		if c, _ := p.tracker.Get(w.Key); m != nil && m.pushed != w.CPUs && able(m, c) {
+			out = append(out, w)
 		}
-		out = append(out, w)
 	}
 	for _, m := range p.live() {
 		c, _ := p.tracker.Get(m.at())
 		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
 		// Other containers may still be on some of the CPUs that it gets.
 		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
-		if m.moved && !listed && !m.unlisted && c.Phase != placement.Starting && !cpus.IsEmpty() && m.pushed != cpus && chosen(m, c) {
+		if m.moved && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
 			out = append(out, placement.Write{Key: m.at(), CPUs: cpus})
 		}
 	}
