@@ -113,17 +113,18 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 	return p.decide(ctx, s, req)
 }
 
-// tryToAdmit admits a pod. If the node is full, it first looks for processes that have ended
-// without an event. It then releases allocations of ended containers in other pods, which are
-// kept for a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
+// tryToAdmit admits a pod. If the node is full, or berthd has the pod with another specification, it first looks for processes that
+// have ended without an event. If the node is full, it then releases allocations of ended containers in other pods, which are kept for
+// a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
 func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
 	err := p.admit(ctx, req)
-	if _, rejected := errdefs.ReasonOf(err); !rejected && !berth.IsPrecondition(err) {
+	_, rejected := errdefs.ReasonOf(err)
+	if !rejected && !berth.IsPrecondition(err) {
 		return err
 	}
 	reclaimed := p.sweepFor(ctx, s)
 	for _, other := range p.sandboxes {
-		if other.uid != s.uid {
+		if rejected && other.uid != s.uid {
 			reclaimed = p.release(ctx, other, func(name string, state part) bool {
 				mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
 				return !mayRun && (state == kept || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))

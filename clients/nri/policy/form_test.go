@@ -283,3 +283,21 @@ func TestForgottenPodIsNotSplit(t *testing.T) {
 		t.Errorf("berthd has %v", got)
 	}
 }
+
+// TestAnotherSizeReleasesNothing: berthd has another pod with another size than its next container. That costs a crashed container
+// no CPUs: the node is not full.
+func TestAnotherSizeReleasesNothing(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	job, other := pod("job", "guaranteed"), pod("other", "guaranteed")
+	c, o := container(job, "main", "job-1", 2000, gib), container(other, "main", "other-1", 1000, gib)
+	had := e.run(job, c)
+	e.run(other, o)
+	e.stop(job, c)
+	e.stop(other, o)
+	e.run(other, container(other, "main", "other-2", 2000, gib))
+	if got := e.run(job, container(job, "main", "job-2", 2000, gib)); got != had {
+		t.Errorf("the container returns to CPUs %s, it had %s", got, had)
+	}
+}
