@@ -152,6 +152,9 @@ func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust
 		return cpus, nil, err
 	}
 	a, err := p.allocateOrAdmit(ctx, m)
+	if err == nil {
+		a, err = p.sized(ctx, m, a)
+	}
 	if err != nil {
 		return cpus, nil, err
 	}

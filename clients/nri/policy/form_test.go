@@ -284,6 +284,35 @@ func TestForgottenPodIsNotSplit(t *testing.T) {
 	}
 }
 
+// TestLaterSandboxHasItsSize: berthd has lost a pod with two sandboxes, and admits it again for the container of the first one. The
+// kubelet has resized the pod meanwhile. The container of the second sandbox does not get the size of the first one.
+func TestLaterSandboxHasItsSize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "3")}, active: []string{"job-uid"}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job, later := pod("job", "guaranteed"), pod("job", "guaranteed")
+	later.Id = "job-sandbox-2"
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	first := container(job, "main", "job-1", 3000, gib)
+	e.run(job, first)
+	if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "job-uid"}); err != nil {
+		t.Fatal(err)
+	}
+	kubelet.pods["job-uid"] = specOf("job", "1")
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job, later}, []*api.Container{first}); err != nil {
+		t.Fatal(err)
+	}
+	d.expect("the pod is admitted again", "job-uid", "main", 3000, gib)
+	e.stop(job, first)
+	if got := set(t, e.run(later, container(later, "main", "job-2", 1000, gib))); got.Len() != 1 {
+		t.Errorf("the container runs on CPUs %s, want one", got)
+	}
+	d.expect("the container has its size", "job-uid", "main", 1000, gib)
+}
+
 // TestAnotherSizeReleasesNothing: berthd has another pod with another size than its next container. That costs a crashed container
 // no CPUs: the node is not full.
 func TestAnotherSizeReleasesNothing(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/errdefs"
@@ -380,7 +381,7 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 		if spec, err = p.present(ctx, m, differs); err != nil {
 			return err
 		}
-	case !m.limited(spec) && !p.countedOtherwise(m):
+	case !m.limited(spec):
 		return nil
 	}
 	if s.form != whole {
@@ -399,16 +400,19 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	return nil
 }
 
-// countedOtherwise reports whether berthd has a container of a pod that was admitted as a whole with another size: the
-// answer to a resize was lost, or it was refused, and the source of the specification has the size that was requested.
-func (p *Policy) countedOtherwise(m *member) bool {
+// sized has berthd count the size with which a container is created, of a pod that was admitted as a whole, and returns its allocation.
+// Berthd has another size if an earlier sandbox of the pod was admitted with it, if the answer to an admission or a resize was lost, or if
+// a resize was refused and the source of the specification has the size that was requested.
+func (p *Policy) sized(ctx context.Context, m *member, a *allocationv1.AllocateResponse) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
-	counted := p.ledger.containers[s.uid+"/"+m.name]
-	if s.form != whole || counted == nil {
-		return false
+	if m.key != s.uid || s.spec == nil || !m.resized(a.GetAllocation()) {
+		return a, nil
 	}
-	m.key = s.uid
-	return m.resized(counted)
+	s.form = whole
+	if err := p.agreeWhole(ctx, m, s.spec); err != nil {
+		return nil, err
+	}
+	return p.allocate(ctx, m, s.uid)
 }
 
 // present returns the specification of a member's pod after a resize. The one that was found first differs from the runtime's values.
