@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/podrecords"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -279,7 +279,7 @@ func fragmented(d *daemon) (wants *admissionv1.DefragmentRequest) {
 func TestCrashDuringADefrag(t *testing.T) {
 	t.Parallel()
 	crashes := 0
-	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints()) {
+	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints()) {
 		for hit := 1; hit <= 4; hit++ {
 			n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
 				"single-numa-node")...)

@@ -22,8 +22,8 @@ import (
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/host/journal"
 	"github.com/berthd/berth/server/internal/host/service"
+	"github.com/berthd/berth/server/internal/podrecords"
 	"github.com/berthd/berth/server/internal/privileges"
-	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/store"
 	"github.com/berthd/berth/server/internal/tracing"
 )
@@ -69,7 +69,7 @@ func command() *cobra.Command {
 		panic(err) // the flag was declared a line above
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		hook, err := failpoint.Parse(*point, slices.Concat(store.Failpoints(), reconcile.Failpoints(), app.Failpoints())...)
+		hook, err := failpoint.Parse(*point, slices.Concat(store.Failpoints(), podrecords.Failpoints(), app.Failpoints())...)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/podrecords"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -137,7 +137,7 @@ func TestMoveOnTheMachine(t *testing.T) {
 func TestCrashDuringAMove(t *testing.T) {
 	t.Parallel()
 	crashes := 0
-	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints()) {
+	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints()) {
 		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
 			"single-numa-node")...)
 		n.kernel = false

@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/app"
-	"github.com/berthd/berth/server/internal/reconcile"
+	"github.com/berthd/berth/server/internal/podrecords"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -93,7 +93,7 @@ func TestCrashDuringAReplacement(t *testing.T) {
 	t.Parallel()
 	const shape = "2s1n4c1t,mem=8Gi"
 	crashes := 0
-	for _, point := range slices.Concat(store.Failpoints(), reconcile.Failpoints(), []string{app.AfterMachineChange}) {
+	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints(), []string{app.AfterMachineChange}) {
 		for hit := 1; hit <= 8; hit++ {
 			n := newChangingNode(t, machinetest.Build(shape), replacing)
 			d := n.start()

@@ -47,7 +47,7 @@
 //	confine         values of a cgroup that is being removed   its CPUs are written nevertheless        TestPassClearsCPUsBesideARemoval
 //	withoutLeaving  pods whose removal is in progress          written again if the removal fails       TestPassBesideAnEnd
 //	hold            memory limits below the use                a finding; each pass tries again         TestPassHoldsALimitBelowUse
-//	writeDue        records above its bound, or that failed    they stay due                            TestRecordsInTurns
+//	WriteDue        records above its bound, or that failed    they stay due                            TestRecordsInTurns
 //	RemoveUnknown   a cgroup that cannot be read or removed    an error: the pod stays unknown          TestUnknownPodThatStays
 //	Sweeper.Look    an orphan with a worker, or in its pause   it stays an orphan                       TestOneWorkerForAnOrphan
 //

@@ -66,7 +66,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	for _, h := range held {
 		l.drift.recheck(h.Name)
 	}
-	l.followRecords(ctx, view)
+	l.records.Follow(ctx, view)
 	if l.Observe != nil {
 		l.Observe(Outcome{Ops: ops, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: done.err})
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/internal/failpoint"
+	"github.com/berthd/berth/server/internal/podrecords"
 )
 
 // Config of a Loop.
@@ -136,7 +137,7 @@ type Loop struct {
 	calls calls // guarded by mu
 
 	changes events
-	records recordLog          // guarded by mu
+	records *podrecords.Keeper // guarded by mu
 	sharers sharers            // guarded by mu
 	opening map[string]opening // by uid; guarded by mu
 	// openingFound means that a pass has looked for opening pods, and sandboxesKnown that one
@@ -160,9 +161,12 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	return &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
+	l := &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
 		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver()), sharers: sharers{},
 		opening: make(map[string]opening)}
+	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
+		Leaving: func(uid string) bool { return l.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
+	return l
 }
 
 // SetLimits changes the limits and requests a pass. It waits for the end of a current pass.
@@ -373,7 +377,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 		fresh = l.drift.news(p.drifts)
 		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)
-		l.repairRecords(ctx, view)
+		l.records.Repair(ctx, view)
 	}
 	if l.Observe != nil {
 		l.Observe(Outcome{Ops: p.ops, Drifts: fresh, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})

@@ -36,7 +36,7 @@ func TestRecordOfAnotherClassStays(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = files.Close() })
 			b, _ := newFakeRuntime(t, memtree.V1())
-			b.Records = files
+			b.records.Records = files
 			old := b.ledger.View()
 			p := exclusivePod("own", "2-3")
 			b.commit(p)

@@ -10,7 +10,6 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
@@ -65,34 +64,24 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 // RecordClaims implements admission.CgroupManager.
 func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
 	restore = func() error { return nil }
-	p, name, err := l.names.pod(view, uid)
-	if err != nil || l.Records == nil {
-		return restore, err
-	}
-	r := claimrecord.New(view, p, view.Generation()+1)
-	record, err := r.Encode()
-	if err != nil {
+	p, _, err := l.names.pod(view, uid)
+	if err != nil || l.records.Records == nil {
 		return restore, err
 	}
 	if err := l.enter(ctx); err != nil {
 		return restore, err
 	}
 	defer l.mu.Unlock()
-	if there {
-		before, err := l.Records.ReadRecord(ctx, name)
-		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied {
-			return restore, err
-		}
-		undoing := context.WithoutCancel(ctx)
-		restore = func() error { return l.restoreRecord(undoing, uid, name, before) }
-	}
-	l.Failpoint.Hit(BeforeRecord)
-	if err := l.Records.WriteRecord(ctx, name, record); err != nil {
+	before, err := l.records.Admit(ctx, view, p, there)
+	if before == nil {
 		return restore, err
 	}
-	l.Failpoint.Hit(AfterRecord)
-	l.records.note(uid, record, r.Generation)
-	return restore, nil
+	undoing := context.WithoutCancel(ctx)
+	return func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.records.Restore(undoing, before)
+	}, err
 }
 
 // ensurePod writes the tiers and the cgroup of a pod, where they differ from the observed

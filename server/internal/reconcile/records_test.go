@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/observer"
+	"github.com/berthd/berth/server/internal/podrecords"
 )
 
 // writeCounter counts writes of records.
@@ -275,7 +276,7 @@ func TestRecordsOfBefore(t *testing.T) {
 func TestRecordsInTurns(t *testing.T) {
 	t.Parallel()
 	b, records, name := recordBench(t)
-	const pods = 2*recordsAtOnce + 7
+	const pods = 2*podrecords.AtOnce + 7
 	b.update(func(d *ledger.Draft) {
 		for i := range pods - 1 {
 			d.PutPod(ledgertest.Pod(fmt.Sprint("p", i), "c"))
@@ -301,7 +302,7 @@ func TestRecordsInTurns(t *testing.T) {
 	if err := b.Pass(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	expect(recordsAtOnce)
+	expect(podrecords.AtOnce)
 	// Who changes meanwhile has his record at once, and is not written again.
 	b.update(func(d *ledger.Draft) {
 		changed := ledgertest.Exclusive("c", "1")
