@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/managers/admission/reservations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
@@ -61,17 +62,19 @@ func (e *Engine) keptAlive(ctx context.Context, scope Scope, unknown []string) m
 // which pods these are. It returns nil only if each of them is removed, stored, or being
 // admitted now. Only then the state becomes certain.
 func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) error {
+	admissions := e.reserved.Since()
+	defer admissions.End()
 	unknown, err := e.unknownPods(ctx)
 	keptAlive := e.keptAlive(ctx, scope, unknown)
 	stays := func(uid string) bool { return alive[uid] || keptAlive[uid] }
 	var removed []string
 	if err == nil {
-		removed, err = e.removeUnknown(ctx, slices.DeleteFunc(slices.Clone(unknown), stays))
+		removed, err = e.removeUnknown(ctx, admissions, slices.DeleteFunc(slices.Clone(unknown), stays))
 	}
 	running := slices.DeleteFunc(unknown, func(uid string) bool { return !stays(uid) })
-	look := &secondLook{engine: e}
+	look := &secondLook{engine: e, admissions: admissions}
 	if len(removed)+len(running) > 0 {
-		look = e.lookAgain(ctx, running)
+		look.begin(ctx, running)
 	}
 	defer look.release()
 	found := e.found(ctx, running)
@@ -96,13 +99,13 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 }
 
 // removeUnknown removes pods that are not in the ledger, and returns those that are removed.
-// The error is about the others, except those that are being admitted.
-func (e *Engine) removeUnknown(ctx context.Context, uids []string) (removed []string, err error) {
+// The error is about the others, except those that are new.
+func (e *Engine) removeUnknown(ctx context.Context, admissions *reservations.Since, uids []string) (removed []string, err error) {
 	ok, errs := make([]bool, len(uids)), make([]error, len(uids))
 	e.each(len(uids), func(i int) {
 		unlock, err := e.lockPodSoon(ctx, uids[i])
 		if err != nil {
-			if !e.beingAdmitted(uids[i]) {
+			if !e.isNew(admissions, uids[i]) {
 				errs[i] = fmt.Errorf("pod %s: %w", uids[i], err)
 			}
 			return
@@ -139,19 +142,20 @@ func (e *Engine) lockPodSoon(ctx context.Context, uid string) (unlock func(), er
 	return unlock, err
 }
 
-// beingAdmitted returns whether a pod is in the ledger, or will be if its admission succeeds,
-// and whether no process of it can be older than this admission.
-func (e *Engine) beingAdmitted(uid string) bool {
-	reserved, view := e.reserved.Has(uid), e.Ledger.View()
+// isNew returns whether a pod is in the ledger, or an admission since the sweep began has reserved claims for it, and
+// whether no process of it can be older than that. Such a pod may be gone when the sweep ends: removed, or rejected.
+func (e *Engine) isNew(admissions *reservations.Since, uid string) bool {
+	had, view := admissions.Had(uid), e.Ledger.View()
 	if _, known := view.Pod(uid); known {
 		return true
 	}
-	return reserved && view.Uncertain() == "" && !view.UnknownLive(uid)
+	return had && view.Uncertain() == "" && !view.UnknownLive(uid)
 }
 
 // secondLook is what is known of pods that are not in the ledger, right before this is stored.
 type secondLook struct {
-	engine *Engine
+	engine     *Engine
+	admissions *reservations.Since
 	// idle are the running pods without an operation in progress. None begins before
 	// release.
 	idle    map[string]bool
@@ -161,24 +165,23 @@ type secondLook struct {
 	err  error
 }
 
-// lookAgain lists the cgroups again, with the locks of the running pods: a pod that has
+// begin lists the cgroups again, with the locks of the running pods: a pod that has
 // ended or was admitted since the first look is not noted.
-func (e *Engine) lookAgain(ctx context.Context, running []string) *secondLook {
-	l := &secondLook{engine: e, idle: map[string]bool{}, here: map[string]bool{}}
+func (l *secondLook) begin(ctx context.Context, running []string) {
+	l.idle, l.here = map[string]bool{}, map[string]bool{}
 	for _, uid := range running {
-		if unlock, ok := e.pods.TryLock(uid); ok {
+		if unlock, ok := l.engine.pods.TryLock(uid); ok {
 			l.idle[uid] = true
 			l.unlocks.add(func() error { unlock(); return nil })
 		}
 	}
-	here, err := e.CgroupManager.UnknownPods(ctx, e.Ledger.View())
+	here, err := l.engine.CgroupManager.UnknownPods(ctx, l.engine.Ledger.View())
 	if err != nil {
 		l.err = fmt.Errorf("find out again which pods live: %w", err)
 	}
 	for _, uid := range here {
 		l.here[uid] = true
 	}
-	return l
 }
 
 func (l *secondLook) release() { _ = l.unlocks.run() }
@@ -190,7 +193,7 @@ func (l *secondLook) store(d *ledger.Draft, removed []string, running []ledger.U
 	for _, uid := range removed {
 		switch {
 		case l.err != nil:
-		case l.here[uid] && !l.engine.beingAdmitted(uid):
+		case l.here[uid] && !l.engine.isNew(l.admissions, uid):
 			errs = append(errs, errdefs.Unavailablef("pod %s has a cgroup again after its removal", uid))
 		default:
 			d.ForgetUnknownLive(uid)
@@ -203,7 +206,7 @@ func (l *secondLook) store(d *ledger.Draft, removed []string, running []ledger.U
 }
 
 // note stores a running pod that is not in the ledger. With an operation in progress it is
-// noted only if it may be older than that; a new one is being admitted.
+// noted only if it may be older than that.
 func (l *secondLook) note(d *ledger.Draft, u ledger.UnknownLivePod) error {
 	was, noted := d.View().UnknownLivePod(u.UID)
 	switch {
@@ -211,7 +214,7 @@ func (l *secondLook) note(d *ledger.Draft, u ledger.UnknownLivePod) error {
 		return nil
 	case noted, l.idle[u.UID] && (l.here[u.UID] || l.err != nil), l.here[u.UID] && d.View().Uncertain() != "":
 		d.PutUnknownLive(u)
-	case l.here[u.UID] && !l.engine.beingAdmitted(u.UID):
+	case l.here[u.UID] && !l.engine.isNew(l.admissions, u.UID):
 		return errdefs.Unavailablef("pod %s: another operation on the pod is in progress", u.UID)
 	}
 	return nil

@@ -2,6 +2,8 @@ package admission_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,11 +16,12 @@ import (
 	"github.com/berthd/berth/managers/topology"
 )
 
-// observedCgroups are cgroups with a function that is called before each list of unknown pods, and one for each removal.
+// observedCgroups are cgroups with a function that is called before each list of unknown pods, one after it, and one for each removal.
 type observedCgroups struct {
 	*cgroups
 	looks    int
 	looking  func(look int) error
+	looked   func(look int)
 	removing func(uid string)
 }
 
@@ -29,7 +32,11 @@ func (o *observedCgroups) UnknownPods(ctx context.Context, view *ledger.View) ([
 			return nil, err
 		}
 	}
-	return o.cgroups.UnknownPods(ctx, view)
+	uids, err := o.cgroups.UnknownPods(ctx, view)
+	if o.looked != nil {
+		o.looked(o.looks)
+	}
+	return uids, err
 }
 
 func (o *observedCgroups) RemoveUnknown(ctx context.Context, view *ledger.View, uid string) error {
@@ -201,6 +208,61 @@ func TestSyncBesideAnAdmission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSyncBesideAShortLife: a pod is admitted and removed, or rejected, within the time of a Sync that has seen its cgroup.
+// Nothing of it is left, and the Sync does not complain about it.
+func TestSyncBesideAShortLife(t *testing.T) {
+	t.Parallel()
+	for _, rejected := range []bool{false, true} {
+		for _, list := range [][]string{nil, {"a"}, {"a", "u"}} {
+			t.Run(fmt.Sprint(rejected, list), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) { syncBesideAShortLife(t, rejected, list) })
+			})
+		}
+	}
+}
+
+func syncBesideAShortLife(t *testing.T, rejected bool, list []string) {
+	h := newFixture(t, topology.BestEffort)
+	h.Now, h.WithTimeout = time.Now, context.WithTimeout
+	h.cgroups.pods["u"] = true
+	proceed, end := make(chan struct{}), make(chan struct{})
+	h.cgroups.recording = func() { <-proceed }
+	if rejected {
+		h.cgroups.fail["record"] = errdefs.Unavailablef("no such attribute")
+	}
+	var life sync.WaitGroup
+	o := h.observe()
+	o.looking = func(look int) error {
+		if look > 1 {
+			return nil
+		}
+		life.Go(func() {
+			if _, err := h.Admit(t.Context(), admission.Request{Pod: guaranteed("a", 1, 0)}); (err != nil) != rejected {
+				t.Errorf("admit: %v", err)
+			}
+			_, _, err := h.Remove(t.Context(), "a", admission.Scope{})
+			must(t, err)
+			// Another operation on the pod follows, and changes nothing.
+			must(t, h.Alone(t.Context(), "a", func(context.Context, *ledger.View) error { <-end; return nil }))
+		})
+		synctest.Wait()
+		return nil
+	}
+	o.looked = func(look int) {
+		if look == 2 {
+			close(proceed)
+			synctest.Wait()
+		}
+	}
+	_, err := h.Sync(t.Context(), h.listed(list))
+	if noted := h.unknownLivePods(); err != nil || !h.Synced() || strings.Contains(noted, "a") {
+		t.Errorf("%v, synced %t, unknown live pods %q", err, h.Synced(), noted)
+	}
+	close(end)
+	life.Wait()
 }
 
 // TestSyncOfABusyPod: a listed pod that is not in the ledger has an operation in progress that is no admission. It is not

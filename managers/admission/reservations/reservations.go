@@ -16,6 +16,7 @@ type Set struct {
 	pods   map[string]*ledger.Pod // guarded by mu; the records are immutable
 	ending map[string]bool        // guarded by mu
 	ended  chan struct{}          // guarded by mu; closed when an entry of pods or ending is removed
+	since  map[*Since]bool        // guarded by mu; those that have not ended
 }
 
 // Put reserves the claims of a record, and replaces an earlier reservation of the pod.
@@ -28,6 +29,9 @@ func (r *Set) Put(p *ledger.Pod) {
 		r.pods = map[string]*ledger.Pod{}
 	}
 	r.pods[p.UID()] = &own
+	for s := range r.since {
+		s.had[p.UID()] = true
+	}
 }
 
 // Drop ends the reservation of a pod, after its commit or without one.
@@ -69,6 +73,41 @@ func (r *Set) Has(uid string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pods[uid] != nil
+}
+
+// Since keeps which pods have had a reservation since a moment, also if it has ended.
+type Since struct {
+	set *Set
+	had map[string]bool // guarded by set.mu
+}
+
+// Since begins to keep the pods with a reservation. The caller ends it.
+func (r *Set) Since() *Since {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := &Since{set: r, had: map[string]bool{}}
+	for uid := range r.pods {
+		s.had[uid] = true
+	}
+	if r.since == nil {
+		r.since = map[*Since]bool{}
+	}
+	r.since[s] = true
+	return s
+}
+
+// Had returns whether a pod has, or has had, a reservation.
+func (s *Since) Had(uid string) bool {
+	s.set.mu.Lock()
+	defer s.set.mu.Unlock()
+	return s.had[uid]
+}
+
+// End ends it: no more pods are added.
+func (s *Since) End() {
+	s.set.mu.Lock()
+	defer s.set.mu.Unlock()
+	delete(s.set.since, s)
 }
 
 // Others returns the other pods with a reservation, and the ending pods.

@@ -85,3 +85,24 @@ func TestSet(t *testing.T) {
 		t.Errorf("left: %q, %q", reserved, ending)
 	}
 }
+
+// TestSince: a pod counts that was reserved at the beginning or later, also after its reservation has ended, but not one
+// whose reservation had ended before, or that comes after the end.
+func TestSince(t *testing.T) {
+	t.Parallel()
+	var s reservations.Set
+	s.Put(record("gone", 0))
+	s.Drop("gone")
+	s.Put(record("here", 1))
+	since := s.Since()
+	s.Drop("here")
+	s.Put(record("short", 2))
+	s.Drop("short")
+	since.End()
+	s.Put(record("late", 3))
+	for uid, want := range map[string]bool{"gone": false, "here": true, "short": true, "late": false} {
+		if since.Had(uid) != want {
+			t.Errorf("%s: %t, want %t", uid, !want, want)
+		}
+	}
+}
