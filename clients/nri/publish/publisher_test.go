@@ -112,9 +112,9 @@ func TestPublisher(t *testing.T) {
 		if len(s.writes) != 2 {
 			t.Errorf("without a change: %d writes", len(s.writes))
 		}
-		// Pods come and go all the time: one write in a second.
+		// Pods come and go all the time: one write in a second. No amount returns, so that each comparison finds a difference.
 		for i := range uint64(100) {
-			s.take(i % 3)
+			s.take(2 + i)
 			s.pass(100 * time.Millisecond)
 		}
 		s.pass(2 * Interval)
