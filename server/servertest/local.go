@@ -2,6 +2,7 @@ package servertest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -74,6 +75,7 @@ func NewLocal(c config.Config) (*Local, error) {
 type Daemon struct {
 	*connection
 	Ledger  *ledger.Ledger
+	engine  *admission.Engine
 	local   *Local
 	journal *ledgertest.Journal
 	history *allocation.History
@@ -98,6 +100,17 @@ func (d *Daemon) Restart(ctx context.Context) (*Daemon, error) {
 func (d *Daemon) Stop() {
 	d.history.Close()
 	d.end()
+}
+
+// Advance makes the next step of each move: no goroutine does.
+func (d *Daemon) Advance(ctx context.Context) (err error) {
+	for p := range d.Ledger.View().Pods() {
+		if p.Move != nil {
+			_, failed := d.engine.Advance(ctx, p.UID(), false)
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 // epochs numbers the ledgers of this process: the revisions of a later one are higher.
@@ -150,7 +163,7 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 	events := allocation.NewHistory(l.config.Limits.WatchEvents, devices)
 	events.Start(opened.View())
 	opened.Follow(events.Committed)
-	d := &Daemon{connection: newConnection(), Ledger: opened, local: l, journal: j, history: events}
+	d := &Daemon{connection: newConnection(), Ledger: opened, engine: engine, local: l, journal: j, history: events}
 	read := convert.Reader{Features: l.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: l.config.Limits.Containers}}
 	admissionv1.RegisterAdmissionServiceServer(d, rpcadmission.New(engine, opened, read, noCgroups{}, nil))
 	allocationv1.RegisterAllocationServiceServer(d, allocation.New(

@@ -100,8 +100,11 @@ func (n *node) answer(lost, carried bool) {
 	synctest.Wait()
 }
 
-// pass has the policy follow berthd for some time.
+// pass has the policy follow berthd for some time. Each move of berthd's goes on by one step.
 func (n *node) pass(d time.Duration) {
+	if n.link.reach != away {
+		n.done(n.link.Advance(in()))
+	}
 	if n.following == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		f := &following{cancel, make(chan struct{})}
