@@ -8,6 +8,7 @@ import (
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -59,6 +60,75 @@ func TestResizeMoves(t *testing.T) {
 				t.Errorf("the log: %s", got)
 			}
 			d.expect("refused", "trainer-uid.main", "main", 1000, gib)
+		})
+	}
+}
+
+// TestRestartMoves: a container that has ended is made again with more CPUs than its NUMA node has. It gets those of the other node
+// although the pod allows no moves, because nothing runs that has to move: another container of the pod stays where it is. If that one
+// had to move, or while the ended container has a process, the new one is refused.
+func TestRestartMoves(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		scope  string
+		second bool // another container runs
+		hangs  bool // the process of the one that has ended is still there
+		moves  bool
+	}{
+		"alone":               {scope: "container", moves: true},
+		"beside another one":  {scope: "container", second: true, moves: true},
+		"its process hangs":   {scope: "container", second: true, hangs: true},
+		"alone, as a pod":     {scope: "pod", moves: true},
+		"another one, as pod": {scope: "pod", second: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthdWith(t, func(c *config.Config) { c.Topology.Scope = row.scope })
+			kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
+			e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+			job := pod("job", "guaranteed")
+			if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			c := container(job, "main", "job-1", 1000, gib)
+			e.run(job, c)
+			stays := ""
+			if row.second {
+				stays = e.run(job, container(job, "second", "job-2", 1000, gib))
+			}
+			if row.hangs {
+				if _, err := e.policy.StopContainer(t.Context(), job, c); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				e.stop(job, c)
+			}
+			e.follow()
+			kubelet.pods["job-uid"] = pairOf("job")
+			kubelet.pods["job-uid"].Spec.Containers[0].Resources.Limits["cpu"] = "3"
+			again := container(job, "main", "job-3", 3000, gib)
+			_, err := e.create(job, again)
+			if !row.moves {
+				if err == nil || !strings.Contains(err.Error(), "does not allow the move") {
+					t.Errorf("the container is made: %v", err)
+				}
+				d.expect("refused", "job-uid", "main", 1000, gib)
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; e.start(job, again) != nil && i < 5; i++ {
+				e.pushes(1)
+			}
+			eventually(t, "the container has three CPUs of the other node", func() bool {
+				cpus := set(t, e.on("job-3"))
+				return cpus.Len() == 3 && cpus.IsSubsetOf(cpuset.Range(4, 7))
+			})
+			if got := e.on("job-2"); got != stays {
+				t.Errorf("the other container was on CPUs %s, and is on %s", stays, got)
+			}
+			d.expect("moved", "job-uid", "main", 3000, gib)
 		})
 	}
 }

@@ -287,11 +287,23 @@ func (p *Policy) agreeWhole(ctx context.Context, m *member, spec *typesv1.Pod) e
 }
 
 // agreeTo resizes a pod of a sandbox in berthd. A refusal is an error too. The kubelet has
-// only resizes in place, so containers move to other NUMA nodes only if the pod allows it.
+// only resizes in place, so running containers move to other NUMA nodes only if the pod allows it.
 func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	req := berth.ResizeTo(pod)
 	req.MaxMoveDisruption = s.maxMove
 	answer, err := p.Client.Resize(ctx, req)
+	if answer.GetMoveDisruption() != admissionv1.Disruption_DISRUPTION_UNSPECIFIED {
+		runs := map[string]bool{}
+		for _, m := range p.members {
+			if m.pod.uid == s.uid && (p.hasProcess(m) || p.pending(m)) {
+				runs[m.name] = true
+			}
+		}
+		if movesOthers(ctx, p.Client, req, runs) {
+			req.MaxMoveDisruption = admissionv1.Disruption_DISRUPTION_UNSPECIFIED
+			answer, err = p.Client.Resize(ctx, req)
+		}
+	}
 	switch {
 	case err != nil:
 		p.unsure(err)
@@ -300,6 +312,20 @@ func (p *Policy) agreeTo(ctx context.Context, s *sandbox, pod *typesv1.Pod) erro
 		return errdefs.Preconditionf("%s: %s%s", answer.GetReason(), answer.GetMessage(), moveHelp(answer))
 	}
 	return nil
+}
+
+// movesOthers reports whether a resize without a limit is possible, and moves only containers that do not run, as one that is being
+// created. The limit of a pod is for those that run, and berthd does not know which do.
+func movesOthers(ctx context.Context, client *berth.Client, r *admissionv1.ResizeRequest, runs map[string]bool) bool {
+	if !slices.ContainsFunc(r.GetContainers(), func(c *admissionv1.ContainerResources) bool { return !runs[c.GetContainerName()] }) {
+		return false
+	}
+	try := proto.CloneOf(r)
+	try.DryRun, try.MaxMoveDisruption = true, admissionv1.Disruption_DISRUPTION_UNSPECIFIED
+	answer, err := client.Resize(ctx, try)
+	return err == nil && !slices.ContainsFunc(answer.GetPlan().GetSteps(), func(step *typesv1.MoveStep) bool {
+		return runs[step.GetContainerName()] || step.GetContainerName() == "" && len(runs) > 0
+	})
 }
 
 // grown returns the specification of a member's pod with the present sizes of the containers.
