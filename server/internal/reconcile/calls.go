@@ -53,7 +53,12 @@ var errPending = errors.New("the container runtime has not answered yet")
 
 // calls are the calls to the runtime in progress. Guarded by Loop.mu.
 type calls struct {
-	list *listing
+	cfg     *Config
+	tracker *tracker
+	mu      gate   // that of the Loop
+	wake    func() // requests a turn
+	// current is the list in progress, also of an earlier turn; nil for none.
+	current *listing
 	// silent is whether a turn has waited for a list without an answer, and no list was
 	// answered since. Until then no other turn waits for a list.
 	silent bool
@@ -125,10 +130,10 @@ func (c *calls) begin() {
 	c.over, c.endOver, c.synced, c.pods = nil, nil, nil, nil
 }
 
-// await waits for a call, as long as this turn may wait. The caller holds mu.
-func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) error {
-	if l.calls.over == nil {
-		l.calls.over, l.calls.endOver = context.WithTimeout(context.WithoutCancel(ctx), turnWait)
+// await waits for a call, as long as this turn may wait.
+func (c *calls) await(ctx context.Context, what string, done <-chan struct{}) error {
+	if c.over == nil {
+		c.over, c.endOver = context.WithTimeout(context.WithoutCancel(ctx), turnWait)
 	}
 	least := time.NewTimer(leastWait)
 	defer least.Stop()
@@ -142,7 +147,7 @@ func (l *Loop) await(ctx context.Context, what string, done <-chan struct{}) err
 	select {
 	case <-done:
 		return nil
-	case <-l.calls.over.Done():
+	case <-c.over.Done():
 	case <-ctx.Done():
 	}
 	return errdefs.Deadlinef("%s: %w", what, errPending)
@@ -160,111 +165,110 @@ func isOver(done <-chan struct{}) bool {
 
 // send sends values of a container to the runtime. At most one call for a container is in
 // progress. A call that continued in the background is not repeated: its answer is returned
-// to the next send of the same values. The caller holds mu.
-func (l *Loop) send(ctx context.Context, id string, v cgroup.Values) error {
+// to the next send of the same values.
+func (c *calls) send(ctx context.Context, id string, v cgroup.Values) error {
 	what := "update container " + id
-	if w := l.tracker.writes[id]; w != nil {
+	if w := c.tracker.writes[id]; w != nil {
 		if !isOver(w.done) { // an earlier turn has waited for it
 			return errdefs.Deadlinef("%s: %w", what, errPending)
 		}
-		err := l.tracker.answered(id, w)
-		if delete(l.tracker.writes, id); w.values.Equal(&v) {
+		err := c.tracker.answered(id, w)
+		if delete(c.tracker.writes, id); w.values.Equal(&v) {
 			return err
 		}
 	}
 	w := &write{values: v, done: make(chan struct{})}
-	if l.tracker.writes == nil {
-		l.tracker.writes = map[string]*write{}
+	if c.tracker.writes == nil {
+		c.tracker.writes = map[string]*write{}
 	}
-	l.tracker.writes[id] = w
+	c.tracker.writes[id] = w
 	if !v.CPUs.IsEmpty() {
-		l.tracker.record(placement.Event{Kind: placement.Sent, Key: ofID(id), CPUs: v.CPUs})
+		c.tracker.record(placement.Event{Kind: placement.Sent, Key: ofID(id), CPUs: v.CPUs})
 	}
-	l.calls.running.Go(func() {
+	c.running.Go(func() {
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTime)
 		defer cancel()
-		w.err = l.Runtime.Update(within, id, v)
+		w.err = c.cfg.Runtime.Update(within, id, v)
 		close(w.done)
 	})
-	if err := l.await(ctx, what, w.done); err != nil {
-		l.calls.running.Go(func() {
+	if err := c.await(ctx, what, w.done); err != nil {
+		c.running.Go(func() {
 			<-w.done
-			l.mu.Lock()
-			l.tracker.changed() // a start may be waiting for this answer
-			l.mu.Unlock()
-			l.Wake()
+			c.mu.Lock()
+			c.tracker.changed() // a start may be waiting for this answer
+			c.mu.Unlock()
+			c.wake()
 		})
 		return err
 	}
-	delete(l.tracker.writes, id)
-	return l.tracker.answered(id, w)
+	delete(c.tracker.writes, id)
+	return c.tracker.answered(id, w)
 }
 
-// applyAnswers applies the answers of calls that continued in the background. The caller
-// holds mu.
-func (l *Loop) applyAnswers() {
-	for id, w := range l.tracker.writes {
+// applyAnswers applies the answers of calls that continued in the background.
+func (c *calls) applyAnswers() {
+	for id, w := range c.tracker.writes {
 		if !isOver(w.done) {
 			continue
 		}
 		if !w.noted {
-			w.at = l.Now()
+			w.at = c.cfg.Now()
 		}
 		// The next send of the same values gets the answer, unless it is an error or too
 		// old.
-		if l.tracker.answered(id, w) != nil || l.Now().Sub(w.at) >= callTime {
-			delete(l.tracker.writes, id)
+		if c.tracker.answered(id, w) != nil || c.cfg.Now().Sub(w.at) >= callTime {
+			delete(c.tracker.writes, id)
 		}
 	}
 }
 
 // list lists some containers of the runtime, or all if ids is nil: once in a turn, unless
-// again is set. The caller holds mu.
-func (l *Loop) list(ctx context.Context, ids []string, again bool) (*listing, error) {
-	if l.calls.synced != nil && !again && l.calls.synced.covers(ids, l.calls.pods) {
-		return l.calls.synced, nil
+// again is set.
+func (c *calls) list(ctx context.Context, ids []string, again bool) (*listing, error) {
+	if c.synced != nil && !again && c.synced.covers(ids, c.pods) {
+		return c.synced, nil
 	}
 	for {
-		one := l.calls.list
+		one := c.current
 		if one == nil {
-			one = &listing{before: l.View(), at: l.Now(), ids: ids, pods: append(l.tracker.podsOfStarts(ids), l.calls.pods...),
+			one = &listing{before: c.cfg.View(), at: c.cfg.Now(), ids: ids, pods: append(c.tracker.podsOfStarts(ids), c.pods...),
 				done: make(chan struct{})}
-			l.calls.list = one
-			l.calls.running.Go(func() { one.fill(ctx, l.Runtime) })
+			c.current = one
+			c.running.Go(func() { one.fill(ctx, c.cfg.Runtime) })
 		}
-		if err := l.awaitList(ctx, one); err != nil {
-			l.calls.away.Store(true)
+		if err := c.awaitList(ctx, one); err != nil {
+			c.away.Store(true)
 			return nil, fmt.Errorf("%w: %w", errAway, err)
 		}
-		l.calls.list = nil
-		l.calls.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
-		l.calls.away.Store(one.err != nil)
+		c.current = nil
+		c.silent = errdefs.ClassOf(one.err) == errdefs.Deadline
+		c.away.Store(one.err != nil)
 		if one.err != nil {
 			return nil, fmt.Errorf("%w: %w", errAway, one.err)
 		}
-		if one.covers(ids, l.calls.pods) {
-			l.calls.synced = one
+		if one.covers(ids, c.pods) {
+			c.synced = one
 			return one, nil
 		}
 	}
 }
 
 // awaitList waits for a list, once in an outage of the runtime. A list that arrives later
-// wakes the loop. The caller holds mu.
-func (l *Loop) awaitList(ctx context.Context, one *listing) error {
+// wakes the loop.
+func (c *calls) awaitList(ctx context.Context, one *listing) error {
 	const what = "wait for the list"
-	if !l.calls.silent || isOver(one.done) {
-		err := l.await(ctx, what, one.done)
+	if !c.silent || isOver(one.done) {
+		err := c.await(ctx, what, one.done)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		l.calls.silent = true
+		c.silent = true
 	}
 	if !one.late {
 		one.late = true
-		l.calls.running.Go(func() {
+		c.running.Go(func() {
 			<-one.done
-			l.Wake()
+			c.wake()
 		})
 	}
 	return errdefs.Deadlinef("%s: %w", what, errPending)

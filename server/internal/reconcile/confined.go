@@ -5,14 +5,17 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 )
 
-// confinedAbove returns findings for cgroups with processes to which the kernel grants other CPUs or memory nodes than their own files
+// confinements are the cgroups to which the kernel granted less in the last pass, with what it did. Guarded by Loop.mu.
+type confinements map[string]string
+
+// above returns findings for cgroups with processes to which the kernel grants other CPUs or memory nodes than their own files
 // say: a cgroup above them, or a cpuset partition beside them, does not leave them enough. With cgroup v2 a write of such CPUs
-// succeeds, and the processes run on those of the parent. What the last pass did not find, too, may be a change in progress. The
-// caller holds mu.
-func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
-	m, now := l.View().Machine(), map[string]string{}
+// succeeds, and the processes run on those of the parent. What the last pass did not find, too, may be a change in progress.
+func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapshot) (found []ledger.Finding) {
+	now := confinements{}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
 		if o.State != cgroup.Valid || !o.Populated {
@@ -32,14 +35,14 @@ func (l *Loop) confinedAbove(seen *cgroup.Snapshot) (found []ledger.Finding) {
 		}
 		key := o.Name.String()
 		now[key] = text
-		if l.confined[key] == text {
+		if (*cs)[key] == text {
 			found = append(found, ledger.Finding{
-				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: l.names.inPod(o.Name)},
-				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", l.names.spelt(o.Name),
+				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: ns.inPod(o.Name)},
+				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", ns.spelt(o.Name),
 					text),
 			})
 		}
 	}
-	l.confined = now
+	*cs = now
 	return found
 }

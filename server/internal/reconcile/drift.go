@@ -233,7 +233,7 @@ func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 
 func (l *Loop) reportDrift(ctx context.Context, drifts []Drift) {
 	for _, d := range drifts {
-		whose := l.whose(d.Name)
+		whose := l.names.whose(l.View(), l.tracker.cgroups, d.Name)
 		l.Log.WarnContext(ctx, "a cgroup was changed by another program",
 			logs.Repaired(logs.Cgroup, "pod", whose.Pod, "container", whose.Container,
 				"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))...)
@@ -258,7 +258,7 @@ func (l *Loop) Drifts() []Drift {
 func (l *Loop) drifts() []Drift {
 	out := slices.Clone(l.drift.past)
 	for i := range out {
-		out[i].Owner = l.whose(out[i].Name)
+		out[i].Owner = l.names.whose(l.View(), l.tracker.cgroups, out[i].Name)
 	}
 	return out
 }

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -81,32 +82,32 @@ const firstListen, lastListen = time.Second, time.Minute
 
 // listen receives the events of the runtime, if it has some, until ctx ends. Events of the
 // time before a stream is opened are lost.
-func (l *Loop) listen(ctx context.Context) {
-	from, ok := l.Runtime.(notifier)
+func (e *events) listen(ctx context.Context, r Runtime, log *slog.Logger, wake func()) {
+	from, ok := r.(notifier)
 	if !ok {
 		return
 	}
 	wait := firstListen
 	for ctx.Err() == nil {
 		first := true
-		err := from.Events(ctx, func(e runtime.Event) {
+		err := from.Events(ctx, func(one runtime.Event) {
 			if first {
-				l.changes.lose()
+				e.lose()
 				first, wait = false, firstListen
 			}
-			l.changes.add(e)
-			l.Wake()
+			e.add(one)
+			wake()
 		})
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errdefs.ClassOf(err) == errdefs.Unsupported:
-			l.Log.DebugContext(ctx, "the container runtime has no events for several listeners", "error", err)
+			log.DebugContext(ctx, "the container runtime has no events for several listeners", "error", err)
 			return
 		}
-		l.Log.DebugContext(ctx, "the events of the container runtime are lost", "error", err)
-		l.changes.lose()
-		l.Wake()
+		log.DebugContext(ctx, "the events of the container runtime are lost", "error", err)
+		e.lose()
+		wake()
 		again := time.NewTimer(wait)
 		select {
 		case <-again.C:

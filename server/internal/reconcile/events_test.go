@@ -145,7 +145,7 @@ func TestLostStreamOfEvents(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		b.listen(ctx)
+		b.changes.listen(ctx, b.Runtime, b.Log, b.Wake)
 		if want := []bool{true, false, true}; !slices.Equal(lost, want) {
 			t.Errorf("all was to be listed: %v, want %v", lost, want)
 		}

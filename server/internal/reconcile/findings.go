@@ -3,7 +3,9 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
@@ -27,17 +29,18 @@ const (
 // hold removes memory limits of pods and containers from nodes if they would go below the
 // current use. They are not written, so every pass tries them again. Tiers are handled in
 // qos.AboveUsage.
-func (l *Loop) hold(nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
-	return cgroup.HoldLimits(nodes, seen, func(n cgroup.Name) bool { return l.names.inPod(n) != "" })
+func (ns names) hold(nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
+	return cgroup.HoldLimits(nodes, seen, func(n cgroup.Name) bool { return ns.inPod(n) != "" })
 }
 
-// whose returns the pod and the container to which a cgroup belongs, as far as it does.
-func (l *Loop) whose(name cgroup.Name) ledger.Owner {
-	uid := l.names.inPod(name)
-	for b := range l.View().BindingsOf(uid) {
-		at := l.tracker.cgroups[b.ID]
+// whose returns the pod and the container to which a cgroup belongs, as far as it does. cgroups are those of a runtime's
+// containers, by id.
+func (ns names) whose(view *ledger.View, cgroups map[string]cgroup.Name, name cgroup.Name) ledger.Owner {
+	uid := ns.inPod(name)
+	for b := range view.BindingsOf(uid) {
+		at := cgroups[b.ID]
 		if b.Own {
-			at = l.Layout.Driver().Parse(b.CgroupPath)
+			at = ns.Driver().Parse(b.CgroupPath)
 		}
 		if at != nil && name.Within(at) {
 			return b.Owner
@@ -47,39 +50,49 @@ func (l *Loop) whose(name cgroup.Name) ledger.Owner {
 }
 
 // heldFindings returns findings for memory limits that were not written.
-func (l *Loop) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
+func (ns names) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 	var out []ledger.Finding
 	for _, h := range held {
 		out = append(out, ledger.Finding{
-			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: l.names.inPod(h.Name)},
+			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: ns.inPod(h.Name)},
 			Text: fmt.Sprintf("the memory limit of %d bytes is not in force in cgroup %s, which uses more: it is set when less is used",
-				h.Bytes, l.names.spelt(h.Name)),
+				h.Bytes, ns.spelt(h.Name)),
 		})
 	}
 	return out
 }
 
-// report stores the findings of a pass, and logs new ones. The caller holds mu.
-func (l *Loop) report(ctx context.Context, found []ledger.Finding) {
-	before := l.foundLast()
+// findings are those of the last pass. Reading them does not wait for a pass.
+type findings struct {
+	last atomic.Pointer[[]ledger.Finding]
+}
+
+// report stores the findings of a pass, and logs new ones.
+func (fs *findings) report(ctx context.Context, log *slog.Logger, found []ledger.Finding) {
+	before := fs.all()
 	for _, f := range found {
 		if !slices.Contains(before, f) {
-			l.Log.WarnContext(ctx, "the kernel does not do what the ledger says", "finding", f.Text)
+			log.WarnContext(ctx, "the kernel does not do what the ledger says", "finding", f.Text)
 		}
 	}
 	for _, f := range before {
 		if !slices.Contains(found, f) {
-			l.Log.InfoContext(ctx, "no longer found", "finding", f.Text)
+			log.InfoContext(ctx, "no longer found", "finding", f.Text)
 		}
 	}
-	l.findings.Store(&found)
+	fs.last.Store(&found)
 }
 
-// Findings returns the findings of the last pass, without those that the ledger has made
-// obsolete since.
-func (l *Loop) Findings() []ledger.Finding {
-	view := l.View()
-	return slices.DeleteFunc(slices.Clone(l.foundLast()), func(f ledger.Finding) bool {
+func (fs *findings) all() []ledger.Finding {
+	if found := fs.last.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+// in returns the findings without those that a view has made obsolete.
+func (fs *findings) in(view *ledger.View) []ledger.Finding {
+	return slices.DeleteFunc(slices.Clone(fs.all()), func(f ledger.Finding) bool {
 		if f.Rule != ruleUnbound {
 			return false
 		}
@@ -93,9 +106,6 @@ func (l *Loop) Findings() []ledger.Finding {
 	})
 }
 
-func (l *Loop) foundLast() []ledger.Finding {
-	if found := l.findings.Load(); found != nil {
-		return *found
-	}
-	return nil
-}
+// Findings returns the findings of the last pass, without those that the ledger has made
+// obsolete since.
+func (l *Loop) Findings() []ledger.Finding { return l.findings.in(l.View()) }

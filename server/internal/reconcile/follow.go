@@ -46,18 +46,15 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	}
 	l.removeEnded(ctx, view)
 	defer l.tracker.countPhases()
-	desired := slices.Concat(t.desired, g.nodes(), l.unboundNodes(view), l.sharingNodes(view, t.uids))
+	desired := l.withoutLeaving(view, slices.Concat(t.desired, g.nodes(), l.unbound.nodes(view), l.sharers.nodes(view, t.uids)))
 	nodes := l.withChildren(desired, l.drift.changed(desired))
-	seen, err := l.observeInside(ctx, nodes)
+	seen, err := l.kernel.observeInside(ctx, nodes, l.opening.confines)
 	if err != nil {
 		return err
 	}
-	if l.NoPodCgroups {
-		nodes = made(nodes, seen)
-	}
 	// A held limit was not written, so it is tried again; the next pass reports it.
 	l.noteSeen(g, seen, false)
-	nodes, held := l.hold(l.nested(l.presentSharers(g.present(nodes, seen), seen), seen), seen)
+	nodes, held := l.shape(&g, nodes, seen)
 	ops := cgroup.Diff(nodes, seen)
 	done := l.applyTo(ctx, g, ops)
 	done.err = errors.Join(done.err, unmet, l.gather(ctx, g, false))
@@ -102,10 +99,10 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 		for b := range view.Bindings() {
 			t.uids[b.Owner.Pod] = true
 		}
-		for uid := range l.sharers {
+		for uid := range l.sharers.pods {
 			t.uids[uid] = true
 		}
-		for uid := range l.opening {
+		for uid := range l.opening.pods {
 			t.uids[uid] = true
 		}
 	}
@@ -144,7 +141,6 @@ func (l *Loop) touched(view *ledger.View) (t touched, err error) {
 			t.ids = append(t.ids, c.ID)
 		}
 	}
-	t.desired = l.withoutLeaving(view, t.desired)
 	return t, nil
 }
 

@@ -230,7 +230,7 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	want := slices.Clone(desired)
 	nodes := b.withChildren(desired, b.drift.changed(desired))
 	b.must(b.tree.Remove(t.Context(), cgroup.ParseCgroupfs("/kubepods/poda/a2")))
-	seen, err := b.observe(t.Context(), nodes)
+	seen, err := b.kernel.observe(t.Context(), nodes)
 	b.must(err)
 	if left := g.present(nodes, seen); len(left) != len(nodes)-1 || !reflect.DeepEqual(desired, want) {
 		t.Errorf("of %d nodes %d are left; wanted %v, before %v", len(nodes), len(left), desired, want)

@@ -1,13 +1,9 @@
 package reconcile
 
 import (
-	"context"
-	"fmt"
 	"sync"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
 )
 
 // endings are cgroups that are being removed, or were until recently. A removal freezes
@@ -100,55 +96,4 @@ func (e *endings) within(name cgroup.Name) bool {
 		}
 	}
 	return false
-}
-
-// revive repairs an existing cgroup, which may be left from an interrupted removal. The
-// caller holds mu.
-func (l *Loop) revive(ctx context.Context, node cgroup.Node) error {
-	seen, err := l.Tree.Observe(ctx, node.Name, 0)
-	if err != nil {
-		return err
-	}
-	return cgroup.Apply(ctx, l.Tree, cgroup.Diff([]cgroup.Node{node}, seen))
-}
-
-// thawed makes sure that a process moved into a cgroup of a pod can run. It thaws the
-// cgroups up to the pod's own. A frozen one above is an error of class Precondition. The
-// caller holds mu.
-func (l *Loop) thawed(ctx context.Context, pod, name cgroup.Name) error {
-	var by cgroup.Name
-	for range len(name) - len(pod) + 2 {
-		var err error
-		if by, err = l.Tree.Frozen(ctx, name); err != nil || by == nil {
-			return err
-		}
-		if !by.Within(pod) {
-			break
-		}
-		frozen := false
-		if _, err := l.Tree.Ensure(ctx, cgroup.Node{Name: by, Values: cgroup.Values{Frozen: &frozen}}); err != nil {
-			return err
-		}
-	}
-	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", l.names.spelt(by))
-}
-
-// frozenAbove returns findings for frozen cgroups above pods. Diff thaws the pods' own
-// cgroups. The caller holds mu.
-func (l *Loop) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.Finding, error) {
-	var out []ledger.Finding
-	var last cgroup.Name
-	for _, tier := range tiers {
-		by, err := l.Tree.Frozen(ctx, tier.Name)
-		if err != nil {
-			return nil, err
-		}
-		if by == nil || by.Equal(last) {
-			continue
-		}
-		last = by
-		out = append(out, ledger.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
-			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", l.names.spelt(by))})
-	}
-	return out, nil
 }

@@ -31,6 +31,6 @@ func (l *Loop) enter(ctx context.Context) error {
 		return err
 	}
 	l.calls.begin()
-	l.applyAnswers()
+	l.calls.applyAnswers()
 	return nil
 }

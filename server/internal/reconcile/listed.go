@@ -1,8 +1,6 @@
 package reconcile
 
 import (
-	"slices"
-
 	"github.com/berthd/berth/managers/cgroup"
 )
 
@@ -16,9 +14,4 @@ type Listed struct {
 }
 
 // TreeOf returns the tree through which a cgroup is accessed.
-func (l *Loop) TreeOf(name cgroup.Name) cgroup.Tree {
-	if l.Plain != nil && slices.ContainsFunc(l.Listed, func(o Listed) bool { return o.Plain && o.Name.Equal(name) }) {
-		return l.Plain
-	}
-	return l.Tree
-}
+func (l *Loop) TreeOf(name cgroup.Name) cgroup.Tree { return l.kernel.treeOf(name) }

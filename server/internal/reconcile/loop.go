@@ -101,6 +101,7 @@ type Outcome struct {
 type Loop struct {
 	Config // its Limits are guarded by mu
 	names  names
+	kernel kernel
 	// soon fires when the loop has to follow the ledger; wanted is whether it will.
 	soon   *time.Timer
 	wanted atomic.Bool
@@ -112,18 +113,14 @@ type Loop struct {
 	uncommitted map[string]*ledger.Pod // guarded by mu: by uid, as they were written; see expected
 	drift       driftLog               // guarded by mu
 	orphans     []cgroup.Name          // guarded by mu: found by the last pass
-	// unbound are the unbound cgroups with processes that the last pass found, empty those
-	// without processes; guarded by mu.
-	unbound, empty []unbound
-	// confined are the cgroups that the kernel granted less in the last pass, with what it did. See confinedAbove.
-	confined map[string]string
+	unbound     unbounds               // guarded by mu
+	confined    confinements           // guarded by mu
 	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
 	// come online since the first one; guarded by mu.
 	machine  *machine.Topology
 	returned cgroup.Cpuset
 	scatter  scatter // guarded by mu
-	// findings are those of the last pass. Reading them does not wait for a pass.
-	findings atomic.Pointer[[]ledger.Finding]
+	findings findings
 	// applying are the runtime's containers among the current ops; guarded by mu.
 	applying runtimeContainers
 
@@ -139,11 +136,7 @@ type Loop struct {
 	changes events
 	records *podrecords.Keeper // guarded by mu
 	sharers sharers            // guarded by mu
-	opening map[string]opening // by uid; guarded by mu
-	// openingFound means that a pass has looked for opening pods, and sandboxesKnown that one
-	// had the runtime's list of all sandboxes. Those of an earlier berthd are unknown until
-	// then. Guarded by mu.
-	openingFound, sandboxesKnown bool
+	opening openings           // guarded by mu
 
 	// ending are the cgroups that are being removed.
 	ending endings
@@ -162,8 +155,12 @@ func New(cfg Config) *Loop {
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
 	l := &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
-		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver()), sharers: sharers{},
-		opening: make(map[string]opening)}
+		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
+	l.unbound = unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.leaving}
+	l.sharers = sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}}
+	l.opening = openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}
+	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu, wake: l.Wake}
+	l.kernel = kernel{&l.Config, l.names}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
 		Leaving: func(uid string) bool { return l.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
 	return l
@@ -181,7 +178,7 @@ func (l *Loop) SetLimits(limits Limits) {
 // CPUsMayHaveChanged requests a pass after an event of the kernel. A CPU that was offline for a moment is
 // missing in sets of v1, although the machine has not changed. It waits for the end of a current pass.
 func (l *Loop) CPUsMayHaveChanged() {
-	if !l.v1() {
+	if !l.kernel.v1() {
 		return
 	}
 	l.mu.Lock()
@@ -209,7 +206,7 @@ const debounce = time.Millisecond
 // growing pauses. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
-	l.calls.running.Go(func() { l.listen(ctx) })
+	l.calls.running.Go(func() { l.changes.listen(ctx, l.Runtime, l.Log, l.Wake) })
 	tick := time.NewTicker(l.Every)
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}
@@ -312,7 +309,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 	}
 	defer l.mu.Unlock()
 	nodes := append(l.tiers(l.View()), l.Reserved...)
-	seen, err := l.observe(ctx, nodes)
+	seen, err := l.kernel.observe(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -372,8 +369,14 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 		if !l.NoPodCgroups {
 			l.orphans = l.Layout.Orphans(p.seen, ClassesOf(view))
 		}
-		l.report(ctx, p.findings)
-		l.removeEmpty(ctx, p.empty)
+		l.findings.report(ctx, l.Log, p.findings)
+		l.unbound.outlived(l.View(), p.empty, func(u unbound) bool {
+			err := l.Tree.Remove(ctx, u.name)
+			if err != nil {
+				l.Log.ErrorContext(ctx, "removing the cgroup of a container that was not started failed", "owner", u.owner.String(), "error", err)
+			}
+			return err == nil
+		})
 		fresh = l.drift.news(p.drifts)
 		l.reportDrift(ctx, fresh)
 		err = l.carryOut(ctx, view, p)
@@ -393,7 +396,7 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 		done.err = errors.Join(done.err, err)
 	}
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
-		seen, err := l.observe(ctx, p.desired)
+		seen, err := l.kernel.observe(ctx, p.desired)
 		if err != nil {
 			return errors.Join(done.err, err)
 		}
@@ -473,7 +476,7 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
 		return false, nil // the container has ended since the plan
 	}
-	created, err = l.TreeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
+	created, err = l.kernel.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
 	if created && (op.Kind == cgroup.Set && l.names.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
 		// The container has ended, or the pod was removed, during the write.
 		l.drift.forgetAll(op.Name)

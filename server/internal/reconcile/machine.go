@@ -30,10 +30,6 @@ func (l *Loop) machineChanged(view *ledger.View) bool {
 	return true
 }
 
-// v1 returns whether the kernel removes offline CPUs from all sets and does not restore
-// them.
-func (l *Loop) v1() bool { return l.QoS.Cgroup.Facts.Version == cgroup.V1 }
-
 // widen removes offline CPUs from the wanted sets, and adds CPUs and NUMA nodes that came online
 // to all cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
 // or with a CPU or node that the parent lacks. The cgroups above the pods are written immediately.
@@ -44,7 +40,7 @@ func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
 		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(m.CPUs())
 	}
 	back := cgroup.Cpuset{CPUs: l.returned.CPUs.Intersect(m.CPUs()), Mems: l.returned.Mems.Intersect(m.MemoryNodeMask())}
-	if !l.v1() || back == (cgroup.Cpuset{}) {
+	if !l.kernel.v1() || back == (cgroup.Cpuset{}) {
 		return nil
 	}
 	pods := l.Layout.Pods()
@@ -96,7 +92,7 @@ func lacking(o cgroup.Observed, others cgroup.Cpuset) (more cgroup.Cpuset) {
 // although all may be online again. The kernel may not have emptied the sets yet: it does that in the
 // background. The caller holds mu.
 func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
-	if !l.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
+	if !l.kernel.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
 		return
 	}
 	_, runs := g.at(o.Name.String())
@@ -108,7 +104,7 @@ func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
 // gather moves processes back to scattered cgroups that have CPUs again. whole is true in a pass,
 // which has observed all of them. The caller holds mu.
 func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) error {
-	if !l.v1() {
+	if !l.kernel.v1() {
 		return nil
 	}
 	if whole {

@@ -14,7 +14,7 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 	}
 	defer l.mu.Unlock()
 	nodes := l.tiers(l.expected(l.View()))
-	seen, err := l.observe(ctx, nodes)
+	seen, err := l.kernel.observe(ctx, nodes)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error)
 	if err == nil && l.NoPodCgroups {
 		nodes = nodes[1:] // the pod's own comes first
 	}
-	l.restrictOpening(view, nodes)
+	l.opening.restrict(view, nodes)
 	return nodes, err
 }
 

@@ -1,9 +1,6 @@
 package reconcile
 
 import (
-	"context"
-	"fmt"
-
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
@@ -22,23 +19,23 @@ type opening struct {
 	own cpuset.Set
 }
 
-// openingCPUs returns the CPUs of an opening pod's cgroup; none if it is not restricted.
-func (l *Loop) openingCPUs(view *ledger.View, uid string) cpuset.Set {
+// openings are the opening pods. They do no I/O. Guarded by Loop.mu.
+type openings struct {
+	cfg     *Config
+	names   names
+	tracker *tracker
+	pods    map[string]opening // by uid
+	// found means that a pass has looked for opening pods. Those of an earlier berthd are unknown until then.
+	found bool
+}
+
+// cpus returns the CPUs of an opening pod's cgroup; none if it is not restricted.
+func (o *openings) cpus(view *ledger.View, uid string) cpuset.Set {
 	cpus := view.CommonCPUs()
 	if p, known := view.Pod(uid); known {
 		return cpus.Union(ownCPUs(view, p))
 	}
-	return cpus.Union(l.opening[uid].own)
-}
-
-// restrictOpening sets the CPUs of opening pods' cgroups in nodes. The caller holds mu.
-func (l *Loop) restrictOpening(view *ledger.View, nodes []cgroup.Node) {
-	for i := range nodes {
-		uid, _ := l.Layout.PodUID(nodes[i].Name)
-		if o, opens := l.opening[uid]; opens && o.name.Equal(nodes[i].Name) {
-			nodes[i].Values.CPUs = l.openingCPUs(view, uid)
-		}
-	}
+	return cpus.Union(o.pods[uid].own)
 }
 
 // ownCPUs returns the CPUs of a pod's containers that are not shared.
@@ -49,167 +46,90 @@ func ownCPUs(view *ledger.View, p *ledger.Pod) (own cpuset.Set) {
 	return own.Minus(view.CommonCPUs())
 }
 
-// beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it. A cgroup
-// that is already there may be of a pod that was opening when the ledger was lost. It returns
-// whether the pod is opening since. The caller holds mu.
-func (l *Loop) beginOpening(ctx context.Context, view *ledger.View, p *ledger.Pod, node *cgroup.Node, seen *cgroup.Snapshot) (bool, error) {
-	if o := seen.Find(node.Name); o.State != cgroup.Absent {
-		return l.findAgain(ctx, view, p.UID(), o)
-	}
-	if l.Runtime == nil {
-		return false, nil
-	}
-	l.opening[p.UID()] = opening{node.Name, ownCPUs(view, p)}
-	now := l.View() // other pods may have been committed since view
-	node.Values.CPUs = l.openingCPUs(now, p.UID())
-	l.watchOpening(now, p.UID(), node.Values.CPUs)
-	return true, nil
+// at returns the opening pod of a cgroup. A pod of another class may have the same uid: its cgroup is another one.
+func (o *openings) at(name cgroup.Name) (uid string, opens bool) {
+	uid, isPod := o.names.PodUID(name)
+	one, opens := o.pods[uid]
+	return uid, isPod && opens && one.name.Equal(name)
 }
 
-// findAgain notes a pod that is admitted again as opening, if its cgroup has fewer CPUs than the
-// one above. The caller holds mu.
-func (l *Loop) findAgain(ctx context.Context, view *ledger.View, uid string, o cgroup.Observed) (bool, error) {
-	if _, opens := l.opening[uid]; opens || o.Values.CPUs.IsEmpty() {
-		return false, nil
-	}
-	above, err := l.Tree.Observe(ctx, o.Name.Parent(), 0)
-	if err != nil {
-		return false, fmt.Errorf("check the cgroup above pod %s: %w", uid, err)
-	}
-	if l.allowed(above.Find(o.Name.Parent())).IsSubsetOf(o.Values.CPUs) {
-		return false, nil
-	}
-	p, _ := view.Pod(uid)
-	l.opening[uid] = opening{o.Name, ownCPUs(view, p)}
-	l.watchOpening(l.View(), uid, o.Values.CPUs)
-	return true, nil
+// confines returns whether a cgroup restricts the CPUs of all below it: one of a container, or
+// of an opening pod.
+func (o *openings) confines(name cgroup.Name) bool {
+	_, opens := o.at(name)
+	return opens || o.names.inContainer(name)
 }
 
-// openAgain restricts the cgroup of a pod again after its last container has ended: the runtime
-// may start another sandbox in it before the next container. The caller holds mu.
-func (l *Loop) openAgain(view *ledger.View, uid string) {
-	p, known := view.Pod(uid)
-	_, opens := l.opening[uid]
-	if !known || opens || l.Runtime == nil || l.NoPodCgroups || l.leaving[uid] || hasContainers(view, uid) || l.tracker.isStarting(uid) {
-		return
+// restrict sets the CPUs of opening pods' cgroups in nodes.
+func (o *openings) restrict(view *ledger.View, nodes []cgroup.Node) {
+	for i := range nodes {
+		if uid, opens := o.at(nodes[i].Name); opens {
+			nodes[i].Values.CPUs = o.cpus(view, uid)
+		}
 	}
-	name, err := l.Layout.Pod(p.QoS, uid)
-	if err != nil {
-		return
-	}
-	l.opening[uid] = opening{name: name}
-	l.watchOpening(view, uid, view.Rules().Machine.CPUs())
+}
+
+// add adds an opening pod, whose cgroup has some CPUs, also to the tracker.
+func (o *openings) add(view *ledger.View, uid string, one opening, present cpuset.Set) {
+	o.pods[uid] = one
+	o.tracker.watch(one.name, sandboxOf(uid))
+	o.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(one.name)})
+	o.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(one.name), CPUs: present})
+	o.want(view, uid)
 }
 
 // sandboxOf is the owner of a pod's sandbox.
 func sandboxOf(uid string) placement.Owner { return placement.Owner{Pod: uid, Container: "(sandbox)"} }
 
-// watchOpening adds an opening pod's cgroup, with its present CPUs, to the tracker. The caller
-// holds mu.
-func (l *Loop) watchOpening(view *ledger.View, uid string, present cpuset.Set) {
-	name := l.opening[uid].name
-	l.tracker.watch(name, sandboxOf(uid))
-	l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(name)})
-	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(name), CPUs: present})
-	l.wantOpening(view, uid)
-}
-
-// wantOpening sets the CPUs of an opening pod's cgroup in the tracker. The caller holds mu.
-func (l *Loop) wantOpening(view *ledger.View, uid string) {
-	if o, ok := l.opening[uid]; ok {
-		l.tracker.Want(ofCgroup(o.name), l.openingCPUs(view, uid), cpuset.Set{})
+// want sets the CPUs of an opening pod's cgroup in the tracker.
+func (o *openings) want(view *ledger.View, uid string) {
+	if one, ok := o.pods[uid]; ok {
+		o.tracker.Want(ofCgroup(one.name), o.cpus(view, uid), cpuset.Set{})
 	}
 }
 
-// endOpening prepares the cgroup of a pod for its first container. The cgroups in it are of
-// its sandbox, except that of a container that is bound or being started. The caller holds mu.
-func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting string) error {
-	o, ok := l.opening[uid]
-	if !ok {
-		return nil
-	}
-	seen, err := l.Tree.Observe(ctx, o.name, 1)
-	if err != nil {
-		return fmt.Errorf("look for the sandbox of pod %s: %w", uid, err)
-	}
-	for i := range seen.Nodes {
-		child := &seen.Nodes[i]
-		if len(child.Name) == len(o.name) || isCalled(child.Name, starting) || l.names.isContainer(view, uid, child.Name) {
-			continue
-		}
-		// One that cannot be moved blocks containers with exclusive CPUs, and not its own pod.
-		if err := l.moveSandbox(ctx, view, sharer{name: child.Name, pod: uid, sandbox: true}, child.Values.CPUs); err != nil {
-			l.Log.WarnContext(ctx, "a sandbox is not moved to the shared CPUs", "pod", uid, "name", child.Name.String(), "error", err)
-		}
-	}
-	above, err := l.Tree.Observe(ctx, o.name.Parent(), 0)
-	if err != nil {
-		return fmt.Errorf("check the cgroup above pod %s: %w", uid, err)
-	}
-	if parent := above.Find(o.name.Parent()); seen.Find(o.name).State != cgroup.Absent && parent.State != cgroup.Absent {
-		all := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: l.allowed(parent)}}
-		if _, err := l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: o.name, Values: all}); err != nil {
-			return fmt.Errorf("give pod %s all CPUs of the cgroup above: %w", uid, err)
-		}
-	}
-	l.stopOpening(uid)
-	return nil
-}
-
-// moveSandbox gives a sandbox its CPUs, wherever its pod's cgroup may run afterwards. The
-// caller holds mu.
-func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, present cpuset.Set) error {
-	cpus := view.CommonCPUs()
-	if cpus.IsEmpty() {
-		return nil
-	}
-	if !l.sharers.hasSandbox(s.name, s.pod) {
-		l.sharers.add(s)
-	}
-	l.watchSharer(view, s)
-	if present != cpus {
-		op := cgroup.Op{Kind: cgroup.Set, Name: s.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}}
-		if _, err := l.ensure(ctx, op); err != nil {
-			return fmt.Errorf("move the sandbox of pod %s: %w", s.pod, err)
-		}
-	}
-	l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: ofCgroup(s.name)})
-	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofCgroup(s.name), CPUs: cpus})
-	return nil
-}
-
-// stopOpening forgets an opening pod. The caller holds mu.
-func (l *Loop) stopOpening(uid string) {
-	if o, ok := l.opening[uid]; ok {
-		delete(l.opening, uid)
-		l.tracker.forget(ofCgroup(o.name))
-		l.drift.forget(o.name)
-	}
-}
-
-// findOpening finds the pods that were opening when berthd ended: their cgroups have fewer CPUs
-// than those above, or a runtime is to start their first container. The caller holds mu.
-func (l *Loop) findOpening(view *ledger.View, seen *cgroup.Snapshot) {
-	if l.openingFound || l.NoPodCgroups {
+// again restricts the cgroup of a pod again after its last container has ended: the runtime
+// may start another sandbox in it before the next container.
+func (o *openings) again(view *ledger.View, uid string) {
+	p, known := view.Pod(uid)
+	_, opens := o.pods[uid]
+	if !known || opens || o.cfg.Runtime == nil || o.cfg.NoPodCgroups || hasContainers(view, uid) || o.tracker.isStarting(uid) {
 		return
 	}
-	l.openingFound = true
+	if name, err := o.names.Pod(p.QoS, uid); err == nil {
+		o.add(view, uid, opening{name: name}, view.Rules().Machine.CPUs())
+	}
+}
+
+// find finds the pods that were opening when berthd ended: their cgroups have fewer CPUs than those above, or a runtime is to
+// start their first container. allowed returns the CPUs of a cgroup.
+func (o *openings) find(view *ledger.View, seen *cgroup.Snapshot, allowed func(cgroup.Observed) cpuset.Set) {
+	if o.found || o.cfg.NoPodCgroups {
+		return
+	}
+	o.found = true
 	above := map[string]cpuset.Set{}
 	for i := range seen.Nodes {
-		o := &seen.Nodes[i]
-		uid, isPod := l.Layout.PodUID(o.Name)
-		if p, known := view.Pod(uid); !isPod || !known || !l.names.isOf(p, o.Name) || o.State == cgroup.Absent || o.Values.CPUs.IsEmpty() {
+		at := &seen.Nodes[i]
+		uid, isPod := o.names.PodUID(at.Name)
+		if p, known := view.Pod(uid); !isPod || !known || !o.names.isOf(p, at.Name) || at.State == cgroup.Absent || at.Values.CPUs.IsEmpty() {
 			continue
 		}
-		parent := o.Name.Parent()
+		parent := at.Name.Parent()
 		if _, known := above[parent.String()]; !known {
-			above[parent.String()] = l.allowed(seen.Find(parent))
+			above[parent.String()] = allowed(seen.Find(parent))
 		}
-		if above[parent.String()].IsSubsetOf(o.Values.CPUs) && (l.Runtime == nil || hasContainers(view, uid)) {
-			continue
+		if !above[parent.String()].IsSubsetOf(at.Values.CPUs) || o.cfg.Runtime != nil && !hasContainers(view, uid) {
+			o.add(view, uid, opening{name: at.Name}, at.Values.CPUs)
 		}
-		l.opening[uid] = opening{name: o.Name}
-		l.watchOpening(view, uid, o.Values.CPUs)
+	}
+}
+
+// stop forgets an opening pod.
+func (o *openings) stop(uid string) {
+	if one, ok := o.pods[uid]; ok {
+		delete(o.pods, uid)
+		o.tracker.forget(ofCgroup(one.name))
 	}
 }
 
@@ -218,17 +138,4 @@ func hasContainers(view *ledger.View, uid string) bool {
 		return true
 	}
 	return false
-}
-
-// endOpenings ends the opening of pods whose containers have started without a call. The caller
-// holds mu.
-func (l *Loop) endOpenings(ctx context.Context, view *ledger.View) {
-	for uid := range l.opening {
-		if l.Runtime != nil && !hasContainers(view, uid) {
-			continue
-		}
-		if err := l.endOpening(ctx, view, uid, ""); err != nil {
-			l.Log.WarnContext(ctx, "prepare the cgroup of a pod that runs", "pod", uid, "error", err)
-		}
-	}
 }

@@ -47,7 +47,7 @@ func (b *bench) begin(uid string) string {
 // runsOn expects the CPUs on which processes in a cgroup run.
 func (b *bench) runsOn(path, want string) {
 	b.t.Helper()
-	if got := b.allowed(b.seen(path)).String(); got != want {
+	if got := b.kernel.allowed(b.seen(path)).String(); got != want {
 		b.t.Errorf("%s runs on %s, want %s", path, got, want)
 	}
 }
@@ -87,8 +87,8 @@ func TestSandboxesBeginOnSharedCPUs(t *testing.T) {
 				b.update(func(d *ledger.Draft) { d.RemovePod("one") })
 				b.must(b.Follow(t.Context()))
 				b.runsOn(path, "0-1")
-				if len(b.opening) > 0 && !restarted {
-					t.Errorf("these pods are opening: %v", b.opening)
+				if len(b.opening.pods) > 0 && !restarted {
+					t.Errorf("these pods are opening: %v", b.opening.pods)
 				}
 			})
 		}
@@ -111,8 +111,8 @@ func TestOpeningEndsWithAContainer(t *testing.T) {
 	b.runsOn("/kubepods/podb/b-sandbox", "0-1")
 	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
-	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"}); known || len(b.opening)+len(b.sharers["b"]) > 0 {
-		t.Errorf("after the removal known is %t of %v, %v", known, b.opening, b.sharers)
+	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"}); known || len(b.opening.pods)+len(b.sharers.pods["b"]) > 0 {
+		t.Errorf("after the removal known is %t of %v, %v", known, b.opening.pods, b.sharers.pods)
 	}
 }
 
@@ -181,12 +181,12 @@ func TestOpeningEndsWithThePod(t *testing.T) {
 	_, _, err := b.EnsurePod(t.Context(), d.View(), "own")
 	b.must(err)
 	b.must(b.ForgetPod(t.Context(), d.View(), "own"))
-	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown"}); known || len(b.opening) > 0 {
-		t.Errorf("known is %t of %v", known, b.opening)
+	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown"}); known || len(b.opening.pods) > 0 {
+		t.Errorf("known is %t of %v", known, b.opening.pods)
 	}
 	b.refuse["/kubepods/podown"] = errRefused
-	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.opening) > 0 {
-		t.Errorf("a cgroup that could not be made: %v of %v", err, b.opening)
+	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.opening.pods) > 0 {
+		t.Errorf("a cgroup that could not be made: %v of %v", err, b.opening.pods)
 	}
 }
 
@@ -262,8 +262,8 @@ func TestContainerIsNoSandbox(t *testing.T) {
 				b.on("own", "found", "2-3")
 				b.runsOn(path, "0")
 			}
-			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sharers["own"]) != 1 {
-				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers)
+			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sharers.pods["own"]) != 1 {
+				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers.pods)
 			}
 		})
 	}
@@ -370,7 +370,7 @@ func TestSandboxesBeginAgain(t *testing.T) {
 			b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 			b.update(func(d *ledger.Draft) { d.RemovePod("b") })
 			b.must(b.Follow(t.Context()))
-			if _, opens := b.opening["b"]; opens {
+			if _, opens := b.opening.pods["b"]; opens {
 				t.Error("the pod is removed, and opening")
 			}
 		})

@@ -182,7 +182,7 @@ func (h *simulation) happen(id string) {
 		// in place of another one when they have ended. The loop follows an end at once.
 		for p := range view.Pods() {
 			uid, again := p.UID(), false
-			_, opens := h.opening[uid]
+			_, opens := h.opening.pods[uid]
 			for id, s := range h.boxes {
 				opens = opens && (s.pod != uid || h.fake.boxes[id].Phase == runtime.Exited)
 				again = again || s.pod == uid
@@ -204,7 +204,7 @@ func (h *simulation) happen(id string) {
 				h.must(h.tree.Move(h.t.Context(), name(path), h.tree.Spawn(memtree.Mortal)))
 				h.sandboxes[uid] = path
 				h.fake.set(func() { h.fake.closed[uid] = rapid.Bool().Draw(h.r, "unlisted") })
-				note("%s on %s", uid, h.allowed(h.seen(path)))
+				note("%s on %s", uid, h.kernel.allowed(h.seen(path)))
 			}
 		}
 	case "count":
@@ -372,7 +372,7 @@ func (h *simulation) remove(uid string) error {
 // runsAnywhere records that a container of a pod may start with all CPUs, which v1 refuses before
 // the first start that berth knows of.
 func (h *simulation) runsAnywhere(uid string) bool {
-	return !h.v1() || cpuset.Range(0, 3).IsSubsetOf(h.seen("/kubepods/pod"+uid).Values.CPUs)
+	return !h.kernel.v1() || cpuset.Range(0, 3).IsSubsetOf(h.seen("/kubepods/pod"+uid).Values.CPUs)
 }
 
 func (h *simulation) end(id string) {
@@ -452,7 +452,7 @@ func (h *simulation) check() {
 		}
 		set = set.Intersect(has)
 		for uid, path := range h.sandboxes {
-			if on := h.allowed(h.seen(path)); uid != s.pod && on.Overlaps(set) {
+			if on := h.kernel.allowed(h.seen(path)); uid != s.pod && on.Overlaps(set) {
 				h.r.Fatalf("the sandbox of %s is on %s, and %s of %s was let start on %s:\n%s", uid, on, own, s.pod, list,
 					errors.Join(lines(h.log)...))
 			}
@@ -505,10 +505,10 @@ func (h *simulation) empty() {
 	h.must(h.Follow(ctx))
 	l := h.Loop
 	tr := l.tracker
-	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.leaving)+len(tr.starting)+len(l.opening)+
-		len(l.sharers) > 0 {
+	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.leaving)+len(tr.starting)+len(l.opening.pods)+
+		len(l.sharers.pods) > 0 {
 		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v, sharers %v:\n%s",
-			known, tr.writes, tr.cgroups, l.leaving, tr.starting, l.opening, l.sharers, errors.Join(lines(h.log)...))
+			known, tr.writes, tr.cgroups, l.leaving, tr.starting, l.opening.pods, l.sharers.pods, errors.Join(lines(h.log)...))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/runtime"
 )
 
 // plan has the next ops of a pass.
@@ -48,20 +49,20 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 	if err != nil {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	p.desired = l.withoutLeaving(view, desired)
+	p.desired = desired
 	p.containers, p.unmet = l.containersOf(ctx, view, nil)
 	p.desired = append(p.desired, p.containers.nodes()...)
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return p, fmt.Errorf("observe the cgroup tree: %w", err)
 	}
-	l.findOpening(view, p.seen)
-	l.restrictOpening(view, p.desired)
-	if p.findings, err = l.frozenAbove(ctx, tiers); err != nil {
+	l.opening.find(view, p.seen, l.kernel.allowed)
+	l.opening.restrict(view, p.desired)
+	if p.findings, err = l.kernel.frozenAbove(ctx, tiers); err != nil {
 		return p, err
 	}
-	found, empty := l.lookForUnbound(view, p.seen)
+	found, empty := l.unbound.look(view, p.seen)
 	p.findings, p.empty = append(p.findings, found...), empty
-	p.desired = append(p.desired, l.unboundNodes(view)...)
+	p.desired = append(p.desired, l.unbound.nodes(view)...)
 	for _, n := range l.Reserved {
 		seen, err := l.Tree.Observe(ctx, n.Name, 0)
 		if err != nil {
@@ -78,30 +79,44 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 		p.desired = append(p.desired, n)
 		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
 	}
-	if err := l.elsewhere(ctx, p.containers, p.seen); err != nil {
+	if err := l.kernel.elsewhere(ctx, p.containers, p.seen); err != nil {
 		return p, err
 	}
 	if err := l.widen(ctx, view, p); err != nil {
 		return p, err
 	}
-	l.noteSharers(view, p.seen)
-	l.noteSeen(p.containers, p.seen, true)
-	p.findings = append(p.findings, l.confinedAbove(p.seen)...)
-	p.desired = append(p.desired, l.sharingNodes(view, nil)...)
-	if l.NoPodCgroups {
-		p.desired = made(p.desired, p.seen)
+	var sandboxes []runtime.Sandbox
+	synced := l.calls.synced
+	complete := synced != nil && synced.ids == nil
+	if complete {
+		sandboxes = synced.sandboxes
 	}
-	p.desired = l.ending.confine(p.containers.present(p.desired, p.seen), p.seen)
-	p.desired = l.nested(p.desired, p.seen)
+	l.sharers.note(view, p.seen, sandboxes, complete)
+	l.noteSeen(p.containers, p.seen, true)
+	p.findings = append(p.findings, l.confined.above(l.View().Machine(), l.names, p.seen)...)
+	p.desired = l.withoutLeaving(view, append(p.desired, l.sharers.nodes(view, nil)...))
 	var held []cgroup.HeldLimit
-	p.desired, held = l.hold(p.desired, p.seen)
-	p.findings = append(p.findings, l.heldFindings(held)...)
+	p.desired, held = l.shape(&p.containers, p.desired, p.seen)
+	p.findings = append(p.findings, l.names.heldFindings(held)...)
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
 	if l.DriftPolicy == ReportDrift && len(p.drifts) > 0 {
 		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
 	}
 	return p, nil
+}
+
+// shape reduces wanted values to those that can be written now, and adds those of cgroups that containers have created. It returns
+// the memory limits that are left out. The caller holds mu.
+func (l *Loop) shape(g *runtimeContainers, nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
+	if l.NoPodCgroups {
+		nodes = made(nodes, seen)
+	}
+	nodes = l.ending.confine(l.sharers.present(g.present(nodes, seen), seen), seen)
+	if l.kernel.v1() {
+		nodes = l.names.nested(nodes, seen, l.opening.confines)
+	}
+	return l.names.hold(nodes, seen)
 }
 
 // expected returns a view with the pods whose cgroups were written for an admission or a
@@ -168,19 +183,6 @@ func (l *Loop) enforced(nodes []cgroup.Node) []cgroup.Node {
 		}
 	}
 	return nodes
-}
-
-// observe observes the cgroups of nodes and none below.
-func (l *Loop) observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
-	all := &cgroup.Snapshot{Facts: l.QoS.Cgroup.Facts}
-	for _, n := range nodes {
-		seen, err := l.TreeOf(n.Name).Observe(ctx, n.Name, 0)
-		if err != nil {
-			return nil, fmt.Errorf("observe cgroup %s: %w", n.Name, err)
-		}
-		all.Nodes = append(all.Nodes, seen.Nodes...)
-	}
-	return all, nil
 }
 
 // withoutLeaving removes the nodes of leaving pods, and forgets pods whose removal is

@@ -48,12 +48,13 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	created, err = l.ensurePod(ctx, tiers, node, seen)
 	if errors.Is(err, cgroup.ErrBelowUse) {
 		// The cgroup existed, and uses more than the pod may have.
-		if seen, err = l.observe(ctx, append(tiers, node)); err == nil {
+		if seen, err = l.kernel.observe(ctx, append(tiers, node)); err == nil {
 			created, err = l.ensurePod(ctx, tiers, node, seen)
 		}
 	}
 	if err != nil && opens {
-		l.stopOpening(uid)
+		l.opening.stop(uid)
+		l.drift.forget(name)
 	}
 	if err != nil {
 		return "", false, err
@@ -87,7 +88,7 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 // ensurePod writes the tiers and the cgroup of a pod, where they differ from the observed
 // tree. It returns whether it created the pod's cgroup. The caller holds mu.
 func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, seen *cgroup.Snapshot) (created bool, err error) {
-	nodes, _ := l.hold(append(slices.Clone(tiers), pod), seen)
+	nodes, _ := l.names.hold(append(slices.Clone(tiers), pod), seen)
 	failed := map[string]bool{}
 	for _, op := range cgroup.Diff(nodes, seen) {
 		l.drift.forget(op.Name)
@@ -129,7 +130,7 @@ func (l *Loop) lookShortly(ctx context.Context, tiers []cgroup.Node, pod cgroup.
 	} else {
 		sure = append(sure, cgroup.Observed{Name: pod.Name})
 	}
-	seen, err := l.observe(ctx, wanted)
+	seen, err := l.kernel.observe(ctx, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -184,10 +185,10 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 // recordAll applies an event to all containers and sandboxes of a pod. The caller holds mu.
 func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind) {
 	var sandboxes []cgroup.Name
-	if o, opens := l.opening[uid]; opens {
+	if o, opens := l.opening.pods[uid]; opens {
 		sandboxes = append(sandboxes, o.name)
 	}
-	for _, s := range l.sharers[uid] {
+	for _, s := range l.sharers.pods[uid] {
 		sandboxes = append(sandboxes, s.name)
 	}
 	for _, name := range sandboxes {
@@ -221,7 +222,12 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 	l.mu.Lock()
 	l.drift.forgetAll(name)
 	if err == nil {
-		l.forgetPodState(name)
+		if uid, opens := l.opening.at(name); opens {
+			l.opening.stop(uid)
+		}
+		if uid, isPod := l.Layout.PodUID(name); isPod {
+			l.sharers.forget(uid, name)
+		}
 		l.tracker.forget(ofCgroup(name))
 	}
 	l.mu.Unlock()
@@ -229,19 +235,6 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 		return err
 	}
 	return l.forgetRecord(ctx, name)
-}
-
-// forgetPodState forgets what is known of the pod with a cgroup that was removed. A pod of another class may have the same uid: its cgroup
-// is another one. The caller holds mu.
-func (l *Loop) forgetPodState(name cgroup.Name) {
-	uid, isPod := l.Layout.PodUID(name)
-	if !isPod {
-		return
-	}
-	if o, opens := l.opening[uid]; opens && o.name.Equal(name) {
-		l.stopOpening(uid)
-	}
-	l.forgetSharers(uid, name)
 }
 
 // EnsureContainer implements admission.CgroupManager. It waits for blocking containers that
@@ -307,7 +300,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		}
 	}
 	if !b.Own {
-		if err := l.thawed(ctx, pod, pod); err != nil {
+		if err := l.kernel.thawed(ctx, pod, pod); err != nil {
 			return err
 		}
 		if err := l.endOpening(ctx, view, b.Owner.Pod, b.ID); err != nil {
@@ -331,11 +324,11 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	l.ending.revoke(name)
 	created, err := l.Tree.Ensure(ctx, node)
 	if err == nil && !created {
-		err = l.revive(ctx, node)
+		err = l.kernel.revive(ctx, node)
 	}
 	l.written(ctx, name, node.Values.CPUs, err)
 	if err == nil {
-		err = l.thawed(ctx, pod, name)
+		err = l.kernel.thawed(ctx, pod, name)
 	}
 	if err == nil && s.PID != 0 {
 		err = l.moveProcess(ctx, p, b.Owner.Container, name, s.PID)

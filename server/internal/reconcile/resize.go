@@ -31,7 +31,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	if err != nil {
 		return err
 	}
-	_, held := l.hold(nodes, seen)
+	_, held := l.names.hold(nodes, seen)
 	return refuseBelowUse(held, l.within(name))
 }
 
@@ -89,7 +89,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 			nodes = append(nodes, tier)
 		}
 	}
-	seen, err := l.observe(ctx, nodes)
+	seen, err := l.kernel.observe(ctx, nodes)
 	if err != nil {
 		return nil, nil, none, err
 	}
@@ -119,7 +119,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 	if err != nil {
 		return nil, nil, none, err
 	}
-	if err := l.elsewhere(ctx, g, seen); err != nil {
+	if err := l.kernel.elsewhere(ctx, g, seen); err != nil {
 		return nil, nil, none, err
 	}
 	for _, n := range g.nodes() {
@@ -152,7 +152,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	if err != nil {
 		return err
 	}
-	nodes, held := l.hold(nodes, seen)
+	nodes, held := l.names.hold(nodes, seen)
 	committed, _ := l.View().Pod(uid)
 	undone := committed == p
 	if !undone {

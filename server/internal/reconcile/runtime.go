@@ -130,13 +130,13 @@ func (l *Loop) syncRuntime(ctx context.Context, ids []string) (*listing, error) 
 	if synced := l.calls.synced; synced != nil && synced.covers(ids, l.calls.pods) {
 		return synced, l.unlisted
 	}
-	listed, err := l.list(ctx, ids, false)
+	listed, err := l.calls.list(ctx, ids, false)
 	if err != nil {
 		return nil, err
 	}
 	l.unlisted = nil
 	if l.compare(ctx, listed) {
-		if listed, err = l.list(ctx, nil, true); err != nil {
+		if listed, err = l.calls.list(ctx, nil, true); err != nil {
 			return nil, err
 		}
 		l.compare(ctx, listed)
@@ -242,7 +242,7 @@ func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
 	if !o.Populated && c.Phase != placement.Unknown {
 		return nil
 	}
-	on := l.allowed(o)
+	on := l.kernel.allowed(o)
 	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: on})
 	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
 		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, key, name, on,
@@ -446,7 +446,7 @@ func (l *Loop) prepare(ctx context.Context, g runtimeContainers) (held []runtime
 // prepareOne is prepare for one container. withheld is the error about CPUs that were not sent.
 func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, err error) {
 	withheld = l.tracker.granted(ofID(c.id), &c.values)
-	if err = l.send(ctx, c.id, c.values); err == nil {
+	if err = l.calls.send(ctx, c.id, c.values); err == nil {
 		err = l.lookAt(ctx, ofID(c.id))
 	}
 	return withheld, err
@@ -479,7 +479,7 @@ func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) 
 			return errdefs.Unavailablef("update container %s: all of its CPUs %s may be in use by others", g.id, c.WantedCPUs)
 		}
 	}
-	err := l.send(ctx, g.id, v)
+	err := l.calls.send(ctx, g.id, v)
 	if err == nil || errors.Is(err, errPending) || !g.runs {
 		return err
 	}
@@ -515,19 +515,4 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 		}
 	}
 	return out, nil
-}
-
-// elsewhere observes containers outside the pods' cgroups.
-func (l *Loop) elsewhere(ctx context.Context, g runtimeContainers, seen *cgroup.Snapshot) error {
-	for _, c := range g.all {
-		if !c.runs || c.name.Within(l.Layout.Pods()) {
-			continue
-		}
-		o, err := l.Tree.Observe(ctx, c.name, 0)
-		if err != nil {
-			return fmt.Errorf("observe the cgroup of container %s: %w", c.owner, err)
-		}
-		seen.Nodes = append(seen.Nodes, o.Nodes...)
-	}
-	return nil
 }

@@ -46,11 +46,13 @@ func (l *Loop) trackChanges() {
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
 				l.tracker.forget(ofID(c.Binding.ID))
-				l.openAgain(view, c.Binding.Owner.Pod)
+				if uid := c.Binding.Owner.Pod; !l.leaving[uid] {
+					l.opening.again(view, uid)
+				}
 			case c.Kind == ledger.Unbound:
 				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
 			case c.Pod != nil && !all:
-				l.wantOpening(view, c.Pod.UID())
+				l.opening.want(view, c.Pod.UID())
 				for b := range view.BindingsOf(c.Pod.UID()) {
 					l.tracker.want(view, l.tracker.key(b), b.Owner)
 				}
@@ -61,15 +63,15 @@ func (l *Loop) trackChanges() {
 		for b := range view.Bindings() {
 			l.tracker.want(view, l.tracker.key(b), b.Owner)
 		}
-		for _, u := range l.unbound {
+		for _, u := range l.unbound.live {
 			l.tracker.want(view, ofCgroup(u.name), u.owner)
 		}
-		for uid := range l.opening {
-			l.wantOpening(view, uid)
+		for uid := range l.opening.pods {
+			l.opening.want(view, uid)
 		}
 		for _, s := range l.sharers.all(nil) {
 			if s.there(view) {
-				l.watchSharer(view, s)
+				l.sharers.watch(view, s)
 			}
 		}
 	}
@@ -78,7 +80,7 @@ func (l *Loop) trackChanges() {
 // restore adds a bound container to the tracker, unless the tracker has it.
 func (l *Loop) restore(b ledger.Binding) {
 	if l.tracks(b) {
-		l.forgetSandbox(b)
+		l.sharers.forgetSandbox(b)
 		l.tracker.record(placement.Event{Kind: placement.Restore, Key: l.tracker.key(b), Owner: placement.Owner(b.Owner)})
 		l.tracker.want(l.tracker.view, l.tracker.key(b), b.Owner)
 	}
@@ -97,19 +99,6 @@ func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 	return name.(cgroup.Name), true
 }
 
-// allowed returns the CPUs on which the processes of a cgroup may run. On v2 a set without a CPU
-// online means the CPUs of the parent. On v1 the kernel moves the processes of such a cgroup to a
-// parent, in this hierarchy only.
-func (l *Loop) allowed(o cgroup.Observed) cpuset.Set {
-	switch set := o.Values.CPUs.Union(o.Effective.CPUs); {
-	case !set.IsEmpty():
-		return set
-	case l.v1() && !o.Populated:
-		return cpuset.Set{} // no process can be in it
-	}
-	return l.View().Machine().CPUs()
-}
-
 // noteSeen applies the observed cgroups of containers to the tracker. With whole, the
 // snapshot has all cgroups of the pods. The caller holds mu.
 func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) {
@@ -123,10 +112,10 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		there[key] = true
 		l.noteScattered(g, o)
 		if c, ok := g.at(key.Cgroup); ok {
-			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.allowed(*o)})
+			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.kernel.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
 			l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: key})
-			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(*o)})
+			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.kernel.allowed(*o)})
 			if whole && !holdsProcess(seen.Nodes[i:]) {
 				l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
 			}
@@ -175,7 +164,7 @@ func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, e
 		return
 	}
 	if o := seen.Find(name); o.State != cgroup.Absent {
-		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.allowed(o)})
+		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.kernel.allowed(o)})
 	}
 }
 
@@ -290,7 +279,7 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 				l.drift.forget(name)
 			}
 			if err = l.tracker.granted(b.Key, &v); err == nil {
-				err = l.send(ctx, b.ID, v)
+				err = l.calls.send(ctx, b.ID, v)
 			}
 		}
 		if err != nil {
@@ -346,7 +335,7 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 	if err != nil {
 		return err
 	}
-	if err := l.send(ctx, b.ID, values); err != nil {
+	if err := l.calls.send(ctx, b.ID, values); err != nil {
 		return err
 	}
 	l.tracker.record(placement.Event{Kind: placement.Allow, Key: ofID(b.ID)}) // before another operation can see the container

@@ -20,7 +20,7 @@ func (l *Loop) Turn(ctx context.Context, do func(Turn) error) error {
 
 // Observe looks at the cgroups of nodes.
 func (t Turn) Observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapshot, error) {
-	return t.loop.observe(ctx, nodes)
+	return t.loop.kernel.observe(ctx, nodes)
 }
 
 // Apply carries out ops. The error has those that failed.
