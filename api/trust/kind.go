@@ -18,6 +18,9 @@ type Kind string
 const (
 	// Directory is a directory whose contents decide, or that the program writes to.
 	Directory Kind = "directory"
+	// Files is a directory that the program reads files of fixed names from, each with ReadFile. As above a file, all may be able to write
+	// to it if it has the sticky bit: a file that another user makes there is refused.
+	Files Kind = "files"
 	// File is a file whose contents decide.
 	File Kind = "file"
 	// FileOrText is a file whose contents decide, if there is one of that name, else a text.
@@ -36,11 +39,13 @@ const (
 )
 
 // Kinds lists all of them.
-func Kinds() []Kind { return []Kind{Directory, File, FileOrText, Socket, Address, Input, Output, Text} }
+func Kinds() []Kind {
+	return []Kind{Directory, Files, File, FileOrText, Socket, Address, Input, Output, Text}
+}
 
 // Decides reports whether what is named has to be trusted.
 func (k Kind) Decides() bool {
-	return slices.Contains([]Kind{Directory, File, FileOrText, Socket, Address}, k)
+	return slices.Contains([]Kind{Directory, Files, File, FileOrText, Socket, Address}, k)
 }
 
 // annotation is where pflag keeps a flag's kind, and tag is the key of a field's kind.
@@ -92,6 +97,8 @@ func CheckNamed(kind Kind, value string) error {
 	switch kind {
 	case Directory:
 		return CheckExisting(value)
+	case Files:
+		return check(value, want{partly: true, above: true})
 	case File, FileOrText:
 		return checkFileOrText(kind, value)
 	case Socket:

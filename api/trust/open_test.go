@@ -182,3 +182,27 @@ func TestSocketBehindALink(t *testing.T) {
 		t.Errorf("a link of another user: %v", err)
 	}
 }
+
+// TestFiles: a directory that files are read from may have the sticky bit, and a file that another user makes there is refused.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "volume")
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
+	for path, want := range map[string]string{dir: "", filepath.Join(dir, "none"): "", filepath.Join(dir, "file"): "is no directory"} {
+		write(t, filepath.Join(dir, "file"), 0o644)
+		if err := trust.CheckNamed(trust.Files, path); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
+	if os.Geteuid() == 0 {
+		must(t, os.Chown(filepath.Join(dir, "file"), 65534, 65534))
+		if _, err := trust.ReadFile(filepath.Join(dir, "file"), 100); errdefs.ClassOf(err) != errdefs.Precondition {
+			t.Errorf("a file of another user: %v", err)
+		}
+	}
+	must(t, os.Chmod(dir, 0o777))
+	if err := trust.CheckNamed(trust.Files, dir); errdefs.ClassOf(err) != errdefs.Precondition {
+		t.Errorf("a directory that all can write to: %v", err)
+	}
+}

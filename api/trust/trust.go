@@ -35,7 +35,8 @@ func CheckExisting(path string) error { return check(path, want{partly: true}) }
 type want struct {
 	// file: anything but a directory. partly: the end of the way need not be there yet. socket: whoever can make or
 	// rename files in the directory of the end decides, and not the end itself.
-	file, partly, socket bool
+	// above: the end is a directory above files that are checked when they are read.
+	file, partly, socket, above bool
 }
 
 func check(path string, w want) error {
@@ -49,7 +50,7 @@ func check(path string, w want) error {
 		if err != nil {
 			return err
 		}
-		last := len(rest) == 0 || w.socket && len(rest) == 1
+		last := len(rest) == 0 && !w.above || w.socket && len(rest) == 1
 		if err := checkInfo(at, info, last, w.file && len(rest) == 0); err != nil {
 			return err
 		}

@@ -128,7 +128,9 @@ func command(out, errs io.Writer) *cobra.Command {
 	o.health = health.AddFlags(cmd, 9469)
 	o.metrics.add(f)
 	trust.Mark(f, trust.Socket, "endpoint", "nri-socket", "pods-api", "pod-resources")
-	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "service-account", "cgroups", "berthd-state")
+	trust.Mark(f, trust.Directory, "cdi-directories", "dev", "manifests", "cgroups", "berthd-state")
+	// The volume of a token is a tmpfs with the mode 01777.
+	trust.Mark(f, trust.Files, "service-account")
 	trust.Mark(f, trust.File, "check-reports", "kubelet-ca")
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"), (&options{}).checkCommand())

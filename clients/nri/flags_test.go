@@ -3,8 +3,11 @@ package main
 import (
 	"bytes"
 	"io"
+	"os"
+	"strings"
 	"testing"
 
+	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/trust/trusttest"
 )
 
@@ -25,4 +28,24 @@ func TestFlagsThatDecide(t *testing.T) {
 		}
 		return err.Error()
 	})
+}
+
+// TestTokenVolume: the volume with a token is a tmpfs, whose root the kubelet leaves with the mode 01777. Without the sticky bit, others
+// could replace the token.
+func TestTokenVolume(t *testing.T) {
+	t.Parallel()
+	for mode, refused := range map[os.FileMode]bool{0o777 | os.ModeSticky: false, 0o777: true} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		cmd := command(io.Discard, io.Discard)
+		if err := cmd.ParseFlags([]string{"--service-account", dir}); err != nil {
+			t.Fatal(err)
+		}
+		// The other flags have their defaults, which may be refused on this machine.
+		if err := trust.CheckFlags(cmd.Flags()); refused != (err != nil && strings.Contains(err.Error(), "--service-account")) {
+			t.Errorf("a directory of mode %v: %v", mode, err)
+		}
+	}
 }

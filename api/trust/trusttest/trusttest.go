@@ -104,7 +104,7 @@ func theirs(t *testing.T, kind trust.Kind) map[string]string {
 		}
 	}
 	switch kind {
-	case trust.Directory:
+	case trust.Directory, trust.Files:
 		return map[string]string{"directory": dir, "beneath": filepath.Join(dir, "none")}
 	case trust.File, trust.FileOrText:
 		return map[string]string{"file": file, "beneath": inside}
