@@ -313,6 +313,42 @@ func TestLaterSandboxHasItsSize(t *testing.T) {
 	d.expect("the container has its size", "job-uid", "main", 1000, gib)
 }
 
+// TestEarlierSandboxHasNoSize: berthd has lost a pod, and refuses its resize. A container is created in a later sandbox of the pod, with
+// the new size, while the process of the one in the first sandbox still runs. Berthd counts the size of the later one, also before it has a process.
+func TestEarlierSandboxHasNoSize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "1")}, active: []string{"job-uid"}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job, later := pod("job", "guaranteed"), pod("job", "guaranteed")
+	later.Id = "job-sandbox-2"
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	first := container(job, "main", "job-1", 1000, gib)
+	e.run(job, first)
+	d.forget()
+	if _, err := e.resize(job, first, size(3000, 3000, gib)); err == nil {
+		t.Error("a pod was resized that berthd does not have")
+	}
+	kubelet.pods["job-uid"] = specOf("job", "3")
+	if err := e.policy.RunPodSandbox(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	second := container(later, "main", "job-2", 3000, gib)
+	e.made(later, second)
+	e.pushes(2)
+	d.expect("the later container is created", "job-uid", "main", 3000, gib)
+	e.stop(job, first)
+	e.pushes(2)
+	if err := e.start(later, second); err != nil {
+		t.Fatal(err)
+	}
+	if got := set(t, e.on("job-2")); got.Len() != 3 {
+		t.Errorf("the container runs on CPUs %s, want three", got)
+	}
+}
+
 // TestAnotherSizeReleasesNothing: berthd has another pod with another size than its next container. That costs a crashed container
 // no CPUs: the node is not full.
 func TestAnotherSizeReleasesNothing(t *testing.T) {

@@ -138,11 +138,11 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 	return nil
 }
 
-// isReplaced reports whether another member of its name has a process, in whatever sandbox of the pod, and the member has none, or was
-// created earlier. The kubelet does not resize it any more, and its size is not that of the container.
+// isReplaced reports whether another member of its name was created later, or has a process while the member has none, in whatever
+// sandbox of the pod. The kubelet does not resize the member any more, and its size is not that of the container.
 func (p *Policy) isReplaced(m *member) bool {
 	for _, o := range p.members {
-		if o != m && o.pod.uid == m.pod.uid && o.name == m.name && p.hasProcess(o) && (m.pid == 0 || o.created > m.created) {
+		if o != m && o.pod.uid == m.pod.uid && o.name == m.name && (o.created > m.created || m.pid == 0 && p.hasProcess(o)) {
 			return true
 		}
 	}
