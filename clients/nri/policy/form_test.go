@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -347,6 +348,37 @@ func TestEarlierSandboxHasNoSize(t *testing.T) {
 	if got := set(t, e.on("job-2")); got.Len() != 3 {
 		t.Errorf("the container runs on CPUs %s, want three", got)
 	}
+}
+
+// TestUnspecifiedPodHasItsSize: berth-nri knows that a pod was admitted as a whole, and no source gives its specification. A container
+// is made again with another size than berthd has. It does not get the CPUs of the other size, and is made when the specification is known.
+func TestUnspecifiedPodHasItsSize(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "3")}, active: []string{"job-uid"}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	first := container(job, "main", "job-1", 3000, gib)
+	e.run(job, first)
+	kubelet.err, kubelet.pods["job-uid"] = errors.New("away"), specOf("job", "1")
+	e.renew(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
+		t.Fatal(err)
+	}
+	e.stop(job, first)
+	again := container(job, "main", "job-2", 1000, gib)
+	if _, err := e.create(job, again); err == nil || !strings.Contains(err.Error(), "from the kubelet: away") {
+		t.Errorf("the container is made on CPUs %q: %v", e.on("job-2"), err)
+	}
+	d.expect("the specification is not known", "job-uid", "main", 3000, gib)
+	kubelet.err = nil
+	if got := set(t, e.run(job, again)); got.Len() != 1 {
+		t.Errorf("the container runs on CPUs %s, want one", got)
+	}
+	d.expect("the specification is known", "job-uid", "main", 1000, gib)
 }
 
 // TestAnotherSizeReleasesNothing: berthd has another pod with another size than its next container. That costs a crashed container

@@ -431,11 +431,11 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 // a resize was refused and the source of the specification has the size that was requested.
 func (p *Policy) sized(ctx context.Context, m *member, a *allocationv1.AllocateResponse) (*allocationv1.AllocateResponse, error) {
 	s := m.pod
-	if m.key != s.uid || s.spec == nil || !m.resized(a.GetAllocation()) {
+	if m.key != s.uid || !m.resized(a.GetAllocation()) {
 		return a, nil
 	}
 	s.form = whole
-	if err := p.agreeWhole(ctx, m, s.spec); err != nil {
+	if err := p.count(ctx, m); err != nil {
 		return nil, err
 	}
 	return p.allocate(ctx, m, s.uid)
