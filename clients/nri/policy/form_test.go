@@ -4,16 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
 )
 
 // pairOf is a pod of two containers with a CPU each.
@@ -249,6 +255,48 @@ func TestSpecificationOutlivesConnections(t *testing.T) {
 		if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
 			t.Errorf("berthd has %v", got)
 		}
+	}
+}
+
+// lossy is a connection that loses the answers of a method.
+type lossy struct {
+	grpc.ClientConnInterface
+	method string
+}
+
+func (l *lossy) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+	err := l.ClientConnInterface.Invoke(ctx, method, req, reply, opts...)
+	if path.Base(method) == l.method {
+		return status.Error(codes.Unavailable, "the answer is lost")
+	}
+	return err
+}
+
+// TestLostAdmissionIsNotSplit: the answer to the admission of a pod as a whole is lost, and the kubelet makes another sandbox, for which
+// no source has the specification. Its container is not admitted by itself as well.
+func TestLostAdmissionIsNotSplit(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	conn, err := grpc.NewClient("unix://"+d.config.Listen, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	link := &lossy{conn, "Admit"}
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}, active: []string{"job-uid"}}
+	e := newEngine(t, Config{Client: berth.Over(link, berth.Options{Attempts: 1}), Kubelet: kubelet})
+	job, later := pod("job", "guaranteed"), pod("job", "guaranteed")
+	later.Id = "job-sandbox-2"
+	if err := e.policy.RunPodSandbox(t.Context(), job); err == nil {
+		t.Fatal("the answer was not lost")
+	}
+	link.method, kubelet.pods = "", nil
+	if err := e.policy.RunPodSandbox(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	e.run(later, container(later, "main", "job-1", 2000, gib))
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid"}) {
+		t.Errorf("berthd has %v", got)
 	}
 }
 

@@ -369,7 +369,7 @@ func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
 		s = newSandbox(pod)
 		p.told++
 		s.told = p.told
-		s.unread = p.ledger.pods == nil || p.ledger.loose[s.uid]
+		s.unread = p.ledger.pods == nil || p.unreconciled || p.ledger.loose[s.uid]
 		for _, other := range p.sandboxes {
 			if other.uid == s.uid {
 				s.form, s.unread = other.form, s.unread || other.unread
