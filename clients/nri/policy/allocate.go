@@ -181,7 +181,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	}
 	p.release(ctx, s, func(_ string, state part) bool {
 		_, known := s.names[m.name]
-		return state != inUse && !known
+		return state != inUse && !known && p.members[m.id] == nil // it is being created
 	})
 	key := s.key(m.name)
 	err = p.admitOrReclaim(ctx, s, pod)

@@ -227,6 +227,32 @@ func TestCrashedContainerKeepsItsCPUs(t *testing.T) {
 	}
 }
 
+// TestNeverStartedContainerTakesNothing: berth-nri starts while a container waits for its restart. The runtime still has another one of the
+// pod, which was created before and never started. It costs the first one no CPUs.
+func TestNeverStartedContainerTakesNothing(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client, Kubelet: &knows{active: []string{"job-uid", "small-uid"}}})
+	job, small := pod("job", "guaranteed"), pod("small", "guaranteed")
+	never := e.made(job, container(job, "prepare", "job-1", 1000, gib))
+	e.run(job, container(job, "prepare", "job-2", 1000, gib))
+	e.stop(job, container(job, "prepare", "job-2", 1000, gib))
+	c := container(job, "main", "job-3", 1000, gib)
+	had := e.run(job, c)
+	e.stop(job, c)
+	e.renew(e.policy.Config)
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{never, c}); err != nil {
+		t.Fatal(err)
+	}
+	e.pushes(2)
+	if on := e.made(small, container(small, "main", "small-1", 1000, gib)); e.on(on.Id) == had {
+		t.Errorf("another container gets CPUs %s", had)
+	}
+	if _, err := e.create(job, container(job, "main", "job-4", 1000, gib)); err != nil || e.on("job-4") != had {
+		t.Errorf("the container was on CPUs %s, and is made again on %s: %v", had, e.on("job-4"), err)
+	}
+}
+
 // TestSpecificationOutlivesConnections: a container of a pod that was admitted as a whole is created although the kubelet does not give
 // the specification again since the runtime has connected.
 func TestSpecificationOutlivesConnections(t *testing.T) {
