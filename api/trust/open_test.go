@@ -191,7 +191,8 @@ func TestFiles(t *testing.T) {
 	must(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	for path, want := range map[string]string{dir: "", filepath.Join(dir, "none"): "", filepath.Join(dir, "file"): "is no directory"} {
 		write(t, filepath.Join(dir, "file"), 0o644)
-		if err := trust.CheckNamed(trust.Files, path); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		err := trust.CheckNamed(trust.Files, path)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

@@ -188,7 +188,7 @@ func MayLowerScores() bool {
 // inFirstFileSystem reports whether the root is what the kernel unpacked at boot,
 // from which pivot_root(2) is not possible.
 func inFirstFileSystem() bool {
-	text, _ := os.ReadFile("/proc/self/mountinfo")
+	text, _ := os.ReadFile(mountInfo)
 	for line := range strings.Lines(string(text)) {
 		mount, source, _ := strings.Cut(line, " - ")
 		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {

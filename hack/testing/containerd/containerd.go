@@ -398,9 +398,13 @@ func shims(dir string) (pids []int) {
 	return pids
 }
 
+// mountInfo lists the mounts that the calling thread sees. The first thread, which /proc/self is about, may be in the namespaces of a node
+// of a cluster.
+const mountInfo = "/proc/thread-self/mountinfo"
+
 // mounts lists the mounts below a directory, the innermost first.
 func mounts(dir string) (paths []string) {
-	text, _ := os.ReadFile("/proc/self/mountinfo")
+	text, _ := os.ReadFile(mountInfo)
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
 			paths = append([]string{fields[4]}, paths...)
