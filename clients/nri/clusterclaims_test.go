@@ -256,11 +256,17 @@ func (k *kubernetes) checkBesideDevice(pod string) {
 	}
 }
 
-// kubelet starts the kubelet again with other values in its configuration, and without what its CPU manager has stored.
+// kubelet starts the kubelet of the first node again with other values in its configuration.
 func (k *kubernetes) kubelet(values map[string]any) {
 	k.t.Helper()
+	k.kubeletOf(k.Host, values)
+}
+
+// kubeletOf starts the kubelet of a node again with other values in its configuration, and without what its CPU manager has stored.
+func (k *kubernetes) kubeletOf(h *cluster.Host, values map[string]any) {
+	k.t.Helper()
 	config := map[string]any{}
-	text, err := os.ReadFile(k.Path("kubelet.json"))
+	text, err := os.ReadFile(h.Path("kubelet.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &config)
 	}
@@ -269,16 +275,16 @@ func (k *kubernetes) kubelet(values map[string]any) {
 		text, err = json.Marshal(config)
 	}
 	if err == nil {
-		err = os.WriteFile(k.Path("kubelet.json"), text, 0o600)
+		err = os.WriteFile(h.Path("kubelet.json"), text, 0o600)
 	}
-	_ = k.End("kubelet", os.Kill)
-	if gone := os.Remove(k.Path("var", "lib", "kubelet", "cpu_manager_state")); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
+	_ = h.End("kubelet", os.Kill)
+	if gone := os.Remove(h.Path("var", "lib", "kubelet", "cpu_manager_state")); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		err = errors.Join(err, gone)
 	}
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	k.StartProgram("kubelet")
+	k.StartKubelet(h)
 }
 
 // refusesToSellTwice has a kubelet that reserves no CPU: berth-dra withdraws its devices and says why.

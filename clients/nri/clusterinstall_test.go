@@ -24,6 +24,27 @@ import (
 type installer struct {
 	*kubernetes
 	pods int
+	// manifests are what is applied; "kubernetes" is the default installation.
+	manifests string
+}
+
+// newInstaller starts a cluster whose nodes have the images and the files of an installation.
+func newInstaller(t *testing.T, o cluster.Options) *installer {
+	t.Helper()
+	cluster.Need(t) // before something is built for it
+	if runtime.NumCPU() < 2 {
+		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
+	}
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Image = filepath.Join(built, "root", "probe")
+	c := cluster.Run(t, o)
+	i := &installer{kubernetes: &kubernetes{t: t, built: built, Cluster: c}, manifests: "kubernetes"}
+	i.socket = i.socketOf(c.Host)
+	i.prepareNodes()
+	return i
 }
 
 // comeAndGo starts pods one after the other, each of which ends when the next ones run, and returns the times of their starts.
@@ -90,8 +111,15 @@ func (i *installer) hasEvent(kind, name, reason, text string) {
 	})
 }
 
-// condition waits until the node has the condition BerthReady with a reason, and a text in its message.
+// condition waits until every node has the condition BerthReady with a reason, and a text in its message.
 func (i *installer) condition(reason, text string) {
+	i.t.Helper()
+	for _, h := range i.Hosts() {
+		i.conditionOf(h, reason, text)
+	}
+}
+
+func (i *installer) conditionOf(h *cluster.Host, reason, text string) {
 	i.t.Helper()
 	have := ""
 	defer func() {
@@ -99,15 +127,15 @@ func (i *installer) condition(reason, text string) {
 			i.t.Logf("the condition is %s", have)
 		}
 	}()
-	i.Eventually("the condition of the node is "+reason+" with "+text, func() bool {
+	i.Eventually("the condition of node "+h.Name+" is "+reason+" with "+text, func() bool {
 		var n corev1.Node
-		if err := i.Call(i.t.Context(), http.MethodGet, "/api/v1/nodes/"+cluster.Node, "", &n); err != nil {
+		if err := i.Call(i.t.Context(), http.MethodGet, "/api/v1/nodes/"+h.Name, "", &n); err != nil {
 			return false
 		}
 		for _, c := range n.Status.Conditions {
 			if c.Type == conditionType {
 				have = fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
-				return c.Reason == reason && (c.Status == corev1.ConditionTrue) == (reason == reasonReady) &&
+				return c.Reason == reason && (c.Status == corev1.ConditionTrue) == nodeState{reason: reason}.ready() &&
 					strings.Contains(c.Message, text)
 			}
 		}
@@ -118,7 +146,7 @@ func (i *installer) condition(reason, text string) {
 // configure applies the installation with a configuration of berthd; empty for the default.
 func (i *installer) configure(configuration string) {
 	i.t.Helper()
-	i.writeOverlay("kubernetes", tagOlder)
+	i.writeOverlay(i.manifests, tagOlder)
 	if configuration != "" {
 		path := i.Path("overlay", "kustomization.yaml")
 		text, err := os.ReadFile(path)
@@ -145,17 +173,7 @@ const wrongConfiguration, rightConfiguration = "cpu: {policy: statik}\n",
 // the status of the DaemonSet's pod. When berthd is ready for the first time, what runs is placed. From then on, no container starts
 // without its place. Beside a kubelet that assigns CPUs itself, nothing is placed.
 func TestClusterInstall(t *testing.T) {
-	cluster.Need(t) // before something is built for it
-	if runtime.NumCPU() < 2 {
-		t.Skipf("needs 2 CPUs, one of them for the system; here are %d", runtime.NumCPU())
-	}
-	built, err := programs.Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe")})
-	i := &installer{kubernetes: &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}}
-	i.prepareNode()
+	i := newInstaller(t, cluster.Options{})
 	all, own, milli := "0-"+strconv.Itoa(runtime.NumCPU()-1), range1(runtime.NumCPU()-1), (runtime.NumCPU()-1)*1000
 	i.comeAndGo("without berth", 30)
 
@@ -210,7 +228,7 @@ func TestClusterInstall(t *testing.T) {
 	i.kubelet(map[string]any{"cpuManagerPolicy": "none", "reservedSystemCPUs": ""})
 	i.condition(reasonReady, "berth places the pods")
 
-	i.must("delete", "-k", c.Path("overlay"), "--wait=true", "--timeout=120s")
+	i.must("delete", "-k", i.Path("overlay"), "--wait=true", "--timeout=120s")
 	i.runsOn("after the removal", all, trainer)
 	i.Eventually("the node has lost the condition, or the line of the page removes it", func() bool {
 		_, err := i.Kubectl("patch", "node", cluster.Node, "--subresource=status", "-p",

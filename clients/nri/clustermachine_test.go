@@ -105,7 +105,7 @@ func newClusterMachine(t *testing.T, o cluster.Options, disk string, more map[st
 		t.Fatal(err)
 	}
 	// A machine has an empty /run after its boot.
-	if err := os.RemoveAll(filepath.Join(node, "run-berth")); err != nil {
+	if err := os.RemoveAll(filepath.Join(node, runDir)); err != nil {
 		t.Fatal(err)
 	}
 	// The machine is emulated. Each step has a deadline, and hack/vm bounds the whole.
@@ -113,7 +113,7 @@ func newClusterMachine(t *testing.T, o cluster.Options, disk string, more map[st
 	maps.Copy(o.Kubelet, more)
 	o.Image, o.Systemd, o.Dir, o.Timeout = filepath.Join(built, "root", "probe"), true, node, 15*time.Minute
 	c := cluster.Run(t, o)
-	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+	m.kubernetes = &kubernetes{t: t, built: built, Cluster: c, socket: c.Path(runDir, "berth.sock")}
 	return m
 }
 
@@ -121,7 +121,7 @@ func newClusterMachine(t *testing.T, o cluster.Options, disk string, more map[st
 func (m *clusterMachine) install() {
 	m.t.Helper()
 	m.t.Log("the cluster runs; next: install berth")
-	m.prepareNode()
+	m.prepareNodes()
 	m.writeOverlay("kubernetes/overlays/single-numa-node", tagNewer)
 	m.must("apply", "-k", m.Path("overlay"))
 	m.must("-n", "berth-system", "rollout", "status", "daemonset/berth", "--timeout=15m")

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -55,7 +57,7 @@ MORE- target: {kind: DaemonSet, name: berth}
             - {name: KUBERNETES_SERVICE_PORT, value: "6443"}
             resources: {requests: {cpu: "0"}}
           volumes:
-          - {name: run, hostPath: {path: DIR/run-berth, type: DirectoryOrCreate}}
+          - {name: run, hostPath: {path: RUN, type: DirectoryOrCreate}}
           - {name: nri, hostPath: {path: NRI, type: Directory}}
           - {name: cdi, hostPath: {path: DIR/cdi, type: DirectoryOrCreate}}
           - {name: cdi-run, hostPath: {path: DIR/cdi-run, type: DirectoryOrCreate}}
@@ -80,14 +82,14 @@ func TestClusterDaemonSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := cluster.Run(t, cluster.Options{Image: filepath.Join(built, "root", "probe"), Kubelet: map[string]any{"reservedSystemCPUs": "0"}})
-	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
+	k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path(runDir, "berth.sock")}
 	all, milli := "0-"+strconv.Itoa(runtime.NumCPU()-1), (runtime.NumCPU()-1)*1000
 	older := os.Getenv(olderVariable)
-	k.prepareNode()
+	k.prepareNodes()
 	if older == "" {
 		k.writeOverlay(publishing, tagOlder)
 	} else {
-		k.load(older, tagOlder)
+		k.load(c.Host, older, tagOlder)
 		if err := os.CopyFS(k.Path("older"), os.DirFS(filepath.Join(older, "kubernetes"))); err != nil {
 			t.Fatal(err)
 		}
@@ -175,18 +177,32 @@ const (
 // Tags of the images.
 const tagOlder, tagNewer = "older", "newer"
 
-// prepareNode loads the images and writes what a node has.
-func (k *kubernetes) prepareNode() {
+// What stands in place of /run/berth on a node: a directory of the cluster. On several nodes, which have the same manifest, it is below
+// /var/lib, which each node has for itself, and so is the directory of the runtime's socket.
+const (
+	runDir                 = "run-berth"
+	nodesRunDir, nodesNRIs = "/var/lib/run-berth", "/var/lib/nri"
+)
+
+// socketOf is berthd's socket on a node.
+func (k *kubernetes) socketOf(h *cluster.Host) string {
+	if len(k.Others) > 0 {
+		return h.Path(nodesRunDir, "berth.sock")
+	}
+	return h.Path(runDir, "berth.sock")
+}
+
+// prepareNodes loads the images, writes what each node has, and the manifests.
+func (k *kubernetes) prepareNodes() {
 	k.t.Helper()
-	k.load(k.built, tagOlder, tagNewer)
-	// The cluster's /var/lib is below its directory.
-	config, err := os.ReadFile(k.Path("kubelet.json"))
-	if err == nil {
-		err = os.WriteFile(k.Path("var", "lib", "kubelet", "config.yaml"), config, 0o600)
+	for _, h := range k.Hosts() {
+		k.load(h, k.built, tagOlder, tagNewer)
+		k.writeKubeletConfig(h)
+		if len(k.Others) > 0 {
+			k.mount(h, filepath.Dir(h.Containerd.NRI), nodesNRIs)
+		}
 	}
-	if err == nil {
-		err = os.CopyFS(k.Path("kubernetes"), os.DirFS("../../deploy/kubernetes"))
-	}
+	err := os.CopyFS(k.Path("kubernetes"), os.DirFS("../../deploy/kubernetes"))
 	if err == nil {
 		err = os.Mkdir(k.Path("overlay"), 0o755)
 	}
@@ -195,8 +211,36 @@ func (k *kubernetes) prepareNode() {
 	}
 }
 
-// load makes images of the programs in a directory, with some tags.
-func (k *kubernetes) load(dir string, tags ...string) {
+// writeKubeletConfig copies the configuration of a kubelet to where berthd reads it. The node's /var/lib is below its directory.
+func (k *kubernetes) writeKubeletConfig(h *cluster.Host) {
+	k.t.Helper()
+	config, err := os.ReadFile(h.Path("kubelet.json"))
+	if err == nil {
+		err = os.WriteFile(h.Path("var", "lib", "kubelet", "config.yaml"), config, 0o600)
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// mount mounts a directory of the machine at a directory of a node below /var/lib.
+func (k *kubernetes) mount(h *cluster.Host, source, at string) {
+	k.t.Helper()
+	err := os.MkdirAll(h.Path(at), 0o755)
+	cmd := exec.Command("mount", "--bind", source, at)
+	if err == nil {
+		err = h.Spawn(cmd)
+	}
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		k.t.Fatalf("mount %s at %s of node %s: %v", source, at, h.Name, err)
+	}
+}
+
+// load makes images of the programs in a directory on a node, with some tags.
+func (k *kubernetes) load(h *cluster.Host, dir string, tags ...string) {
 	k.t.Helper()
 	names := func(program string) (all []string) {
 		for _, tag := range tags {
@@ -206,7 +250,7 @@ func (k *kubernetes) load(dir string, tags ...string) {
 	}
 	ctx, cancel := context.WithTimeout(k.t.Context(), k.Timeout)
 	defer cancel()
-	if err := k.Containerd.LoadImages(ctx,
+	if err := h.Containerd.LoadImages(ctx,
 		containerd.Image{Names: names("berthd"), Entrypoint: []string{"/usr/bin/berthd"}, Files: map[string]string{
 			"usr/bin/berthd": filepath.Join(dir, "berthd"), "usr/bin/berthctl": filepath.Join(dir, "berthctl"),
 		}},
@@ -232,8 +276,12 @@ func (k *kubernetes) writeOverlay(resources, tag string) {
 		base = strings.Replace(base, initContainers, "", 1)
 	}
 	more = strings.ReplaceAll(more, "SOCKET", filepath.Base(k.Containerd.NRI))
-	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI",
-		filepath.Dir(k.Containerd.NRI), "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(base)
+	run, nri := k.Path(runDir), filepath.Dir(k.Containerd.NRI)
+	if len(k.Others) > 0 {
+		run, nri = nodesRunDir, nodesNRIs
+	}
+	text := strings.NewReplacer("RESOURCES", resources, "MORE", more, "TAG", tag, "ADDRESS", cluster.Address, "DIR", k.Path(), "NRI", nri,
+		"RUN", run, "SOCKET", filepath.Base(k.Containerd.NRI)).Replace(base)
 	if err := os.WriteFile(k.Path("overlay", "kustomization.yaml"), []byte(text), 0o644); err != nil {
 		k.t.Fatal(err)
 	}
@@ -275,11 +323,15 @@ func (k *kubernetes) process(p corev1.Pod) int {
 		return 0
 	}
 	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	pid, err := k.Containerd.Process(k.t.Context(), id)
+	at := slices.IndexFunc(k.Hosts(), func(h *cluster.Host) bool { return h.Name == p.Spec.NodeName })
+	if at < 0 {
+		return 0
+	}
+	pid, err := k.Hosts()[at].Containerd.Process(k.t.Context(), id)
 	if err != nil {
 		return 0
 	}
-	if at, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err != nil || !strings.Contains(string(at), id) {
+	if in, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid)); err != nil || !strings.Contains(string(in), id) {
 		return 0
 	}
 	return pid

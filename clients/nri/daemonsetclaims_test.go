@@ -55,8 +55,8 @@ func TestClusterDaemonSetClaims(t *testing.T) {
 				Kubelet: map[string]any{
 					"reservedSystemCPUs": row.reserved, "systemReserved": map[string]string{"memory": "256Mi"},
 				}})
-			k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path("run-berth", "berth.sock")}
-			k.prepareNode()
+			k := &kubernetes{t: t, built: built, Cluster: c, socket: c.Path(runDir, "berth.sock")}
+			k.prepareNodes()
 			k.loadDRA()
 			k.installsClaims(k.overlayOfClaims(row.overlay, row.dra), last)
 		})

@@ -178,11 +178,21 @@ func (c *Cluster) awaitReady(ctx context.Context, name string) {
 // StartProgram starts one of the cluster's programs.
 func (c *Cluster) StartProgram(name string) {
 	c.t.Helper()
+	if name == "kubelet" {
+		c.StartKubelet(c.Host)
+		return
+	}
 	args, ok := c.flags()[name]
 	if !ok {
 		c.t.Fatalf("the cluster has no program %q", name)
 	}
 	c.Start(name, exec.Command(filepath.Join(c.programs, name), args...))
+}
+
+// StartKubelet starts the kubelet of a node.
+func (c *Cluster) StartKubelet(h *Host) {
+	c.t.Helper()
+	h.Start("kubelet", exec.Command(filepath.Join(c.programs, "kubelet"), h.kubeletFlags()...))
 }
 
 // Kubectl calls the API server as an administrator.

@@ -173,7 +173,6 @@ func (c *Cluster) flags() map[string][]string {
 			"--leader-elect=false", "--secure-port", "0",
 			"--service-account-private-key-file", c.Path("accounts.key"), "--root-ca-file", c.Path("certificates", "apiserver.crt"),
 		},
-		"kubelet": c.kubeletFlags(),
 	}
 	for _, program := range []string{"kube-apiserver", "kube-scheduler", "kube-controller-manager"} {
 		for _, name := range c.Options.FeatureGates {

@@ -75,7 +75,7 @@ func (c *Cluster) startHost(ctx context.Context, h *Host) {
 	if err != nil {
 		c.t.Fatalf("start node %s: %v", h.Name, err)
 	}
-	h.Start("kubelet", exec.Command(filepath.Join(c.programs, "kubelet"), h.kubeletFlags()...))
+	c.StartKubelet(h)
 }
 
 // Hosts are all nodes, the first one first.
