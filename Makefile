@@ -51,7 +51,7 @@ test: ## Run all tests except those that need a virtual machine or third-party p
 	@echo "make test usually takes about 3 minutes with a warm build cache on two cores, and twice that without"
 	$(GO) test -timeout 30m ./...
 
-test-cluster: ## Run the tests that need a Kubernetes cluster of one node; the first build of Kubernetes takes about 15 minutes
+test-cluster: ## Run the tests that need a Kubernetes cluster; the first build of Kubernetes and of two older kubelets takes about 25 minutes
 	hack/cluster/test.sh
 
 test-vm: ## Run the tests that need another kernel set-up, in virtual machines: cgroup v1, hybrid, v2, NUMA

@@ -56,6 +56,8 @@ type Options struct {
 	Image string
 	// Nodes is their number, at most MaxNodes; the default is one.
 	Nodes int
+	// KubeletVersion is the minor version of the kubelets, such as v1.34, if it is not that of the control plane.
+	KubeletVersion string
 }
 
 // Cluster is a control plane and its nodes. The first node is Node; the programs of the control plane run beside its kubelet.
@@ -83,6 +85,17 @@ func Need(t testing.TB) (programs string) {
 	}
 	return programs
 }
+
+// NeedKubelet skips a test where there is no kubelet of an older minor version.
+func NeedKubelet(t testing.TB, version string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(Need(t), olderKubelet(version))); err != nil {
+		t.Skipf("needs a kubelet %s: %v; hack/cluster/build.sh builds it", version, err)
+	}
+}
+
+// olderKubelet is the name of a kubelet's program.
+func olderKubelet(version string) string { return "kubelet-" + version }
 
 // Run starts a cluster and waits until its node is ready.
 func Run(t testing.TB, o Options) *Cluster {
@@ -192,7 +205,11 @@ func (c *Cluster) StartProgram(name string) {
 // StartKubelet starts the kubelet of a node.
 func (c *Cluster) StartKubelet(h *Host) {
 	c.t.Helper()
-	h.Start("kubelet", exec.Command(filepath.Join(c.programs, "kubelet"), h.kubeletFlags()...))
+	program := "kubelet"
+	if c.KubeletVersion != "" {
+		program = olderKubelet(c.KubeletVersion)
+	}
+	h.Start("kubelet", exec.Command(filepath.Join(c.programs, program), h.kubeletFlags()...))
 }
 
 // Kubectl calls the API server as an administrator.

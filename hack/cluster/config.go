@@ -140,11 +140,11 @@ func (c *Cluster) configureKubelet(h *Host) error {
 	return nil
 }
 
-// kubeletFlags is the command line of a node's kubelet.
+// kubeletFlags is the command line of a node's kubelet. Its certificates are where they are by default: /var/lib is the node's own.
 func (h *Host) kubeletFlags() []string {
 	return []string{
 		"--config", h.Path("kubelet.json"), "--kubeconfig", h.Path("kubelet.kubeconfig"), "--root-dir", "/var/lib/kubelet",
-		"--cert-dir", h.Path("kubelet-certificates"), "--hostname-override", h.Name, "--node-ip", h.Address, "--v", "2",
+		"--hostname-override", h.Name, "--node-ip", h.Address, "--v", "2",
 	}
 }
 
