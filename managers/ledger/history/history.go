@@ -63,65 +63,29 @@ type keptBlock struct {
 	size  int
 }
 
-// userEntries counts those of a user.
-type userEntries struct {
-	second            int64
-	count             int    // refusals in the second
-	omitted           uint64 // refusals and changes since the last recorded one
-	refusals, changes historyShare
-}
-
-// historyShare is the part of the whole history that a user's entries have, as of a time.
-type historyShare struct {
-	used float64
-	asOf time.Time
-}
-
-// A user's refusals have at most refusalShare of the history, and its changes changeShare, and get that much in sharePeriod:
-// one user cannot push out what others did in that time. leastEntries and leastEntryBytes are for a history that is small.
-// Changes of root and of berthd itself are always recorded.
-const (
-	refusalShare    = 0.25
-	changeShare     = 0.75
-	sharePeriod     = 24 * time.Hour
-	leastEntries    = 64
-	leastEntryBytes = 1 << 20
-)
-
-// cost returns the part of the history that entries need, and whether a share of at most so much has that left. mu must be held.
-func (h *History) cost(s *historyShare, most float64, count, size int) (cost float64, left bool) {
-	now := h.now()
-	if passed := now.Sub(s.asOf); passed > 0 {
-		s.used = max(0, s.used-most*float64(passed)/float64(sharePeriod))
-	}
-	s.asOf = now
-	entries, bytes := float64(h.limits.Entries), float64(h.limits.Bytes)
-	cost = max(float64(count)/entries, float64(size)/bytes)
-	return cost, s.used+cost <= max(most, leastEntries/entries, leastEntryBytes/bytes)
-}
-
-// change returns the texts of a change's entry, none if its user has made too many, and recording.made.
-func (h *History) change(e *Entry) (parts [][]byte, made func(), err error) {
+// change sets the user of a change, and returns the texts of its entry, none if the user has made too many.
+func (r *recording) change(h *History, e *Entry) (parts [][]byte, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.Caller == nil || e.Caller.UID == 0 {
-		parts, err = e.parts(h.limits.Bytes / 2)
-		return parts, nil, err
+		return e.parts(h.limits.Bytes / 2)
 	}
 	u := h.entriesOf(e)
 	e.Omitted = u.omitted
 	if parts, err = e.parts(h.limits.Bytes / 2); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	size := 0
 	for _, text := range parts {
 		size += len(text)
 	}
 	cost, left := h.cost(&u.changes, changeShare, len(parts), size)
+	r.user = u
 	if !left {
-		return nil, func() { h.omit(u) }, nil
+		return nil, nil
 	}
-	return parts, func() { u.changes.used, u.omitted = u.changes.used+cost, u.omitted-e.Omitted }, nil
+	r.cost, u.telling = cost, e.Omitted
+	return parts, nil
 }
 
 func (h *History) now() time.Time {
@@ -303,7 +267,8 @@ func (h *History) Refused(ctx context.Context, r Refusal) {
 	}
 	count.refusals.used += cost
 	count.count++
-	e.Omitted, count.omitted = count.omitted, 0
+	// The entry of a change that is being committed comes before this one.
+	e.Omitted, count.omitted = count.omitted-count.telling, count.telling
 	h.held = append(h.held, e)
 }
 
@@ -311,44 +276,6 @@ func (h *History) Refused(ctx context.Context, r Refusal) {
 func (h *History) omit(u *userEntries) {
 	u.omitted++
 	h.omitted++
-}
-
-// entriesOf returns those of an entry's user, with the refusals in this second. mu must be held.
-func (h *History) entriesOf(e *Entry) *userEntries {
-	uid := e.user()
-	u := h.users[uid]
-	if u == nil {
-		if len(h.users) >= countedUsers {
-			h.forgetUser()
-		}
-		u = &userEntries{}
-		h.users[uid] = u
-	}
-	if second := h.now().Unix(); second != u.second { // an entry's time stands still after the clock was set back
-		u.second, u.count = second, 0
-	}
-	return u
-}
-
-// forgetUser forgets the user whose entries have the smallest part of the history; the number of those omitted is in the total.
-// mu must be held.
-func (h *History) forgetUser() {
-	part := func(u *userEntries) float64 { return u.refusals.used + u.changes.used }
-	least, found := uint32(0), false
-	for uid, u := range h.users {
-		if !found || part(u) < part(h.users[least]) || part(u) == part(h.users[least]) && uid < least {
-			least, found = uid, true
-		}
-	}
-	delete(h.users, least)
-}
-
-// user returns the user that called.
-func (e *Entry) user() uint32 {
-	if e.Caller == nil {
-		return ^uint32(0) // unknown
-	}
-	return e.Caller.UID
 }
 
 // fits returns whether a refusal may wait for a commit. A user has at most half of the room that
@@ -375,7 +302,9 @@ type recording struct {
 	closed  []keptBlock // blocks that get no more entries
 	drops   int         // how many of the oldest blocks are removed
 	gap     bool        // the commit's change is not recorded
-	made    func()      // if not nil, is called with history.mu held when the change is committed
+	// user has made the change, and cost is the part of the history that its entry needs; nil if that is not bounded.
+	user *userEntries
+	cost float64
 }
 
 // Record implements journal.Recorder.
@@ -405,6 +334,9 @@ func (h *History) Committed(lost bool) {
 
 func (h *History) record(ctx context.Context, old, next *ledger.View) (r recording, err error) {
 	h.mu.Lock()
+	if u := h.pending.user; u != nil {
+		u.telling = 0 // the commit has failed
+	}
 	number, held, e := h.next, slices.Clone(h.held), h.entry(ctx)
 	h.mu.Unlock()
 	r.held = len(held)
@@ -426,7 +358,7 @@ func (h *History) record(ctx context.Context, old, next *ledger.View) (r recordi
 		e.Begins = len(held) == 0 && h.begins
 		e.Basis = e.Basis.behind(old, len(held))
 		var parts [][]byte
-		if parts, r.made, err = h.change(e); err != nil {
+		if parts, err = r.change(h, e); err != nil {
 			return r, err
 		}
 		texts, r.gap = append(texts, parts...), len(parts) == 0
@@ -505,8 +437,12 @@ func (h *History) settle(r recording) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = h.inStore()
-	if r.made != nil {
-		r.made()
+	switch u := r.user; {
+	case u == nil:
+	case r.gap:
+		h.omit(u)
+	default:
+		u.changes.used, u.omitted, u.telling = u.changes.used+r.cost, u.omitted-u.telling, 0
 	}
 	h.held, h.next = slices.Delete(h.held, 0, r.held), max(h.next, r.next)
 }

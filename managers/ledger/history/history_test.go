@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -1140,4 +1141,61 @@ func TestChangesLeaveTheHistory(t *testing.T) {
 // numbers draws for ledgertest.DrawPod.
 func numbers(t *rapid.T) func(most int, what string) int {
 	return func(most int, what string) int { return rapid.IntRange(0, most).Draw(t, what) }
+}
+
+// slow calls during in each commit, as a call that comes while the disk writes.
+type slow struct {
+	*ledgertest.Journal
+	during func()
+}
+
+func (j *slow) Commit(ctx context.Context, gen uint64, batch []journal.Entry) error {
+	if j.during != nil {
+		j.during()
+	}
+	return j.Journal.Commit(ctx, gen, batch)
+}
+
+// TestOmittedDuringACommit: a user is refused while its change is being written, and both entries come after ones that were not
+// recorded. One of them has their number, and the next entry has only those that came since.
+func TestOmittedDuringACommit(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 3, 0, 0, 0, time.UTC)
+	j := &slow{Journal: ledgertest.NewJournal()}
+	l := ledgertest.OpenRecording(t, journal.Options{Journal: j, Rules: rules()}, enough, func() time.Time { return now })
+	call := func() context.Context {
+		return history.WithCall(t.Context(), &history.Call{Name: "Admit", Time: now, Caller: &history.Caller{UID: 5}})
+	}
+	refuse := func(times int) {
+		for range times {
+			l.Refused(call(), history.Refusal{Verdict: "rejected", View: l.View()})
+		}
+	}
+	admit := func(uid string) {
+		t.Helper()
+		if _, err := l.Commit(call(), putting(l, uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refuse(history.RefusalsPerSecond + 3)
+	put(t, l, "of berthd") // which stores the refusals
+	now = now.Add(time.Second)
+	j.during = func() { refuse(history.RefusalsPerSecond + 2) }
+	admit("during")
+	j.during, now = nil, now.Add(time.Second)
+	j.FailNext(1, errors.New("no space"))
+	if _, err := l.Commit(call(), putting(l, "failed")); err == nil {
+		t.Fatal("a commit that fails succeeds")
+	}
+	admit("after")
+	admit("later")
+	omitted := map[string]uint64{}
+	for _, e := range entries(t, l) {
+		if e.Omitted > 0 {
+			omitted[e.Pod] += e.Omitted
+		}
+	}
+	if want := (map[string]uint64{"during": 3, "after": 2}); !maps.Equal(omitted, want) || l.Omitted() != 5 {
+		t.Errorf("omitted by pod: %v, want %v; in all %d", omitted, want, l.Omitted())
+	}
 }
