@@ -159,7 +159,7 @@ func (l *Loop) RemoveOrphan(ctx context.Context, name cgroup.Name) error {
 	if pids, err := l.Tree.Procs(ctx, name); err == nil && len(pids) == 0 {
 		level = slog.LevelDebug
 	}
-	l.Log.Log(ctx, level, "removing a cgroup without a pod failed", logs.Repaired(logs.Cgroup, "name", name.String())...)
+	l.Log.Log(ctx, level, "removing a cgroup without a pod", logs.Repaired(logs.Cgroup, "name", name.String())...)
 	return l.RemoveCgroup(ctx, name)
 }
 

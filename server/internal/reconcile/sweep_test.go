@@ -1,8 +1,11 @@
 package reconcile
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,6 +46,24 @@ func expectRemoved(t *testing.T, when string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: tried to remove %q, want %q", when, got, want)
+	}
+}
+
+// TestRemovalIsLogged: the removal of an orphan in which processes run is a warning that says nothing of a failure.
+func TestRemovalIsLogged(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), nil)
+	var log bytes.Buffer
+	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.set("/kubepods/podlost", cgroup.Values{})
+	if err := b.tree.Move(t.Context(), name("/kubepods/podlost"), b.tree.Spawn(memtree.Mortal)); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.RemoveOrphan(t.Context(), name("/kubepods/podlost")); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, "WARN") || strings.Contains(text, "failed") {
+		t.Errorf("the log has %q", text)
 	}
 }
 
