@@ -130,6 +130,21 @@ func listing(t *testing.T, root string) string {
 	return b.String()
 }
 
+// TestMissingAddress: the address of a node may come after berthd, which does not keep berthd from starting.
+func TestMissingAddress(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.args = append(n.args, "--http", "192.0.2.1:10470") // no machine has it (RFC 5737)
+	if code, out := n.validated(); code != exitDone || !strings.Contains(out, "or the machine does not have it") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+	d := n.start()
+	if !strings.Contains(d.log.String(), "or the machine does not have it") {
+		t.Errorf("berthd does not say that the address is missing: %s", d.log)
+	}
+	d.stop()
+}
+
 // TestOccupiedAddress: every user can take a port, which neither ends berthd nor keeps it from starting. It serves when the port is free.
 func TestOccupiedAddress(t *testing.T) {
 	t.Parallel()
@@ -144,7 +159,7 @@ func TestOccupiedAddress(t *testing.T) {
 		t.Errorf("exit code %d: %s", code, out)
 	}
 	d := n.start()
-	if !strings.Contains(d.log.String(), "is taken by another program") {
+	if !strings.Contains(d.log.String(), "another program has the address") {
 		t.Errorf("berthd does not say that the address is taken: %s", d.log)
 	}
 	if err := l.Close(); err != nil {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/berthd/berth/api/config"
@@ -205,8 +204,8 @@ func checkSockets(c config.Config) (taken error, notes []string, err error) {
 	return errors.Join(errs...), notes, nil
 }
 
-// checkAddress tries the address for metrics, unless a berthd that runs has it. An address that another program has taken is a note,
-// because a start tries it again.
+// checkAddress tries the address for metrics, unless a berthd that runs has it. An address that another program has taken, or that
+// the machine does not have, is a note, because a start tries it again.
 func checkAddress(c config.Config) (notes []string, err error) {
 	if _, ok := c.HTTPSocket(); ok || c.HTTP == "" {
 		return nil, nil
@@ -217,8 +216,8 @@ func checkAddress(c config.Config) (notes []string, err error) {
 		}
 	}
 	l, err := net.Listen("tcp", c.HTTP)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return []string{fmt.Sprintf("http (--http): another program has the address, so metrics and health are not served until it is free: %v", err)}, nil
+	if mayComeFree(err) {
+		return []string{fmt.Sprintf("http (--http): another program has the address, or the machine does not have it, so metrics and health are not served until it is free: %v", err)}, nil
 	}
 	if err != nil {
 		return nil, errdefs.Unavailablef("http (--http): %w", err)

@@ -30,7 +30,7 @@ import (
 	"github.com/berthd/berth/server/internal/task"
 )
 
-// addressAgain is the pause between two tries of an address that another program has taken.
+// addressAgain is the pause between two tries of an address.
 const addressAgain = 5 * time.Second
 
 // httpConnections is how many connections to metrics and health there are at once.
@@ -64,10 +64,9 @@ func (s *web) serve(ctx context.Context, g *task.Group) (end func() error, err e
 		return func() error { return nil }, nil
 	}
 	l, err := s.listen()
-	if errors.Is(err, syscall.EADDRINUSE) {
-		// Every user of the machine can take a port. That must not end berthd.
-		s.log.WarnContext(ctx, "the address of metrics and health is taken by another program; berthd tries it again", "http",
-			s.config.HTTP, "every", addressAgain.String(), "error", err)
+	if _, isSocket := s.config.HTTPSocket(); !isSocket && mayComeFree(err) {
+		s.log.WarnContext(ctx, "metrics and health are not served yet: another program has the address, or the machine does not have it; "+
+			"berthd tries it again", "http", s.config.HTTP, "every", addressAgain.String(), "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", s.config.HTTP, err)
 	}
@@ -107,6 +106,12 @@ func (s *web) serve(ctx context.Context, g *task.Group) (end func() error, err e
 	})
 	g.OnStop("http", func(ctx context.Context) error { endStreams(); return server.Shutdown(ctx) })
 	return func() error { endStreams(); return conn.Close() }, nil
+}
+
+// mayComeFree reports whether an address may be free later. Every user of the machine can take a port, and the address of a node may come
+// after berthd. That must not end berthd.
+func mayComeFree(err error) bool {
+	return errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // listen listens on an address or on a socket.
