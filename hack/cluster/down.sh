@@ -4,7 +4,7 @@
 # BERTH_UP_DIR (/run/berth-cluster) has the state.
 set -euo pipefail
 
-dir=${BERTH_UP_DIR:-/run/berth-cluster}
+dir=$(realpath -m "${BERTH_UP_DIR:-/run/berth-cluster}") # as up.sh and the kernel spell it
 [ -d "$dir" ] || { echo "no cluster is up: $dir does not exist" >&2; exit 1; }
 pid=$(cat "$dir/pid" 2>/dev/null || true)
 # The number may be another program's by now.

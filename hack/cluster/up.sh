@@ -10,9 +10,9 @@
 #
 # BERTH_CLUSTER is the directory of the programs, if they are built already. BERTH_UP_DIR (/run/berth-cluster) has the state.
 set -euo pipefail
+dir=$(realpath -m "${BERTH_UP_DIR:-/run/berth-cluster}")
 cd "$(dirname "$0")/../.."
 
-dir=${BERTH_UP_DIR:-/run/berth-cluster}
 case ${1:-} in
 '' | *[!0-9]* | 0*) echo "${1:-nothing}: expected the number of nodes, as in: hack/cluster/up.sh 3" >&2; exit 2 ;;
 esac
@@ -24,7 +24,15 @@ esac
 [ "$(id -u)" = 0 ] || { echo "a kubelet needs root: run it with sudo" >&2; exit 1; }
 # Two at once would share it. Only its maker can make a directory.
 mkdir -m 0700 "$dir" 2>/dev/null || { echo "$dir exists: a cluster is up, or was not ended; run hack/cluster/down.sh first" >&2; exit 1; }
-trap 'rm -rf "$dir"' ERR INT TERM
+pid=
+# The cluster is in a session of its own, so it does not get the signals of a terminal.
+end() {
+	trap - ERR INT TERM
+	if [ -n "$pid" ] && kill -TERM "$pid" 2>/dev/null; then wait "$pid" || true; fi
+	rm -rf "$dir"
+	exit 1
+}
+trap end ERR INT TERM
 
 programs=${BERTH_CLUSTER:-$dir/programs}
 [ -n "${BERTH_CLUSTER:-}" ] || hack/cluster/build.sh "$programs"
