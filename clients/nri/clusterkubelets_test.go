@@ -24,9 +24,9 @@ var kubeadmAccess = map[string]any{
 }
 
 // TestClusterKubelets installs berth beside kubelets without the Pods API: the one of the cluster's version with the API switched
-// off, and older ones, which never had it. Their certificates are those that they have made themselves. With the default installation, pods are
-// placed container by container. With the overlay kubelet-certificate, they are placed as a whole, by what the web server of the kubelet
-// gives to a token with the right nodes/pods only.
+// off, and older ones, which never had it. Their certificates are those that they have made themselves. With the default installation,
+// pods are placed container by container. With the overlay kubelet-certificate, they are placed as a whole, by what the web server of the
+// kubelet gives to a token with the right nodes/pods only.
 func TestClusterKubelets(t *testing.T) {
 	for _, row := range []struct{ name, version string }{{"off", ""}, {"v1.34", "v1.34"}, {"v1.36", "v1.36"}} {
 		t.Run(row.name, func(t *testing.T) {
