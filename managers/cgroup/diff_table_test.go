@@ -140,7 +140,7 @@ func draft(t *testing.T) *ledger.Draft {
 	return ledger.NewDraft(ledgertest.New(t, rules).View())
 }
 
-func TestDesired(t *testing.T) {
+func TestPodNodes(t *testing.T) {
 	t.Parallel()
 	d := draft(t)
 	d.PutPod(ledgertest.With(ledgertest.Pod("one", "c0", "c1"), ledgertest.Exclusive("c0", "2-3")))
@@ -153,9 +153,13 @@ func TestDesired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes, err := Desired(view, l, exampleConfig(), []Node{{Name: l.Pods()}})
-	if err != nil {
-		t.Fatal(err)
+	nodes := []Node{{Name: l.Pods()}}
+	for p := range view.Pods() {
+		own, err := PodNodes(view, p, l, exampleConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes = append(nodes, own...)
 	}
 	var names []string
 	for _, n := range nodes {

@@ -11,25 +11,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Desired gives the tree that follows from a view: the given tiers, every pod's
-// cgroup, and those containers' cgroups that berth made itself, with the CPUs
-// and memory nodes on which they run. What a runtime made is the runtime's to
-// write. Parents come before their children.
-func Desired(view *ledger.View, l Layout, c Config, tiers []Node) ([]Node, error) {
-	nodes := make([]Node, 0, len(tiers)+view.NumPods())
-	nodes = append(nodes, tiers...)
-	for p := range view.Pods() {
-		own, err := PodNodes(view, p, l, c)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, own...)
-	}
-	return nodes, nil
-}
-
-// PodNodes gives what Desired has of one pod: its cgroup, and those of its containers
-// that berth made itself.
+// PodNodes returns the cgroups of a pod that follow from a view: its own, and those of its
+// containers that berth created, with the CPUs and memory nodes on which they run. Those that a
+// runtime created are left to the runtime. Parents come before their children.
 func PodNodes(view *ledger.View, p *ledger.Pod, l Layout, c Config) ([]Node, error) {
 	n, err := PodNode(p, l, c)
 	if err != nil {

@@ -33,6 +33,30 @@
 // After an event of one container, or the commit of one pod, only the containers concerned
 // are read from the runtime and the kernel. A pass reads all.
 //
+// Passes and following are one path (makeEqual) for different subjects. Its effects have this order:
+//
+//	effect                             why not later                                  why not earlier
+//	remove cgroups of ended containers nothing is wanted for them, so no plan has them their end is in the view
+//	end openings (pass)                containers that run already need all CPUs      -
+//	list the runtime                   a list says whose cgroups are read             starts in progress are chosen first: they are listed
+//	                                                                                  once more before they have taken too long
+//	read the kernel                    what may be written depends on who runs where  a list may end containers, whose pods open again
+//	look for openings and sandboxes    they have wanted values                        they are found in what was read
+//	compute the wanted values          -                                              all subjects are known
+//	note what was seen                 own CPUs are granted only if others have left  the view's CPUs are in the tracker
+//	leave out what must wait           a limit below the use would kill or fail       the use was read
+//	report findings and drift (pass)   the next write hides the drift                 -
+//	send CPUs of what does not run yet it may start meanwhile, and read old ones      -
+//	write, from the outside in what grows, from the inside out what shrinks
+//	send what was held                 -                                              others may have left by the writes
+//	move processes back (v1)           -                                              their cgroups have CPUs again
+//	set tiers above their use          -                                              the kernel has refused the limit
+//	store what was written             the next operation compares with it            failed writes are not stored
+//	write claim records                -                                              the cgroups exist
+//
+// A resize (Resize) and a new pod (EnsurePod) are not subjects of that path, because they are answered: a value that is refused
+// undoes the operation. They choose the wanted values themselves, and share the rest: what is left out, compared, and written.
+//
 // Loops over cgroups and containers leave out what is busy, unknown, or failed. None of that counts as done:
 //
 //	loop            leaves out                                 so                                       test

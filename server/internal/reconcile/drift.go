@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -92,16 +94,19 @@ func (b *driftLog) of(name cgroup.Name) *cgroup.Values {
 	return nil
 }
 
-// keep stores the values after a pass for a view.
-func (b *driftLog) keep(view *ledger.View, desired []cgroup.Node, failed map[string]bool) {
-	b.kept, b.stale = new(branch), nil
-	b.follow(view, desired, failed)
-}
-
-// follow stores the values after some cgroups were written for a view.
-func (b *driftLog) follow(view *ledger.View, written []cgroup.Node, failed map[string]bool) {
-	b.hold(written, failed)
-	b.view = view
+// follow stores the values after a plan was carried out for a view, and marks again what it could not or must not write.
+func (b *driftLog) follow(view *ledger.View, p *plan, failed map[string]bool) {
+	if p.whole {
+		b.kept = new(branch)
+	}
+	b.stale, b.view = p.later, view
+	b.hold(p.desired, failed)
+	if p.whole {
+		return
+	}
+	for _, h := range p.held { // the next pass reports it
+		b.recheck(h.Name)
+	}
 }
 
 // hold stores the values of some cgroups; those of failed cgroups are unknown. Before the
@@ -231,34 +236,33 @@ func withoutDrifted(nodes []cgroup.Node, drifts []Drift) []cgroup.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n cgroup.Node) bool { return drifted[n.Name.String()] })
 }
 
-func (l *Loop) reportDrift(ctx context.Context, drifts []Drift) {
+// report logs drifts. whose returns the container of a cgroup.
+func (p DriftPolicy) report(ctx context.Context, log *slog.Logger, drifts []Drift, whose func(cgroup.Name) ledger.Owner) {
 	for _, d := range drifts {
-		whose := l.names.whose(l.View(), l.tracker.cgroups, d.Name)
-		l.Log.WarnContext(ctx, "a cgroup was changed by another program",
-			logs.Repaired(logs.Cgroup, "pod", whose.Pod, "container", whose.Container,
-				"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(l.driftPolicy()))...)
+		of := whose(d.Name)
+		log.WarnContext(ctx, "a cgroup was changed by another program",
+			logs.Repaired(logs.Cgroup, "pod", of.Pod, "container", of.Container,
+				"name", d.Name.String(), "file", d.File, "want", d.Want, "found", d.Found, "action", string(cmp.Or(p, RepairDrift)))...)
 	}
-}
-
-func (l *Loop) driftPolicy() DriftPolicy {
-	if l.DriftPolicy == "" {
-		return RepairDrift
-	}
-	return l.DriftPolicy
 }
 
 // Drifts returns the found drifts, the newest last, at most the last 100.
 func (l *Loop) Drifts() []Drift {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.drifts()
+	return l.drift.found(l.whose)
 }
 
-// drifts is Drifts with the lock.
-func (l *Loop) drifts() []Drift {
-	out := slices.Clone(l.drift.past)
+// found returns the found drifts with their owners.
+func (b *driftLog) found(whose func(cgroup.Name) ledger.Owner) []Drift {
+	out := slices.Clone(b.past)
 	for i := range out {
-		out[i].Owner = l.names.whose(l.View(), l.tracker.cgroups, out[i].Name)
+		out[i].Owner = whose(out[i].Name)
 	}
 	return out
+}
+
+// whose returns the pod and the container to which a cgroup belongs now. The caller holds mu.
+func (l *Loop) whose(name cgroup.Name) ledger.Owner {
+	return l.names.whose(l.View(), l.tracker.cgroups, name)
 }

@@ -110,9 +110,10 @@ func TestFollowTakesTheChange(t *testing.T) {
 		{"pods go", func(d *ledger.Draft) { d.RemovePod("new"); d.RemovePod("old7") }, 0},
 	} {
 		b.update(row.change)
-		got, err := b.touched(b.ledger.View())
-		if err != nil || len(got.desired) != tiers+row.want {
-			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(got.desired)-tiers, err, row.want)
+		view := b.ledger.View()
+		got, err := b.desired(view, view, b.tiers(view), &plan{subjects: b.touched(view, nil)})
+		if err != nil || len(got) != tiers+row.want {
+			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(got)-tiers, err, row.want)
 		}
 		b.must(b.Follow(t.Context()))
 	}
@@ -224,11 +225,11 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	view := b.ledger.View()
 	g, err := b.containersOf(t.Context(), view, nil)
 	b.must(err)
-	desired, err := cgroup.Desired(view, b.Layout, b.QoS.Cgroup, b.tiers(view))
+	desired, err := b.desired(view, view, b.tiers(view), &plan{})
 	b.must(err)
 	desired = append(desired, g.nodes()...)
 	want := slices.Clone(desired)
-	nodes := b.withChildren(desired, b.drift.changed(desired))
+	nodes := b.Loop.names.withChildren(desired, b.drift.changed(desired))
 	b.must(b.tree.Remove(t.Context(), cgroup.ParseCgroupfs("/kubepods/poda/a2")))
 	seen, err := b.kernel.observe(t.Context(), nodes)
 	b.must(err)

@@ -140,3 +140,35 @@ func (k kernel) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.
 	}
 	return out, nil
 }
+
+// alive returns the cgroup of a container that a runtime created, if it has processes,
+// without a call to the runtime; nil if none is visible. last is where it was, nil if unknown.
+func (k kernel) alive(ctx context.Context, view *ledger.View, b ledger.Binding, last cgroup.Name) (cgroup.Name, error) {
+	var candidates []cgroup.Name
+	if last != nil {
+		candidates = append(candidates, last)
+	}
+	_, pod, err := k.names.pod(view, b.Owner.Pod)
+	if err != nil {
+		return nil, err
+	}
+	inside, err := k.cfg.Tree.Observe(ctx, pod, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range inside.Nodes {
+		if !o.Name.Equal(pod) && isCalled(o.Name, b.ID) {
+			candidates = append(candidates, o.Name)
+		}
+	}
+	for _, name := range candidates {
+		pids, err := k.cfg.Tree.Procs(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if len(pids) > 0 {
+			return name, nil
+		}
+	}
+	return nil, nil
+}

@@ -322,7 +322,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 		nodes = made(nodes, seen)
 	}
 	ops := cgroup.Diff(nodes, seen)
-	done := l.apply(ctx, ops)
+	done := l.apply(ctx, ops, nil)
 	for _, op := range ops {
 		if l.NoPodCgroups {
 			break // the passes report it and try again
@@ -345,73 +345,15 @@ func unusable(o cgroup.Observed) error {
 	return errdefs.Preconditionf("it %s", o.Reason)
 }
 
-// Pass makes the tree equal to the current view.
-func (l *Loop) Pass(ctx context.Context) error {
-	if err := l.enter(ctx); err != nil {
-		return err
-	}
-	defer l.mu.Unlock()
-	l.takeOver(ctx)
-	return l.pass(ctx, l.View())
-}
-
-// pass makes the tree equal to a view. The caller holds mu.
-func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
-	start := l.Now()
-	l.machineChanged(view)
-	l.track()
-	l.removeEnded(ctx, view)
-	l.endOpenings(ctx, view)
-	defer l.tracker.countPhases()
-	p, err := l.plan(ctx, view)
-	var fresh []Drift
-	if err == nil {
-		if !l.NoPodCgroups {
-			l.orphans = l.Layout.Orphans(p.seen, ClassesOf(view))
-		}
-		l.findings.report(ctx, l.Log, p.findings)
-		l.unbound.outlived(l.View(), p.empty, func(u unbound) bool {
-			err := l.Tree.Remove(ctx, u.name)
-			if err != nil {
-				l.Log.ErrorContext(ctx, "removing the cgroup of a container that was not started failed", "owner", u.owner.String(), "error", err)
-			}
-			return err == nil
-		})
-		fresh = l.drift.news(p.drifts)
-		l.reportDrift(ctx, fresh)
-		err = l.carryOut(ctx, view, p)
-		l.records.Repair(ctx, view)
-	}
-	if l.Observe != nil {
-		l.Observe(Outcome{Ops: p.ops, Drifts: fresh, Orphans: len(l.orphans), Took: l.Now().Sub(start), Err: err})
-	}
-	return err
-}
-
-// carryOut applies a plan. If the kernel refuses the limit of a tier that uses more, the
-// limit is set to the use, as the kubelet does.
-func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
-	done := l.applyTo(ctx, p.containers, p.ops)
-	if err := l.gather(ctx, p.containers, true); err != nil {
-		done.err = errors.Join(done.err, err)
-	}
-	if done.err != nil && l.QoS.ReservedMemory > 0 {
-		seen, err := l.kernel.observe(ctx, p.desired)
-		if err != nil {
-			return errors.Join(done.err, err)
-		}
-		desired := p.containers.present(qos.AboveUsage(p.desired, seen), seen)
-		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
-	}
-	l.drift.keep(view, p.desired, done.failed)
-	return errors.Join(done.err, p.missing, p.unmet)
-}
-
 // applied is the result of ops.
 type applied struct {
 	// failed are the names of cgroups that did not get all of their values.
 	failed map[string]bool
-	err    error
+	// created are the cgroups that were created.
+	created []cgroup.Name
+	// stopped means that not all ops were tried; err is the reason then.
+	stopped bool
+	err     error
 }
 
 // applyTo prepares the runtime's containers and applies ops, some of which are for them.
@@ -420,7 +362,7 @@ func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op
 	l.applying = g
 	defer func() { l.applying = runtimeContainers{} }()
 	held, err := l.prepare(ctx, g)
-	done := l.apply(ctx, ops)
+	done := l.apply(ctx, ops, nil)
 	for _, c := range held { // others may have left now
 		withheld, failed := l.prepareOne(ctx, c)
 		err = errors.Join(err, withheld, failed)
@@ -429,10 +371,9 @@ func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op
 	return done
 }
 
-// apply carries out ops in their order. If an op fails, the others are still carried out,
-// except those below a cgroup that could not be created. The caller holds mu.
-func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
-	out := applied{failed: map[string]bool{}}
+// apply carries out ops in their order. If an op fails, stop returns the error that ends it, or nil to go on; without stop the
+// others are still carried out, except those below a cgroup that could not be created. The caller holds mu.
+func (l *Loop) apply(ctx context.Context, ops []cgroup.Op, stop func(cgroup.Op, error) error) (out applied) {
 	var errs []error
 	var unmade []cgroup.Name
 	for _, op := range ops {
@@ -443,14 +384,26 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op) applied {
 			}
 		}
 		if err == nil {
-			_, err = l.ensure(ctx, op)
+			var created bool
+			if created, err = l.ensure(ctx, op); created {
+				out.created = append(out.created, op.Name)
+			}
 		}
 		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
 		if err == nil {
 			continue
 		}
+		if stop != nil {
+			if end := stop(op, err); end != nil {
+				out.stopped, out.err = true, end
+				return out
+			}
+		}
 		if op.Kind == cgroup.Create {
 			unmade = append(unmade, op.Name)
+		}
+		if out.failed == nil {
+			out.failed = map[string]bool{}
 		}
 		out.failed[op.Name.String()] = true
 		errs = append(errs, err)
@@ -487,8 +440,8 @@ func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err erro
 }
 
 // timed reports the duration of an operation.
-func (l *Loop) timed(op Operation, start time.Time) {
-	if l.Timed != nil {
-		l.Timed(op, l.Now().Sub(start))
+func (c *Config) timed(op Operation, start time.Time) {
+	if c.Timed != nil {
+		c.Timed(op, c.Now().Sub(start))
 	}
 }

@@ -92,7 +92,8 @@ func lacking(o cgroup.Observed, others cgroup.Cpuset) (more cgroup.Cpuset) {
 // although all may be online again. The kernel may not have emptied the sets yet: it does that in the
 // background. The caller holds mu.
 func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
-	if !l.kernel.v1() || l.machine == nil || o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
+	if !l.kernel.v1() || l.machine == nil ||
+		o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
 		return
 	}
 	_, runs := g.at(o.Name.String())

@@ -22,7 +22,7 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 	for _, op := range ops {
 		l.drift.forget(op.Name)
 	}
-	return ops, l.apply(ctx, ops).err
+	return ops, l.apply(ctx, ops, nil).err
 }
 
 // Entry is a cgroup in a Report.
@@ -49,7 +49,7 @@ func (l *Loop) Report(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	defer l.mu.Unlock()
-	p, err := l.plan(ctx, l.View())
+	p, err := l.plan(ctx, l.View(), subjects{whole: true})
 	if err != nil {
 		return Report{}, fmt.Errorf("report on cgroups: %w", err)
 	}
@@ -61,7 +61,7 @@ func (l *Loop) Report(ctx context.Context) (Report, error) {
 	for _, n := range p.desired {
 		wanted[n.Name.String()] = true
 	}
-	out := Report{Drifts: l.drifts()}
+	out := Report{Drifts: l.drift.found(l.whose)}
 	seen := make(map[string]bool, len(p.seen.Nodes))
 	for _, o := range p.seen.Nodes {
 		key := o.Name.String()

@@ -13,33 +13,6 @@ import (
 // from an earlier configuration are not created again, but get their values while they
 // exist: their containers keep their CPUs.
 
-// desired returns the wanted values of a view for the tiers, the pods, and the containers
-// whose cgroups berth created.
-func (l *Loop) desired(view *ledger.View, tiers []cgroup.Node) ([]cgroup.Node, error) {
-	if !l.NoPodCgroups {
-		return cgroup.Desired(view, l.Layout, l.QoS.Cgroup, tiers)
-	}
-	var nodes []cgroup.Node
-	for p := range view.Pods() {
-		own, err := l.podNodes(view, p)
-		if err != nil {
-			return nil, err
-		}
-		nodes = append(nodes, own...)
-	}
-	return nodes, nil
-}
-
-// podNodes returns the part of desired for one pod.
-func (l *Loop) podNodes(view *ledger.View, p *ledger.Pod) ([]cgroup.Node, error) {
-	nodes, err := cgroup.PodNodes(view, p, l.Layout, l.QoS.Cgroup)
-	if err == nil && l.NoPodCgroups {
-		nodes = nodes[1:] // the pod's own comes first
-	}
-	l.opening.restrict(view, nodes)
-	return nodes, err
-}
-
 // made removes the nodes of missing cgroups.
 func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
 	for _, n := range nodes {
@@ -52,7 +25,7 @@ func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
 
 // allowStart is EnsureContainer for a container whose cgroup is created neither by berth
 // nor by its runtime. A process can only be moved by the program that creates the cgroup.
-func (l *Loop) allowStart(s admission.Start) error {
+func allowStart(s admission.Start) error {
 	if s.PID == 0 {
 		return nil
 	}

@@ -112,7 +112,8 @@ func (o *openings) find(view *ledger.View, seen *cgroup.Snapshot, allowed func(c
 	for i := range seen.Nodes {
 		at := &seen.Nodes[i]
 		uid, isPod := o.names.PodUID(at.Name)
-		if p, known := view.Pod(uid); !isPod || !known || !o.names.isOf(p, at.Name) || at.State == cgroup.Absent || at.Values.CPUs.IsEmpty() {
+		p, known := view.Pod(uid)
+		if !isPod || !known || !o.names.isOf(p, at.Name) || at.State == cgroup.Absent || at.Values.CPUs.IsEmpty() {
 			continue
 		}
 		parent := at.Name.Parent()

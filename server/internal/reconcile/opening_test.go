@@ -111,7 +111,8 @@ func TestOpeningEndsWithAContainer(t *testing.T) {
 	b.runsOn("/kubepods/podb/b-sandbox", "0-1")
 	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
-	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"}); known || len(b.opening.pods)+len(b.sharers.pods["b"]) > 0 {
+	_, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"})
+	if known || len(b.opening.pods)+len(b.sharers.pods["b"]) > 0 {
 		t.Errorf("after the removal known is %t of %v, %v", known, b.opening.pods, b.sharers.pods)
 	}
 }

@@ -58,7 +58,8 @@ func TestOpenings(t *testing.T) {
 	name := cgroup.ParseCgroupfs("/kubepods/podown")
 	o.add(view, "own", opening{name: name}, cpuset.Range(0, 3))
 	c, _ := o.tracker.Get(ofCgroup(name))
-	if c.PossibleCPUs != cpuset.Range(0, 3) || c.WantedCPUs != cpuset.Of(0, 2, 3) || c.Phase != placement.Running || c.Owner != sandboxOf("own") {
+	if c.PossibleCPUs != cpuset.Range(0, 3) || c.WantedCPUs != cpuset.Of(0, 2, 3) || c.Phase != placement.Running ||
+		c.Owner != sandboxOf("own") {
 		t.Errorf("the tracker has %s on CPUs %s, wants %s, in phase %v", c.Name, c.PossibleCPUs, c.WantedCPUs, c.Phase)
 	}
 	another := cgroup.ParseCgroupfs("/kubepods/burstable/podown")
@@ -128,7 +129,8 @@ func TestSharers(t *testing.T) {
 	view := draft.View()
 	s := &sharers{names: parts.names, tracker: parts.tracker, pods: map[string][]sharer{}}
 	seen := &cgroup.Snapshot{}
-	for _, path := range []string{"/kubepods/poda/s1", "/kubepods/poda/s2", "/kubepods/poda/c", "/kubepods/podown/c", "/kubepods/podshares/c"} {
+	for _, path := range []string{"/kubepods/poda/s1", "/kubepods/poda/s2", "/kubepods/poda/c", "/kubepods/podown/c",
+		"/kubepods/podshares/c"} {
 		seen.Nodes = append(seen.Nodes, cgroup.Observed{Name: cgroup.ParseCgroupfs(path), State: cgroup.Valid,
 			Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(2)}}})
 	}
@@ -189,7 +191,8 @@ func TestUnbounds(t *testing.T) {
 	at := func(path string, populated bool) cgroup.Observed {
 		return cgroup.Observed{Name: cgroup.ParseCgroupfs(path), State: cgroup.Valid, Populated: populated}
 	}
-	seen := &cgroup.Snapshot{Nodes: []cgroup.Observed{at("/kubepods/poda", false), at("/kubepods/poda/c", false), at("/kubepods/poda/c/sub", true),
+	seen := &cgroup.Snapshot{Nodes: []cgroup.Observed{
+		at("/kubepods/poda", false), at("/kubepods/poda/c", false), at("/kubepods/poda/c/sub", true),
 		at("/kubepods/poda/d", false), at("/kubepods/poda/other", true), at("/kubepods/burstable/poda/c", true)}}
 	found, empty := us.look(view, seen)
 	if len(found) > 0 || len(empty) != 1 || empty[0].owner.Container != "d" {

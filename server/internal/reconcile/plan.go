@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -13,60 +14,105 @@ import (
 	"github.com/berthd/berth/server/internal/runtime"
 )
 
-// plan has the next ops of a pass.
+// plan has the next ops for some subjects.
 type plan struct {
+	subjects
 	desired []cgroup.Node
 	seen    *cgroup.Snapshot
-	// differs are the ops that would give the tree its wanted values, ops those that the
-	// pass may apply.
+	// held are the memory limits that are left out of desired.
+	held []cgroup.HeldLimit
+	// differs are the ops that would give the tree its wanted values, ops those that may be applied.
 	differs, ops []cgroup.Op
-	drifts       []Drift
 	containers   runtimeContainers
-	findings     []ledger.Finding
-	empty        []unbound
-	// missing is an error about missing reserved cgroups, unmet one about a runtime that
-	// does not list its containers.
-	missing, unmet error
+	// unmet is an error about a runtime that does not list its containers.
+	unmet error
+
+	// The others are set only for whole subjects: what was found, and an error about missing reserved cgroups.
+	drifts   []Drift
+	findings []ledger.Finding
+	empty    []unbound
+	reserved []cgroup.Node
+	missing  error
 }
 
 // Plan returns the ops of a pass without carrying them out.
-func (l *Loop) Plan(ctx context.Context) ([]cgroup.Op, error) {
-	if err := l.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer l.mu.Unlock()
-	p, err := l.plan(ctx, l.View())
-	return p.ops, err
+func (l *Loop) Plan(ctx context.Context) (ops []cgroup.Op, err error) {
+	err = l.Turn(ctx, func(Turn) error {
+		p, err := l.plan(ctx, l.View(), subjects{whole: true})
+		ops = p.ops
+		return err
+	})
+	return ops, err
 }
 
-// plan compares the tree with a view. The caller holds mu. The plan is never nil.
-func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
-	p := &plan{}
-	l.ending.forget()
+// plan compares subjects with a view. The caller holds mu. The plan is never nil.
+func (l *Loop) plan(ctx context.Context, view *ledger.View, s subjects) (*plan, error) {
+	p := &plan{subjects: s}
+	if s.whole {
+		l.ending.forget() // before the tree is read
+	}
 	expected := l.expected(view)
 	tiers := l.tiers(expected)
-	desired, err := l.desired(expected, tiers)
+	p.containers, p.unmet = l.containersOf(ctx, view, s.ids)
+	if s.whole {
+		if err := l.look(ctx, view, tiers, p); err != nil {
+			return p, err
+		}
+	} else if synced := l.calls.synced; synced != nil {
+		for _, uid := range synced.pods {
+			p.uids[uid] = true // its sandbox may just have been found
+		}
+	}
+	desired, err := l.desired(view, expected, tiers, p)
 	if err != nil {
 		return p, fmt.Errorf("compute the cgroup tree: %w", err)
 	}
-	p.desired = desired
-	p.containers, p.unmet = l.containersOf(ctx, view, nil)
-	p.desired = append(p.desired, p.containers.nodes()...)
+	if p.desired = desired; s.whole {
+		err = l.widen(ctx, view, p)
+	} else {
+		p.desired = l.names.withChildren(desired, l.drift.changed(desired))
+		p.seen, err = l.kernel.observeInside(ctx, p.desired, l.opening.confines)
+	}
+	if err != nil {
+		return p, err
+	}
+	l.noteSeen(p.containers, p.seen, s.whole)
+	if s.whole {
+		p.findings = append(p.findings, l.confined.above(l.View().Machine(), l.names, p.seen)...)
+	}
+	l.compare(p)
+	if s.whole {
+		p.findings = append(p.findings, l.names.heldFindings(p.held)...)
+		p.drifts = l.drift.find(p, l.Now())
+	}
+	if l.DriftPolicy == ReportDrift && len(p.drifts) > 0 {
+		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
+	}
+	return p, nil
+}
+
+// look observes everything, and stores what can be found only there. The caller holds mu.
+func (l *Loop) look(ctx context.Context, view *ledger.View, tiers []cgroup.Node, p *plan) (err error) {
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
-		return p, fmt.Errorf("observe the cgroup tree: %w", err)
+		return fmt.Errorf("observe the cgroup tree: %w", err)
 	}
 	l.opening.find(view, p.seen, l.kernel.allowed)
-	l.opening.restrict(view, p.desired)
 	if p.findings, err = l.kernel.frozenAbove(ctx, tiers); err != nil {
-		return p, err
+		return err
 	}
 	found, empty := l.unbound.look(view, p.seen)
 	p.findings, p.empty = append(p.findings, found...), empty
-	p.desired = append(p.desired, l.unbound.nodes(view)...)
+	var sandboxes []runtime.Sandbox
+	synced := l.calls.synced
+	complete := synced != nil && synced.ids == nil
+	if complete {
+		sandboxes = synced.sandboxes
+	}
+	l.sharers.note(view, p.seen, sandboxes, complete)
 	for _, n := range l.Reserved {
 		seen, err := l.Tree.Observe(ctx, n.Name, 0)
 		if err != nil {
-			return p, fmt.Errorf("observe a reserved cgroup: %w", err)
+			return fmt.Errorf("observe a reserved cgroup: %w", err)
 		}
 		if o := seen.Find(n.Name); o.State != cgroup.Valid {
 			what := "the reserved cgroup"
@@ -76,34 +122,59 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View) (*plan, error) {
 			p.missing = errdefs.Preconditionf("limit %s %s: %w", what, n.Name, unusable(o))
 			continue
 		}
-		p.desired = append(p.desired, n)
+		p.reserved = append(p.reserved, n)
 		p.seen.Nodes = append(p.seen.Nodes, seen.Nodes...)
 	}
-	if err := l.kernel.elsewhere(ctx, p.containers, p.seen); err != nil {
-		return p, err
-	}
-	if err := l.widen(ctx, view, p); err != nil {
-		return p, err
-	}
-	var sandboxes []runtime.Sandbox
-	synced := l.calls.synced
-	complete := synced != nil && synced.ids == nil
-	if complete {
-		sandboxes = synced.sandboxes
-	}
-	l.sharers.note(view, p.seen, sandboxes, complete)
-	l.noteSeen(p.containers, p.seen, true)
-	p.findings = append(p.findings, l.confined.above(l.View().Machine(), l.names, p.seen)...)
-	p.desired = l.withoutLeaving(view, append(p.desired, l.sharers.nodes(view, nil)...))
-	var held []cgroup.HeldLimit
-	p.desired, held = l.shape(&p.containers, p.desired, p.seen)
-	p.findings = append(p.findings, l.names.heldFindings(held)...)
+	return l.kernel.elsewhere(ctx, p.containers, p.seen)
+}
+
+// compare finds the ops of a plan. The caller holds mu.
+func (l *Loop) compare(p *plan) {
+	p.desired, p.held = l.shape(&p.containers, p.desired, p.seen)
 	p.differs = cgroup.Diff(p.desired, p.seen)
-	p.ops, p.drifts = p.differs, l.drift.find(p, l.Now())
-	if l.DriftPolicy == ReportDrift && len(p.drifts) > 0 {
-		p.ops = cgroup.Diff(withoutDrifted(p.desired, p.drifts), p.seen)
+	p.ops = p.differs
+}
+
+// desired returns the wanted values of the subjects of a plan in a view. expected is that view with what is not committed yet,
+// and tiers are the values of the tiers. The caller holds mu.
+func (l *Loop) desired(view, expected *ledger.View, tiers []cgroup.Node, p *plan) ([]cgroup.Node, error) {
+	nodes := slices.Clone(tiers)
+	for written := range podsOf(expected, p.uids) {
+		from := view
+		if have, known := view.Pod(written.UID()); !known {
+			from = expected
+		} else if have != written { // it is being resized
+			draft := ledger.NewDraft(view)
+			put(draft, written)
+			from = draft.View()
+		}
+		own, _ := from.Pod(written.UID())
+		of, err := cgroup.PodNodes(from, own, l.Layout, l.QoS.Cgroup)
+		if err != nil {
+			return nil, err
+		}
+		if l.NoPodCgroups {
+			of = of[1:] // the pod's own comes first
+		}
+		nodes = append(nodes, of...)
 	}
-	return p, nil
+	l.opening.restrict(view, nodes)
+	nodes = slices.Concat(nodes, p.containers.nodes(), l.unbound.nodes(view), l.sharers.nodes(view, p.uids))
+	return append(l.withoutLeaving(view, nodes), p.reserved...), nil
+}
+
+// podsOf yields some pods of a view; nil means all.
+func podsOf(view *ledger.View, uids map[string]bool) iter.Seq[*ledger.Pod] {
+	if uids == nil {
+		return view.Pods()
+	}
+	return func(yield func(*ledger.Pod) bool) {
+		for uid := range uids {
+			if p, ok := view.Pod(uid); ok && !yield(p) {
+				return
+			}
+		}
+	}
 }
 
 // shape reduces wanted values to those that can be written now, and adds those of cgroups that containers have created. It returns

@@ -33,6 +33,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		return "", false, err
 	}
 	l.endLeaving(uid, name)
+	l.ending.revoke(name) // it may have been removed since the last pass
 	l.uncommitted[uid] = p
 	// The tiers are written first, because a tier's weight must include the pod before the
 	// pod runs.
@@ -89,24 +90,24 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 // tree. It returns whether it created the pod's cgroup. The caller holds mu.
 func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.Node, seen *cgroup.Snapshot) (created bool, err error) {
 	nodes, _ := l.names.hold(append(slices.Clone(tiers), pod), seen)
-	failed := map[string]bool{}
-	for _, op := range cgroup.Diff(nodes, seen) {
+	ops := cgroup.Diff(nodes, seen)
+	for _, op := range ops {
 		l.drift.forget(op.Name)
-		made, err := l.ensure(ctx, op)
-		created = created || made && op.Name.Equal(pod.Name)
-		switch {
-		case err == nil:
-		case op.Kind == cgroup.Create || op.Name.Equal(pod.Name):
-			return false, err
-		default:
-			// A limit that the tier cannot have now does not concern this pod; the next
-			// pass tries again.
-			failed[op.Name.String()] = true
-			l.Log.ErrorContext(ctx, "updating the tier of a new pod failed", "cgroup", pod.Name.String(), "error", err)
-		}
 	}
-	l.drift.hold(nodes, failed)
-	return created, nil
+	done := l.apply(ctx, ops, func(op cgroup.Op, err error) error {
+		if op.Kind == cgroup.Create || op.Name.Equal(pod.Name) {
+			return err
+		}
+		// A limit that the tier cannot have now does not concern this pod; the next
+		// pass tries again.
+		l.Log.ErrorContext(ctx, "updating the tier of a new pod failed", "cgroup", pod.Name.String(), "error", err)
+		return nil
+	})
+	if done.stopped {
+		return false, done.err
+	}
+	l.drift.hold(nodes, done.failed)
+	return slices.ContainsFunc(done.created, pod.Name.Equal), nil
 }
 
 // lookShortly observes a pod's cgroup. It assumes that the tiers have the values that
@@ -247,7 +248,7 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 			return b.CgroupPath, nil // an earlier configuration created it
 		}
 		if s.PID != 0 || l.Runtime == nil {
-			return "", l.allowStart(s)
+			return "", allowStart(s)
 		}
 	} else if l.Runtime == nil || s.PID != 0 {
 		p, _, err := l.names.pod(view, b.Owner.Pod)

@@ -23,16 +23,15 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	}
 	defer l.mu.Unlock()
 	if old, ok := l.View().Pod(uid); ok {
-		if err := l.checkSwap(&old.Pod, &p.Pod); err != nil {
+		if err := checkSwap(&old.Pod, &p.Pod, l.QoS.Cgroup); err != nil {
 			return err
 		}
 	}
-	nodes, seen, _, err := l.resizing(ctx, view, p)
+	planned, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
-	_, held := l.names.hold(nodes, seen)
-	return refuseBelowUse(held, l.within(name))
+	return refuseBelowUse(planned.held, l.within(name))
 }
 
 // within is the cgroup that contains all cgroups of a pod: its own, or any.
@@ -56,9 +55,8 @@ func refuseBelowUse(held []cgroup.HeldLimit, pod cgroup.Name) error {
 }
 
 // checkSwap refuses a changed memory request for a container that may swap, because its
-// share of the swap space could not follow, unless the change restarts it. The caller holds
-// mu.
-func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
+// share of the swap space could not follow, unless the change restarts it.
+func checkSwap(old, wanted *workload.Pod, cfg cgroup.Config) error {
 	for i := range wanted.Containers {
 		c := &wanted.Containers[i]
 		have := old.Container(c.Name)
@@ -66,40 +64,43 @@ func (l *Loop) checkSwap(old, wanted *workload.Pod) error {
 			c.ResizePolicy[workload.Memory] == workload.RestartContainer {
 			continue
 		}
-		if cgroup.MaySwap(old, have, l.QoS.Cgroup) {
+		if cgroup.MaySwap(old, have, cfg) {
 			return errdefs.Refuse(errdefs.Infeasible, "In-place resize of containers with swap is not supported (container %s)", c.Name)
 		}
 	}
 	return nil
 }
 
-// resizing returns the wanted values of the pod's tiers, cgroup and containers, their
-// observed values, and the runtime's containers among them. The amounts are those of the view.
+// resizing compares the pod's tiers, cgroup and containers with the amounts of a view.
 // CPUs and memory nodes stay as they are, because the passes move containers, and because the view
 // may be older than the admission of a pod with exclusive CPUs. The caller holds mu.
-func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) ([]cgroup.Node, *cgroup.Snapshot, runtimeContainers, error) {
-	var none runtimeContainers
+func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (*plan, error) {
+	out := &plan{}
 	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
 	if err != nil {
-		return nil, nil, none, err
+		return nil, err
 	}
-	var nodes []cgroup.Node
 	for _, tier := range l.tiers(l.above(view, p)) {
 		if node.Name.Within(tier.Name) {
-			nodes = append(nodes, tier)
+			out.desired = append(out.desired, tier)
 		}
 	}
-	seen, err := l.kernel.observe(ctx, nodes)
-	if err != nil {
-		return nil, nil, none, err
+	if out.seen, err = l.kernel.observe(ctx, out.desired); err != nil {
+		return nil, err
 	}
 	inside, err := l.Tree.Observe(ctx, node.Name, -1)
 	if err != nil {
-		return nil, nil, none, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
+		return nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
-	seen.Nodes = append(seen.Nodes, inside.Nodes...)
+	out.seen.Nodes = append(out.seen.Nodes, inside.Nodes...)
 	if !l.NoPodCgroups {
-		nodes = append(nodes, node)
+		out.desired = append(out.desired, node)
+	}
+	if out.containers, err = l.resized(ctx, view, p); err != nil {
+		return nil, err
+	}
+	if err := l.kernel.elsewhere(ctx, out.containers, out.seen); err != nil {
+		return nil, err
 	}
 	for b := range view.BindingsOf(p.UID()) {
 		if !b.Own {
@@ -107,31 +108,22 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 		}
 		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
 		if err != nil {
-			return nil, nil, none, err
+			return nil, err
 		}
 		n.Values.Cpuset = cgroup.ContainerCpuset(l.View(), b.Owner)
-		if o := seen.Find(n.Name); o.State == cgroup.Valid {
+		if o := out.seen.Find(n.Name); o.State == cgroup.Valid {
 			n.Values.Cpuset = o.Values.Cpuset
 		}
-		nodes = append(nodes, n)
+		out.desired = append(out.desired, n)
 	}
-	g, err := l.resized(ctx, view, p)
-	if err != nil {
-		return nil, nil, none, err
-	}
-	if err := l.kernel.elsewhere(ctx, g, seen); err != nil {
-		return nil, nil, none, err
-	}
-	for _, n := range g.nodes() {
-		if o := seen.Find(n.Name); o.State != cgroup.Absent {
+	for _, n := range out.containers.nodes() {
+		if o := out.seen.Find(n.Name); o.State != cgroup.Absent {
 			n.Values.Cpuset = o.Values.Cpuset
 		}
-		nodes = append(nodes, n)
+		out.desired = append(out.desired, n)
 	}
-	if l.NoPodCgroups {
-		nodes = made(nodes, seen)
-	}
-	return g.present(nodes, seen), seen, g, nil
+	l.compare(out)
+	return out, nil
 }
 
 // Resize implements admission.CgroupManager. The order of the writes is that of a pass:
@@ -148,51 +140,52 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	}
 	defer l.mu.Unlock()
 	l.uncommitted[uid] = p
-	nodes, seen, g, err := l.resizing(ctx, view, p)
+	planned, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
-	nodes, held := l.names.hold(nodes, seen)
 	committed, _ := l.View().Pod(uid)
 	undone := committed == p
 	if !undone {
-		if err := refuseBelowUse(held, l.within(name)); err != nil {
+		if err := refuseBelowUse(planned.held, l.within(name)); err != nil {
 			return err
 		}
 	}
-	l.applying = g
+	l.applying = planned.containers
 	defer func() { l.applying = runtimeContainers{} }()
-	if _, err := l.prepare(ctx, g); err != nil { // a pass sends the CPUs that are held
+	if _, err := l.prepare(ctx, planned.containers); err != nil { // a pass sends the CPUs that are held
 		return err
 	}
-	for _, op := range cgroup.Diff(nodes, seen) {
+	for _, op := range planned.ops {
 		l.drift.forget(op.Name)
-		_, err := l.ensure(ctx, op)
+	}
+	done := l.apply(ctx, planned.ops, func(op cgroup.Op, err error) error {
 		switch {
-		case err == nil:
-		case op.Name.Within(l.within(name)) && errors.Is(err, cgroup.ErrBelowUse):
-			// The cgroup has used more since it was observed.
-			if !undone {
-				return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: %w", err)
-			}
-			l.Log.WarnContext(ctx, "a memory limit stays until less is used", "cgroup", op.Name.String(), "error", err)
-		case op.Name.Within(l.within(name)):
-			return err
-		default:
+		case !op.Name.Within(l.within(name)):
 			// As for a new pod, the next pass tries again.
 			l.Log.ErrorContext(ctx, "updating the tier of a resized pod failed", "uid", uid, "error", err)
+		case !errors.Is(err, cgroup.ErrBelowUse):
+			return err
+		case !undone: // the cgroup has used more since it was observed
+			return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: %w", err)
+		default:
+			l.Log.WarnContext(ctx, "a memory limit stays until less is used", "cgroup", op.Name.String(), "error", err)
 		}
+		return nil
+	})
+	if done.stopped {
+		return done.err
 	}
 	return nil
 }
 
 // resizable returns the values of a container that a resize may change.
-func (l *Loop) resizable(view *ledger.View, p *ledger.Pod, container string) (cgroup.Values, bool) {
+func resizable(view *ledger.View, p *ledger.Pod, container string, cfg cgroup.Config) (cgroup.Values, bool) {
 	c := p.Pod.Container(container)
 	if c == nil {
 		return cgroup.Values{}, false
 	}
-	values := cgroup.AdmittedResources(view, p, c, l.QoS.Cgroup).Values
+	values := cgroup.AdmittedResources(view, p, c, cfg).Values
 	values.HugePages = nil // these cannot be resized
 	return values, true
 }
@@ -205,11 +198,11 @@ func (l *Loop) startValues(ctx context.Context, view *ledger.View, b ledger.Bind
 	if err != nil {
 		return cgroup.Values{}, err
 	}
-	values, ok := l.resizable(view, p, b.Owner.Container)
+	values, ok := resizable(view, p, b.Owner.Container, l.QoS.Cgroup)
 	if !ok {
 		return cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}, nil
 	}
-	name, err := l.alive(ctx, view, b)
+	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
 	if err != nil || name == nil {
 		return values, err
 	}

@@ -349,3 +349,40 @@ func TestGivenBackCPUs(t *testing.T) {
 		t.Errorf("after it has left, the containers are on %s and %s", x, y)
 	}
 }
+
+// TestResizeAfterARemoval: a pod that is admitted again before a pass has seen that its cgroup was removed gets all of its amounts.
+func TestResizeAfterARemoval(t *testing.T) {
+	t.Parallel()
+	const path = "/kubepods/burstable/poda"
+	for what, resize := range map[string]func(b *bench, to *ledger.Pod) error{
+		"a resize": func(b *bench, to *ledger.Pod) error {
+			d := ledger.NewDraft(b.ledger.View())
+			d.PutPod(to)
+			return b.Resize(b.t.Context(), d.View(), "a")
+		},
+		"a commit": func(b *bench, to *ledger.Pod) error {
+			b.update(func(d *ledger.Draft) { d.PutPod(to) })
+			return b.Follow(b.t.Context())
+		},
+	} {
+		b := newBench(t, memtree.V1(), nil)
+		admit := func() {
+			t.Helper()
+			d := ledger.NewDraft(b.ledger.View())
+			d.PutPod(record(500, 1000, 4<<20))
+			if _, created, err := b.EnsurePod(t.Context(), d.View(), "a"); err != nil || !created {
+				t.Fatalf("created %t, %v", created, err)
+			}
+			b.update(func(d *ledger.Draft) { d.PutPod(record(500, 1000, 4<<20)) })
+		}
+		admit()
+		b.pass()
+		b.must(b.RemovePod(t.Context(), b.ledger.View(), "a"))
+		b.update(func(d *ledger.Draft) { d.RemovePod("a") })
+		admit()
+		b.must(resize(b, record(1000, 3000, 16<<20)))
+		if got := b.shares(path); got != 1024 || *b.seen(path).Values.MemoryBytes != 16<<20 {
+			t.Errorf("%s: %d shares and %d bytes", what, got, *b.seen(path).Values.MemoryBytes)
+		}
+	}
+}

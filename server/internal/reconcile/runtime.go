@@ -135,11 +135,11 @@ func (l *Loop) syncRuntime(ctx context.Context, ids []string) (*listing, error) 
 		return nil, err
 	}
 	l.unlisted = nil
-	if l.compare(ctx, listed) {
+	if l.applyList(ctx, listed) {
 		if listed, err = l.calls.list(ctx, nil, true); err != nil {
 			return nil, err
 		}
-		l.compare(ctx, listed)
+		l.applyList(ctx, listed)
 	}
 	l.findSandboxes(ctx, listed)
 	l.keepBindings(ctx, listed)
@@ -151,9 +151,9 @@ var shownAs = map[runtime.Phase]placement.EventKind{
 	runtime.Created: placement.ShownCreated, runtime.Running: placement.ShownRunning, runtime.Exited: placement.Ended,
 }
 
-// compare applies a list to the tracker, and returns whether another list is needed. The
+// applyList applies a list to the tracker, and returns whether another list is needed. The
 // caller holds mu.
-func (l *Loop) compare(ctx context.Context, listed *listing) (again bool) {
+func (l *Loop) applyList(ctx context.Context, listed *listing) (again bool) {
 	shown := make(map[string]runtime.Container, len(listed.all))
 	for _, c := range listed.all {
 		shown[c.ID] = c
@@ -202,7 +202,7 @@ func few(ids []string) []string {
 // wraps errUnlisted, means that the container runs on CPUs where it must not, or that this
 // is unknown. The caller holds mu.
 func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
-	name, err := l.alive(ctx, l.tracker.view, b)
+	name, err := l.kernel.alive(ctx, l.tracker.view, b, l.tracker.cgroups[b.ID])
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: container %s, %s: %w", errUnlisted, b.Owner, b.ID, err)
@@ -310,38 +310,6 @@ func (l *Loop) reconcileBindings(ctx context.Context, before *ledger.View, found
 	}
 }
 
-// alive returns the cgroup of a container that a runtime created, if it has processes,
-// without a call to the runtime; nil if none is visible. The caller holds mu.
-func (l *Loop) alive(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Name, error) {
-	var candidates []cgroup.Name
-	if name := l.tracker.cgroups[b.ID]; name != nil {
-		candidates = append(candidates, name)
-	}
-	_, pod, err := l.names.pod(view, b.Owner.Pod)
-	if err != nil {
-		return nil, err
-	}
-	inside, err := l.Tree.Observe(ctx, pod, 1)
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range inside.Nodes {
-		if !o.Name.Equal(pod) && isCalled(o.Name, b.ID) {
-			candidates = append(candidates, o.Name)
-		}
-	}
-	for _, name := range candidates {
-		pids, err := l.Tree.Procs(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if len(pids) > 0 {
-			return name, nil
-		}
-	}
-	return nil, nil
-}
-
 // isCalled returns whether a cgroup is named after a container in one of the runtimes'
 // ways: ID, PREFIX-ID or PREFIX-ID.scope. The cgroup of conmon, CRI-O's monitor of a
 // container, has a similar name that does not match.
@@ -361,7 +329,7 @@ func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
 	if _, here := view.Pod(b.Owner.Pod); !here {
 		return false, nil
 	}
-	name, err := l.alive(ctx, view, b)
+	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
 	return name != nil, err
 }
 
@@ -508,7 +476,7 @@ func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (r
 		if g.owner.Pod != p.UID() {
 			continue
 		}
-		if values, ok := l.resizable(view, p, g.owner.Container); ok {
+		if values, ok := resizable(view, p, g.owner.Container, l.QoS.Cgroup); ok {
 			g.values = values
 			g.values.Cpuset = cgroup.ContainerCpuset(l.View(), g.owner) // view may be older
 			out.add(g)

@@ -30,7 +30,7 @@ func (l *Loop) track() {
 	l.trackChanges()
 }
 
-// trackChanges is track without the end of starts that take too long.
+// trackChanges is track without the end of starts that take too long: an operation lists them once more before it ends them.
 func (l *Loop) trackChanges() {
 	last, view := l.tracker.view, l.View()
 	l.tracker.view = view

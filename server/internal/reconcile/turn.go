@@ -24,7 +24,9 @@ func (t Turn) Observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapsho
 }
 
 // Apply carries out ops. The error has those that failed.
-func (t Turn) Apply(ctx context.Context, ops []cgroup.Op) error { return t.loop.apply(ctx, ops).err }
+func (t Turn) Apply(ctx context.Context, ops []cgroup.Op) error {
+	return t.loop.apply(ctx, ops, nil).err
+}
 
 // Limits are those of the configuration.
 func (t Turn) Limits() Limits { return t.loop.Limits }
