@@ -389,7 +389,8 @@ func TestLaterSandboxHasItsSize(t *testing.T) {
 }
 
 // TestEarlierSandboxHasNoSize: berthd has lost a pod, and refuses its resize. A container is created in a later sandbox of the pod, with
-// the new size, while the process of the one in the first sandbox still runs. Berthd counts the size of the later one, also before it has a process.
+// the new size, while the process of the one in the first sandbox still runs. Berthd counts the size of the later one, also before it has
+// a process.
 func TestEarlierSandboxHasNoSize(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
