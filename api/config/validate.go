@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/access"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/numa"
@@ -72,8 +72,8 @@ func (c Config) Validate() error {
 	}
 	c.validatePeriods(&vs)
 	c.validateHotplug(&vs, oneOf)
-	if rate := c.Moves.BytesPerSecond; rate > 0 && rate < admission.LeastMoveRate {
-		vs.Addf("moves.bytesPerSecond", "%d: expected at least %d, or 0 for no limit", rate, admission.LeastMoveRate)
+	if rate := c.Moves.BytesPerSecond; rate > 0 && rate < live.LeastMoveRate {
+		vs.Addf("moves.bytesPerSecond", "%d: expected at least %d, or 0 for no limit", rate, live.LeastMoveRate)
 	}
 	c.validateDRA(&vs)
 	for _, field := range slices.Sorted(maps.Keys(durations)) {

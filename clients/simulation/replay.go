@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -141,7 +142,7 @@ type replay struct {
 	on    *ledger.View
 	// stage has the managers that decide, trial decides with them, and detailed also explains.
 	stage           *stage
-	trial, detailed *admission.Trial
+	trial, detailed *live.Trial
 	// known are the digests of the configurations that are known, and stages the ones that were
 	// made. today has the digests of recorded ones that are others today.
 	known  map[string]bool
@@ -353,14 +354,14 @@ func (r *replay) verdict(ctx context.Context, e *recorded, req *history.Request)
 }
 
 // decide decides about a recorded request.
-func (r *replay) decide(ctx context.Context, t *admission.Trial, e *recorded, req *history.Request) (admission.Verdict, error) {
+func (r *replay) decide(ctx context.Context, t *live.Trial, e *recorded, req *history.Request) (admission.Verdict, error) {
 	t.On(r.on, e.Time)
 	if req.Pod != nil {
 		return t.Repeat(ctx, admission.Request{Pod: *req.Pod, Owner: req.Owner, AdmissionID: e.AdmissionID})
 	}
-	out, err := t.Resize(ctx, admission.ResizeRequest{
-		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: admission.Disruption(req.MaxDisruption),
-		MaxMove: admission.Disruption(req.MaxMove),
+	out, err := t.Resize(ctx, live.ResizeRequest{
+		UID: e.Pod, Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: live.Disruption(req.MaxDisruption),
+		MaxMove: live.Disruption(req.MaxMove),
 	})
 	return out.Verdict, err
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -72,7 +73,7 @@ type action struct {
 	after       time.Duration
 	uid         string
 	cpu, memory int64
-	moves       admission.Disruption
+	moves       live.Disruption
 }
 
 // round is the life of a berthd, which is killed at its end.
@@ -113,7 +114,7 @@ func drawBusy(r *rapid.T) (s busyScene) {
 					// Some of the pods are admitted again, after they were refused or removed.
 					uid: fmt.Sprintf("%d-%d-%d", rapid.IntRange(0, n).Draw(r, "of round"), i, rapid.IntRange(0, 3).Draw(r, "pod")),
 					cpu: rapid.Int64Range(1, 6).Draw(r, "cpu"), memory: rapid.Int64Range(1, 40).Draw(r, "memory"),
-					moves: rapid.SampledFrom([]admission.Disruption{admission.AnyDisruption, admission.NoDisruption}).Draw(r, "moves"),
+					moves: rapid.SampledFrom([]live.Disruption{live.AnyDisruption, live.NoDisruption}).Draw(r, "moves"),
 				}
 				a.after = time.Duration(moments.Draw(r, "after")) * time.Second
 				one.calls[i] = append(one.calls[i], a)
@@ -126,7 +127,7 @@ func drawBusy(r *rapid.T) (s busyScene) {
 
 // busyNode is a node on which several call at the same time.
 type busyNode struct {
-	*admission.Engine
+	*live.Engine
 	t      *testing.T
 	ledger *ledger.Ledger
 }
@@ -163,7 +164,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 	})
 	check(t, err)
 	id := 0
-	n.Engine = admission.New(admission.Config{
+	n.Engine = live.New(admission.New(admission.Config{
 		Features: s.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: s.config.Limits.Containers},
 		Resources: s.config.Resources(time.Now()), Tries: -1, DeferWaits: true,
 	}, admission.Parts{
@@ -176,7 +177,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 			Now: time.Now, WithTimeout: context.WithTimeout,
 			NewID: func() string { id++; return fmt.Sprintf("id-%d-%d", time.Now().UnixNano(), id) },
 		},
-	})
+	}), live.Options{})
 	return n
 }
 
@@ -196,7 +197,7 @@ func (n *busyNode) do(a action) {
 	case "resize":
 		changes := []workload.Change{{Container: "main", Requests: amounts, Limits: amounts}}
 		call.Name, call.Request = "Resize", &history.Request{Changes: changes, MaxMove: int(a.moves)}
-		_, _ = n.Resize(history.WithCall(ctx, call), admission.ResizeRequest{UID: a.uid, Changes: changes, MaxMove: a.moves})
+		_, _ = n.Resize(history.WithCall(ctx, call), live.ResizeRequest{UID: a.uid, Changes: changes, MaxMove: a.moves})
 	case "remove":
 		call.Name = "RemovePod"
 		_, _, _ = n.Remove(history.WithCall(ctx, call), a.uid, admission.Scope{})

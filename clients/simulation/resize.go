@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -73,7 +74,7 @@ func (s *stage) resize(ctx context.Context, view *ledger.View, r *Resize) (text 
 		}
 	}
 	trial := s.trial(view, -1)
-	out, err := trial.Resize(ctx, admission.ResizeRequest{UID: pod.UID(), Owner: pod.Agent(), Changes: []workload.Change{change}})
+	out, err := trial.Resize(ctx, live.ResizeRequest{UID: pod.UID(), Owner: pod.Agent(), Changes: []workload.Change{change}})
 	switch {
 	case err != nil:
 		return "", nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
@@ -225,10 +226,10 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 }
 
 // trial starts on a view; below 0 tries, rejections are not explained.
-func (s *stage) trial(view *ledger.View, tries int) *admission.Trial {
+func (s *stage) trial(view *ledger.View, tries int) *live.Trial {
 	cfg := s.engine
 	cfg.Tries = tries
-	return admission.NewTrial(cfg, view, s.managerSet.Bus, s.managerSet.Topology).ForClaims(s.managerSet.For)
+	return live.NewTrial(cfg, view, s.managerSet.Bus, s.managerSet.Topology).ForClaims(s.managerSet.For)
 }
 
 // pod reads a pod as an admission does.
@@ -242,7 +243,7 @@ func (s *stage) pod(m *typesv1.Pod) (*workload.Pod, []string, error) {
 	return &pod, notes, nil
 }
 
-func (s *stage) admit(ctx context.Context, trial *admission.Trial, m *typesv1.Pod) (*admissionv1.SimulatedPod, error) {
+func (s *stage) admit(ctx context.Context, trial *live.Trial, m *typesv1.Pod) (*admissionv1.SimulatedPod, error) {
 	pod, notes, err := s.pod(m)
 	if err != nil {
 		return nil, err

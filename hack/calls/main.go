@@ -48,7 +48,8 @@ func report(ctx context.Context, w io.Writer) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	program := filepath.Join(dir, "berthd")
-	if err := command(ctx, "go", "build", "-cover", "-covermode=count", "-coverpkg=./...", "-o", program, "./server/berthd").Run(); err != nil {
+	build := command(ctx, "go", "build", "-cover", "-covermode=count", "-coverpkg=./...", "-o", program, "./server/berthd")
+	if err := build.Run(); err != nil {
 		return fmt.Errorf("build berthd: %w", err)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -124,7 +125,8 @@ func start(ctx context.Context, b *berthd, i int) error {
 
 // register registers a plugin, waits for its stream, and ends it.
 func register(ctx context.Context, b *berthd, _ int) error {
-	p := script.New(script.Config{Dir: filepath.Join(b.root, "device-plugins"), Resource: "example.com/gpu", Devices: []script.Device{{ID: "g0"}}})
+	p := script.New(script.Config{Dir: filepath.Join(b.root, "device-plugins"), Resource: "example.com/gpu",
+		Devices: []script.Device{{ID: "g0"}}})
 	if err := p.Serve(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
@@ -92,13 +93,13 @@ type podStepGot struct {
 // podBench is an engine on an empty machine. The recorded pods are the managers' inputs, and an
 // API server would refuse some of them. They are therefore neither defaulted nor validated.
 type podBench struct {
-	*admission.Trial
+	*live.Trial
 	cpus   *cpuBench
 	memory *memory.Manager
 	// known are the listed devices by resource and id.
 	known map[string]map[string]ledger.Device
 	// on starts a trial on another view.
-	on func(*ledger.View) *admission.Trial
+	on func(*ledger.View) *live.Trial
 }
 
 // providerNames are the managers in the recordings' spelling.
@@ -143,7 +144,7 @@ func (in podAdmitIn) bench(env *Env) (*podBench, error) {
 	}
 	engine := admission.Config{Features: in.Gates.Features(), Tries: -1}
 	b := &podBench{cpus: newCPUBench(cpus, m), memory: mem, known: known}
-	b.on = func(view *ledger.View) *admission.Trial { return admission.NewTrial(engine, view, bus, policy) }
+	b.on = func(view *ledger.View) *live.Trial { return live.NewTrial(engine, view, bus, policy) }
 	b.Trial = b.on(b.cpus.base)
 	return b, nil
 }

@@ -38,7 +38,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 		}
 		return e.noted(c, v), err
 	}
-	unlock, err := e.lockPod(ctx, c.uid())
+	unlock, err := e.LockPod(ctx, c.uid())
 	if err != nil {
 		return Verdict{}, err
 	}
@@ -131,7 +131,7 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 	if !ok {
 		return Verdict{}, false, e.named(snapshot, c)
 	}
-	if err := c.scope().check(c.uid(), have.Agent()); err != nil {
+	if err := c.scope().Check(c.uid(), have.Agent()); err != nil {
 		return Verdict{}, true, err
 	}
 	if have.Digest != c.record.Digest {
@@ -161,7 +161,7 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 // error is errOutdated if there are none for the view.
 func (e *Engine) assign(c *candidate, view *ledger.View) error {
 	switch claim := c.record.Pod.ResourceClaim != nil; {
-	case c.decideOn(view):
+	case c.DecideOn(view):
 	case claim && e.ClaimManagers == nil:
 		return errdefs.Preconditionf("claim %s: no resource claims are admitted here", &c.record.Pod)
 	case claim:
@@ -174,7 +174,7 @@ func (e *Engine) assign(c *candidate, view *ledger.View) error {
 		}
 		c.managers = managers{bus, policy, view.Rules()}
 	default:
-		b, err := e.basisOn(view)
+		b, err := e.BasisOn(view)
 		if err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (e *Engine) tryDry(ctx context.Context, c *candidate) (Verdict, error) {
 		return v, err
 	}
 	freed := e.freed()
-	if !c.decideOn(freed) {
+	if !c.DecideOn(freed) {
 		return Verdict{}, errOutdated
 	}
 	if e.fits(ctx, c, freed) {
@@ -229,7 +229,7 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 	if err != nil {
 		return e.refuse(ctx, draft, c, err)
 	}
-	if condition, why := heldBack(view, c.uid(), claimsOf(draft.View(), c.uid())); condition != "" && !c.running {
+	if condition, why := HeldBack(view, c.uid(), claimsOf(draft.View(), c.uid())); condition != "" && !c.running {
 		return e.deferred(view, c, condition, why)
 	}
 	c.record, _ = draft.View().Pod(c.uid())

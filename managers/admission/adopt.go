@@ -67,7 +67,7 @@ func (e *Engine) lockPods(ctx context.Context, uids []string) (unlock func(), er
 	var locks cleanup
 	unlock = func() { _ = locks.run() }
 	for _, uid := range slices.Compact(slices.Sorted(slices.Values(uids))) {
-		one, err := e.lockPod(ctx, uid)
+		one, err := e.LockPod(ctx, uid)
 		if err != nil {
 			unlock()
 			return nil, err
@@ -118,7 +118,7 @@ func (a *adopting) attempt(ctx context.Context) (*ledger.View, error) {
 // confirm plans under the admission lock, and commits or reserves the plan. The view is nil
 // without a commit.
 func (a *adopting) confirm(ctx context.Context) (planned Adoption, view *ledger.View, err error) {
-	release, err := a.engine.acquire(ctx)
+	release, err := a.engine.Acquire(ctx)
 	if err != nil {
 		return planned, nil, err
 	}
@@ -177,7 +177,7 @@ func (a *adopting) record(ctx context.Context, planned Adoption) error {
 		if a.isRecorded(pod) {
 			continue
 		}
-		restore, err := a.engine.recordClaims(ctx, planned.Draft.View(), pod.UID(), true)
+		restore, err := a.engine.RecordClaims(ctx, planned.Draft.View(), pod.UID(), true)
 		if err != nil {
 			return fmt.Errorf("%s %s: %w", a.what, planned.Source, err)
 		}

@@ -13,27 +13,27 @@ import (
 
 // managers are the managers of one machine and configuration. The zero value is none.
 type managers struct {
-	bus    *hint.Bus
-	policy *topology.Manager
+	Bus    *hint.Bus
+	Policy *topology.Manager
 	// rules are those that the managers decide under.
 	rules ledger.Rules
 }
 
-// decideOn returns whether these are the managers for a view.
-func (m managers) decideOn(view *ledger.View) bool {
-	return m.bus != nil && m.rules.SameManagers(view.Rules())
+// DecideOn returns whether these are the managers for a view.
+func (m managers) DecideOn(view *ledger.View) bool {
+	return m.Bus != nil && m.rules.SameManagers(view.Rules())
 }
 
-// basis is a view with the managers that decide on it. A plan has one basis from its begin to
+// Basis is a view with the managers that decide on it. A plan has one basis from its begin to
 // its end: other managers would plan claims that the rules of the view do not allow.
-type basis struct {
-	view *ledger.View
+type Basis struct {
+	View *ledger.View
 	managers
 }
 
-// on returns the basis for a view that drafts have made of this one, so its rules are the same.
-func (b basis) on(view *ledger.View) basis {
-	b.view = view
+// On returns the basis for a view that drafts have made of this one, so its rules are the same.
+func (b Basis) On(view *ledger.View) Basis {
+	b.View = view
 	return b
 }
 
@@ -41,33 +41,33 @@ func (b basis) on(view *ledger.View) basis {
 // configuration has changed since it was taken.
 var errOutdated = errdefs.Unavailablef("the policy or the machine has changed meanwhile")
 
-// basisOn returns the basis on a view. The error is errOutdated.
-func (e *Engine) basisOn(view *ledger.View) (basis, error) {
+// BasisOn returns the basis on a view. The error is errOutdated.
+func (e *Engine) BasisOn(view *ledger.View) (Basis, error) {
 	bus, policy := e.Managers(view)
 	if bus == nil {
-		return basis{}, errOutdated
+		return Basis{}, errOutdated
 	}
-	return basis{view, managers{bus, policy, view.Rules()}}, nil
+	return Basis{view, managers{bus, policy, view.Rules()}}, nil
 }
 
-// basis returns the basis on the view that take returns. If that is outdated, it takes another
+// Basis returns the basis on the view that take returns. If that is outdated, it takes another
 // one. Under the admission lock no view is outdated.
-func (e *Engine) basis(take func() *ledger.View) (b basis, err error) {
+func (e *Engine) Basis(take func() *ledger.View) (b Basis, err error) {
 	for range e.Attempts {
-		if b, err = e.basisOn(take()); err == nil {
+		if b, err = e.BasisOn(take()); err == nil {
 			return b, nil
 		}
 	}
-	return basis{}, errdefs.Unavailablef("the policy or the machine was changed during each of %d attempts", e.Attempts)
+	return Basis{}, errdefs.Unavailablef("the policy or the machine was changed during each of %d attempts", e.Attempts)
 }
 
-// inFlight is the basis on the current view with all reservations.
-func (e *Engine) inFlight() (basis, error) { return e.basis(e.InFlight) }
+// BasisInFlight is the basis on the current view with all reservations.
+func (e *Engine) BasisInFlight() (Basis, error) { return e.Basis(e.InFlight) }
 
-// decides is inFlight for a decision of the call, whose entry of the history gets it.
-func (e *Engine) decides(ctx context.Context) (basis, error) {
+// Decides is BasisInFlight for a decision of the call, whose entry of the history gets it.
+func (e *Engine) Decides(ctx context.Context) (Basis, error) {
 	var now reservations.Counted
-	b, err := e.basis(func() *ledger.View {
+	b, err := e.Basis(func() *ledger.View {
 		now = e.reserved.Count(e.Ledger.View)
 		return now.View
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
@@ -44,7 +45,7 @@ var decisions = map[string]func(ctx context.Context, h *twoNodes) (string, error
 	"a resize":              func(ctx context.Context, h *twoNodes) (string, error) { return resizeText(ctx, h, 5, false) },
 	"a resize that moves":   func(ctx context.Context, h *twoNodes) (string, error) { return resizeText(ctx, h, 8, false) },
 	"a defragmentation": func(ctx context.Context, h *twoNodes) (string, error) {
-		d, err := h.PlanDefragment(ctx, admission.DefragmentRequest{Pod: guaranteed("new", 6, 0), MaxMoves: 4})
+		d, err := h.PlanDefragment(ctx, live.DefragmentRequest{Pod: guaranteed("new", 6, 0), MaxMoves: 4})
 		text := verdictText(d.Verdict) + " " + d.Why
 		for _, m := range d.Moves {
 			text += " " + m.UID + stepsText(m.Plan)
@@ -52,7 +53,7 @@ var decisions = map[string]func(ctx context.Context, h *twoNodes) (string, error
 		return text, err
 	},
 	"a replacement": func(ctx context.Context, h *twoNodes) (string, error) {
-		r, err := h.PlanReplacement(ctx, admission.Loss{UID: "b"})
+		r, err := h.PlanReplacement(ctx, live.Loss{UID: "b"})
 		if class := errdefs.ClassOf(err); err != nil && (class == errdefs.Refused || class == errdefs.Conflict) {
 			return err.Error(), nil
 		} else if err != nil {
@@ -84,9 +85,9 @@ func stepsText(p *transition.Plan) (text string) {
 
 func resizeText(ctx context.Context, h *twoNodes, cpus int64, dry bool) (string, error) {
 	q := workload.Quantities{workload.CPU: cpus * 1000, workload.Memory: 1 << 20}
-	r, err := h.Resize(ctx, admission.ResizeRequest{UID: "a", DryRun: dry,
+	r, err := h.Resize(ctx, live.ResizeRequest{UID: "a", DryRun: dry,
 		Changes:       []workload.Change{{Container: "main", Requests: q, Limits: q}},
-		MaxDisruption: admission.AnyDisruption, MaxMove: admission.AnyDisruption})
+		MaxDisruption: live.AnyDisruption, MaxMove: live.AnyDisruption})
 	var texts []string
 	if r.Pod != nil {
 		for i := range r.Pod.Claims {

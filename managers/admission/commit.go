@@ -13,9 +13,9 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// errOvertaken means that a confirmed plan is no longer valid: the rules have changed, or
+// ErrOvertaken means that a confirmed plan is no longer valid: the rules have changed, or
 // an import has taken reserved resources.
-var errOvertaken = errors.New("the plan does not hold any more")
+var ErrOvertaken = errors.New("the plan does not hold any more")
 
 // admit repeats attempts until one is not overtaken. The cgroup of one attempt is used by
 // the next. If the pod is not admitted in the end, the cgroup is removed.
@@ -35,7 +35,7 @@ func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error)
 			return v, err
 		}
 		v, err = e.carryOut(ctx, draft, c)
-		if !errors.Is(err, errOvertaken) {
+		if !errors.Is(err, ErrOvertaken) {
 			return v, err
 		}
 		if attempt == e.Attempts {
@@ -53,7 +53,7 @@ func (e *Engine) reservedFor(ctx context.Context, c *candidate, v Verdict) (Verd
 	if claim == nil || slices.Equal(claim.Pods, v.Pod.Pod.ResourceClaim.Pods) {
 		return v, nil
 	}
-	view, err := e.update(ctx, func(d *ledger.Draft) error {
+	view, err := e.Update(ctx, func(d *ledger.Draft) error {
 		have, ok := d.View().Pod(c.uid())
 		if !ok {
 			return errdefs.Conflictf("the claim was removed meanwhile")
@@ -114,7 +114,7 @@ func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verd
 // confirm plans under the admission lock, with the recorded answers of remote calls, and
 // reserves the plan.
 func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdict, error) {
-	release, err := e.waited(ctx, e.acquire)
+	release, err := e.waited(ctx, e.Acquire)
 	if err != nil {
 		return confirmation{}, Verdict{}, err
 	}
@@ -138,7 +138,7 @@ func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdi
 		v, err := e.refuse(ctx, draft, c, err)
 		return confirmation{}, v, err
 	}
-	if condition, why := heldBack(e.Ledger.View(), c.uid(), claimsOf(draft.View(), c.uid())); condition != "" {
+	if condition, why := HeldBack(e.Ledger.View(), c.uid(), claimsOf(draft.View(), c.uid())); condition != "" {
 		v, err := e.deferred(view, c, condition, why)
 		return confirmation{}, v, err
 	}
@@ -360,7 +360,7 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	stepping, end = hint.StepIn(ctx, hint.StepRecord)
-	restore, err := e.recordClaims(stepping, view, c.uid(), !created)
+	restore, err := e.RecordClaims(stepping, view, c.uid(), !created)
 	end(err)
 	if err != nil {
 		if _, lives := c.living(draft.Base()); lives {
@@ -372,9 +372,9 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	return e.commit(ctx, draft, c, parent)
 }
 
-// recordClaims writes a pod's claim record. If another program removes the cgroup, that
+// RecordClaims writes a pod's claim record. If another program removes the cgroup, that
 // is no reason to refuse the pod.
-func (e *Engine) recordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
+func (e *Engine) RecordClaims(ctx context.Context, view *ledger.View, uid string, there bool) (restore func() error, err error) {
 	restore, err = e.CgroupManager.RecordClaims(ctx, view, uid, there)
 	if errdefs.ClassOf(err) == errdefs.NotFound {
 		err = errdefs.Unavailablef("its cgroup has gone meanwhile: %w", err)
@@ -387,7 +387,7 @@ func (e *Engine) recordClaims(ctx context.Context, view *ledger.View, uid string
 
 // prepare gets the agreement of plugins and providers to the plan, container by container.
 func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	if bus := c.bus; bus != c.prepared {
+	if bus := c.Bus; bus != c.prepared {
 		c.prepared = bus
 		undoing := context.WithoutCancel(ctx)
 		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
@@ -398,7 +398,7 @@ func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate)
 	pod := &c.record.Pod
 	for i := -1; i < len(pod.Containers); i++ {
 		req := hint.Request{Pod: pod, Container: i}
-		if err := c.bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
+		if err := c.Bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
 			return err
 		}
 	}
@@ -461,7 +461,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
 }
 
-// holds returns errOvertaken if a plan is not valid on the current view. Other admissions
+// holds returns ErrOvertaken if a plan is not valid on the current view. Other admissions
 // and resizes respect reservations. A change of the rules, of the uncertain state, or an
 // import may not.
 func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft, c *candidate) error {
@@ -469,18 +469,18 @@ func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft,
 		return nil
 	}
 	if _, known := now.Pod(c.uid()); known || !now.Rules().SameManagers(c.rules) {
-		return errOvertaken
+		return ErrOvertaken
 	}
-	return overtaken(planned.View(), now, d.View(), c.uid(), claimsOf(d.View(), c.uid()))
+	return Overtaken(planned.View(), now, d.View(), c.uid(), claimsOf(d.View(), c.uid()))
 }
 
-// overtaken returns errOvertaken if a pod cannot have new claims any more. planned is the view
+// Overtaken returns ErrOvertaken if a pod cannot have new claims any more. planned is the view
 // of the plan, now the current one, and next the current one with the plan.
-func overtaken(planned, now, next *ledger.View, uid string, claims []ledger.Claim) error {
-	condition, _ := heldBack(now, uid, claims)
+func Overtaken(planned, now, next *ledger.View, uid string, claims []ledger.Claim) error {
+	condition, _ := HeldBack(now, uid, claims)
 	if condition != "" || newFinding(ledger.CheckPod(planned, uid), ledger.CheckPod(next, uid)) ||
 		ledger.Overcommitment(next, uid) > ledger.Overcommitment(planned, uid) {
-		return errOvertaken
+		return ErrOvertaken
 	}
 	return nil
 }

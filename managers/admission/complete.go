@@ -23,16 +23,16 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 		return nil
 	}
 	e.waits(ctx)
-	unlock, err := e.lockPod(ctx, uid)
+	unlock, err := e.LockPod(ctx, uid)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	b, err := e.basis(e.Ledger.View)
+	b, err := e.Basis(e.Ledger.View)
 	if err != nil {
 		return fmt.Errorf("complete the plugins' answers for pod %s: %w", uid, err)
 	}
-	p, ok := b.view.Pod(uid)
+	p, ok := b.View.Pod(uid)
 	if !ok || !incomplete(p) {
 		return nil
 	}
@@ -41,7 +41,7 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 		err = e.keepAnswers(ctx, draft, p)
 	}
 	if err != nil {
-		b.bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
+		b.Bus.Abort(context.WithoutCancel(ctx), p.AdmissionID)
 		return fmt.Errorf("complete the plugins' answers for pod %s: %w", uid, err)
 	}
 	return nil
@@ -49,14 +49,14 @@ func (e *Engine) Complete(ctx context.Context, uid string) error {
 
 // answers returns a draft in which the pod has only the claims that lacked an answer, now
 // with answers.
-func (e *Engine) answers(ctx context.Context, b basis, p *ledger.Pod) (*ledger.Draft, error) {
+func (e *Engine) answers(ctx context.Context, b Basis, p *ledger.Pod) (*ledger.Draft, error) {
 	pending := *p
 	pending.Claims = slices.DeleteFunc(slices.Clone(p.Claims), func(c ledger.Claim) bool { return !unanswered(&c) })
-	draft := ledger.NewDraft(b.view)
+	draft := ledger.NewDraft(b.View)
 	draft.PutPod(&pending)
 	trace := &ledger.Trace{}
 	for i := -1; i < len(p.Pod.Containers); i++ {
-		if err := b.bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
+		if err := b.Bus.Prepare(ctx, p.AdmissionID, draft, hint.Request{Pod: &p.Pod, Container: i}, trace); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +77,7 @@ func (e *Engine) answers(ctx context.Context, b basis, p *ledger.Pod) (*ledger.D
 // keepAnswers commits the answers in a draft with their leases.
 func (e *Engine) keepAnswers(ctx context.Context, draft *ledger.Draft, p *ledger.Pod) error {
 	done, _ := draft.View().Pod(p.UID())
-	_, err := e.update(ctx, func(d *ledger.Draft) error {
+	_, err := e.Update(ctx, func(d *ledger.Draft) error {
 		now, ok := d.View().Pod(p.UID())
 		if !ok || !ledger.SameClaims(now.Claims, p.Claims) {
 			return errdefs.Unavailablef("what pod %s holds has changed meanwhile", p.UID())

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
@@ -67,7 +68,7 @@ func (h *twoNodes) resizeOne(r *rapid.T) (uid string) {
 		return ""
 	}
 	q := workload.Quantities{workload.CPU: rapid.Int64Range(1, 6).Draw(r, "cpus") * 1000}
-	_, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid,
+	_, err := h.Resize(context.Background(), live.ResizeRequest{UID: uid,
 		Changes: []workload.Change{{Container: "c0", Requests: q, Limits: q}}})
 	must(r, err)
 	return uid
@@ -186,7 +187,7 @@ func TestPagesTakeMemory(t *testing.T) {
 		t.Errorf("with 1 GiB left on node 0, pod b has %s", got)
 	}
 	set(4096)
-	f, l := ledger.Check(h.ledger.View()), admission.Losses(h.ledger.View())
+	f, l := ledger.Check(h.ledger.View()), live.Losses(h.ledger.View())
 	if len(f) != 1 || f[0].Rule != ledger.RuleMemory || len(l) != 1 || l[0].UID != "a" || l[0].Short != 1 {
 		t.Errorf("pods have 4 GiB of node 0, where 2 are left: findings %v, losses %v", f, l)
 	}
@@ -224,7 +225,7 @@ func TestRandomDefragmentsOnChangingMachines(t *testing.T) {
 				h.drawChange(r)
 			default:
 				p := podOf(uid, [2]int64{rapid.Int64Range(2, 7).Draw(r, "wanted"), 1})
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p,
+				plan, err := h.PlanDefragment(context.Background(), live.DefragmentRequest{Pod: p,
 					MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
 				must(r, err)
 				if !plan.Fits() {
@@ -271,7 +272,7 @@ func TestMovesUnderAnotherPolicy(t *testing.T) {
 			had := h.has("whole")
 			for cpus := range int64(15) {
 				wants := podOf("new", [2]int64{cpus + 1, 1})
-				plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: wants, MaxMoves: 2})
+				plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: wants, MaxMoves: 2})
 				must(t, err)
 				for _, m := range plan.Moves {
 					if m.UID == "whole" {
@@ -279,7 +280,7 @@ func TestMovesUnderAnotherPolicy(t *testing.T) {
 					}
 				}
 			}
-			got, err := h.Resize(t.Context(), admission.ResizeRequest{UID: "whole", Changes: []workload.Change{{
+			got, err := h.Resize(t.Context(), live.ResizeRequest{UID: "whole", Changes: []workload.Change{{
 				Requests: workload.Quantities{workload.CPU: 5000}, Limits: workload.Quantities{workload.CPU: 5000},
 			}}})
 			must(t, err)

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
@@ -34,7 +35,7 @@ func onGPU(p workload.Pod) workload.Pod {
 }
 
 // carryOut makes the moves of a plan, and each of their steps.
-func (h *twoNodes) carryOut(t ledgertest.T, moves []admission.Relocation) (steps []string) {
+func (h *twoNodes) carryOut(t ledgertest.T, moves []live.Relocation) (steps []string) {
 	t.Helper()
 	for _, m := range moves {
 		must(t, h.Relocate(context.Background(), m, 0))
@@ -116,7 +117,7 @@ func TestDefragment(t *testing.T) {
 			h := newTwoNodes(t, hint.ContainerScope)
 			h.admit(t, row.pods...)
 			before := h.ledger.View()
-			plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: row.wants, MaxMoves: row.most})
+			plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: row.wants, MaxMoves: row.most})
 			must(t, err)
 			if h.ledger.View() != before {
 				t.Error("a plan has changed the ledger")
@@ -141,14 +142,14 @@ func TestDefragment(t *testing.T) {
 func TestBadDefragments(t *testing.T) {
 	t.Parallel()
 	h := newTwoNodes(t, hint.ContainerScope)
-	for _, bad := range []int{0, admission.MaxMoves + 1} {
-		if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("n", [2]int64{1, 1}),
+	for _, bad := range []int{0, live.MaxMoves + 1} {
+		if _, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("n", [2]int64{1, 1}),
 			MaxMoves: bad}); class(t, err) != errdefs.Invalid {
 			t.Errorf("%d moves: %v", bad, err)
 		}
 	}
 	bad := movable(podOf("n", [2]int64{1, 1}), "Sometimes")
-	if _, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: bad, MaxMoves: 1}); class(t, err) != errdefs.Invalid ||
+	if _, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: bad, MaxMoves: 1}); class(t, err) != errdefs.Invalid ||
 		!strings.Contains(err.Error(), workload.MovableAnnotation) {
 		t.Errorf("a wrong annotation: %v", err)
 	}
@@ -157,10 +158,10 @@ func TestBadDefragments(t *testing.T) {
 // TestRelocateMeanwhile: a move that was planned is not begun if the pod, or what it would get, has changed.
 func TestRelocateMeanwhile(t *testing.T) {
 	t.Parallel()
-	plan := func(t *testing.T) (*twoNodes, admission.Relocation) {
+	plan := func(t *testing.T) (*twoNodes, live.Relocation) {
 		h := newTwoNodes(t, hint.ContainerScope)
 		h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}), podOf("c", [2]int64{5, 1}))
-		p, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1})
+		p, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1})
 		must(t, err)
 		if len(p.Moves) != 1 {
 			t.Fatal(p.Why)
@@ -168,21 +169,21 @@ func TestRelocateMeanwhile(t *testing.T) {
 		return h, p.Moves[0]
 	}
 	for name, row := range map[string]struct {
-		do    func(t *testing.T, h *twoNodes, m admission.Relocation)
+		do    func(t *testing.T, h *twoNodes, m live.Relocation)
 		class errdefs.Class
 	}{
-		"it has left": {func(t *testing.T, h *twoNodes, _ admission.Relocation) {
+		"it has left": {func(t *testing.T, h *twoNodes, _ live.Relocation) {
 			_, _, err := h.Remove(t.Context(), "a", admission.Scope{})
 			must(t, err)
 		}, errdefs.NotFound},
-		"it moves": {func(t *testing.T, h *twoNodes, m admission.Relocation) { must(t, h.Relocate(t.Context(), m, 0)) }, errdefs.Refused},
-		"it was resized": {func(t *testing.T, h *twoNodes, _ admission.Relocation) {
+		"it moves": {func(t *testing.T, h *twoNodes, m live.Relocation) { must(t, h.Relocate(t.Context(), m, 0)) }, errdefs.Refused},
+		"it was resized": {func(t *testing.T, h *twoNodes, _ live.Relocation) {
 			_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{2, 2}), false))
 			must(t, err)
 		}, errdefs.Conflict},
-		"the room is taken": {func(t *testing.T, h *twoNodes, _ admission.Relocation) { h.admit(t, podOf("d", [2]int64{3, 1})) },
+		"the room is taken": {func(t *testing.T, h *twoNodes, _ live.Relocation) { h.admit(t, podOf("d", [2]int64{3, 1})) },
 			errdefs.Refused},
-		"a pod is not known": {func(t *testing.T, h *twoNodes, _ admission.Relocation) {
+		"a pod is not known": {func(t *testing.T, h *twoNodes, _ live.Relocation) {
 			_, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error { d.SetUncertain("the ledger was lost"); return nil })
 			must(t, err)
 		}, errdefs.Refused},
@@ -208,7 +209,7 @@ func TestCancelMove(t *testing.T) {
 			h := newTwoNodes(t, hint.ContainerScope)
 			h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}),
 				podOf("c", [2]int64{5, 1}))
-			p, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1})
+			p, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1})
 			must(t, err)
 			was := h.has("a")
 			must(t, h.Relocate(t.Context(), p.Moves[0], 5))
@@ -257,7 +258,7 @@ func TestDefragmentAfterCrashes(t *testing.T) {
 				h := newTwoNodes(t, hint.ContainerScope)
 				h.admit(t, movable(podOf("a", [2]int64{3, 2}), workload.MovableAnywhere), podOf("b", [2]int64{3, 1}),
 					podOf("c", [2]int64{5, 1}))
-				room := admission.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1}
+				room := live.DefragmentRequest{Pod: podOf("new", [2]int64{4, 1}), MaxMoves: 1}
 				fail := h.journal.FailNext
 				if lost {
 					fail = h.journal.LoseNext
@@ -268,7 +269,7 @@ func TestDefragmentAfterCrashes(t *testing.T) {
 					for i := 0; err == nil && i < len(p.Moves); i++ {
 						err = h.Relocate(t.Context(), p.Moves[i], 0)
 						for done := false; err == nil && !done; {
-							var m admission.Moved
+							var m live.Moved
 							m, err = h.Advance(t.Context(), p.Moves[i].UID, false)
 							done = m.Done
 						}
@@ -321,7 +322,7 @@ func TestRandomDefragments(t *testing.T) {
 				}
 			case 5:
 				p := podOf(uid, [2]int64{rapid.Int64Range(3, 7).Draw(r, "wanted"), 1})
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p,
+				plan, err := h.PlanDefragment(context.Background(), live.DefragmentRequest{Pod: p,
 					MaxMoves: rapid.IntRange(1, 4).Draw(r, "moves")})
 				must(r, err)
 				if !plan.Fits() {
@@ -361,7 +362,7 @@ func TestDefragmentWithinNodes(t *testing.T) {
 		if v, err := h.Admit(t.Context(), admission.Request{Pod: wants, DryRun: true}); err != nil || v.Outcome == admission.Admitted {
 			t.Fatalf("it fits without a move: %v; a has %s", err, was)
 		}
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: wants, MaxMoves: 1})
+		plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: wants, MaxMoves: 1})
 		must(t, err)
 		if plan.Fits() != fits {
 			t.Fatalf("movable %s: %s; a has %s", allowed, plan.Why, was)
@@ -392,7 +393,7 @@ func TestMoveOffOneOfTwoNodes(t *testing.T) {
 			if got.Outcome != admission.Admitted {
 				t.Fatalf("%v %s", got.Outcome, got.Message)
 			}
-			plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{8, 9}), MaxMoves: 1})
+			plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{8, 9}), MaxMoves: 1})
 			must(t, err)
 			if len(plan.Moves) != 1 || plan.Moves[0].Plan.Cost.Bytes != uint64(gib)<<30 || len(h.mover.checked) == 0 {
 				t.Fatalf("moves %+v, compared %d times", plan.Moves, len(h.mover.checked))

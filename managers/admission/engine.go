@@ -28,8 +28,6 @@ type Config struct {
 	Resources Resources
 	// RetryAfter is sent with a deferred verdict; 0 means 5 s.
 	RetryAfter time.Duration
-	// BytesPerSecond limits the memory that moves between NUMA nodes, on average; 0 is no limit.
-	BytesPerSecond uint64
 	// Tries limits the dry runs that search for suggestions; 0 means 64, less than 0 none.
 	// TryTime limits their time; 0 means 250 ms.
 	Tries   int
@@ -49,8 +47,6 @@ type Parts struct {
 	ClaimManagers func(view *ledger.View, claim *workload.Pod) (*hint.Bus, *topology.Manager, error)
 	CgroupManager CgroupManager
 	Starter       Starter
-	// Mover observes moving containers; nil if they have no processes.
-	Mover Mover
 	// Lives returns what is known of an unknown living pod; nil if there can be none.
 	Lives func(ctx context.Context, uid string) ledger.UnknownLivePod
 	Environment
@@ -182,13 +178,13 @@ func (e *Engine) waits(ctx context.Context) {
 // calls returns the remote calls of an operation. They are made unless a plan is replayed.
 func (e *Engine) calls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
 
-// lockPod waits until no other operation on the pod is in progress.
-func (e *Engine) lockPod(ctx context.Context, uid string) (unlock func(), err error) {
+// LockPod waits until no other operation on the pod is in progress.
+func (e *Engine) LockPod(ctx context.Context, uid string) (unlock func(), err error) {
 	return e.pods.Lock(ctx, "operation on pod", uid)
 }
 
-// tryLockPod is lockPod for a caller that has other pods to serve: it does not wait. The error is of class Unavailable.
-func (e *Engine) tryLockPod(uid string) (unlock func(), err error) {
+// TryLockPod is LockPod for a caller that has other pods to serve: it does not wait. The error is of class Unavailable.
+func (e *Engine) TryLockPod(uid string) (unlock func(), err error) {
 	if unlock, ok := e.pods.TryLock(uid); ok {
 		return unlock, nil
 	}

@@ -23,7 +23,7 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	refused.Container = c.failed.req.Owner().Container
 	r := &explain.Refusal{
 		Request: c.failed.req, Err: c.failed.err, Base: c.failed.base, Planned: c.failed.view,
-		Bus: c.bus, Policy: c.policy,
+		Bus: c.Bus, Policy: c.Policy,
 	}
 	refused.Shortages = r.Missing()
 	if suspect(c.failed.base) {
@@ -48,7 +48,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 			record := *c.record
 			record.Pod = *pod
 			calls := c.calls.WhatIf()
-			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.bus, policy, c.rules}})
+			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.Bus, policy, c.rules}})
 			return err == nil && len(calls.Skipped) == 0
 		},
 		Busy: e.reserved.Has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
@@ -71,7 +71,7 @@ func refusal(v Verdict, record *ledger.Pod, id string) history.Refusal {
 // and a view shows only what is durable. A trace that waited for the next commit would be in no
 // view until then.
 func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
-	_, err := e.update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
+	_, err := e.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + err.Error()})
 	}

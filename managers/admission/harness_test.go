@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -328,7 +329,7 @@ func (p *plugins) starts() int { return int(p.started.Load()) }
 
 // fixture is an engine with everything below it.
 type fixture struct {
-	*admission.Engine
+	*live.Engine
 	ledger  *ledger.Ledger
 	journal *ledgertest.Journal
 	cgroups *cgroups
@@ -378,7 +379,7 @@ func build(t ledgertest.T, policy topology.Policy, j *ledgertest.Journal) *fixtu
 	merger, err := topology.New(topology.Config{Policy: policy, Scope: hint.ContainerScope}, m.NodeMask(), m.Distances())
 	must(t, err)
 	var ids atomic.Int64
-	h.Engine = admission.New(admission.Config{
+	h.Engine = live.New(admission.New(admission.Config{
 		Features:   workload.Features{PodLevelResources: true},
 		DeferWaits: true, Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
@@ -390,7 +391,7 @@ func build(t ledgertest.T, policy topology.Policy, j *ledgertest.Journal) *fixtu
 			Now:   func() time.Time { return time.Unix(h.now.Load(), 0) },
 			NewID: func() string { return "adm-" + strconv.FormatInt(ids.Add(1), 10) },
 		},
-	})
+	}), live.Options{})
 	return h
 }
 

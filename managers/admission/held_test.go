@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
@@ -70,7 +71,7 @@ func TestMovesHoldBothSides(t *testing.T) {
 	start := func(t *testing.T) *twoNodes {
 		h := newTwoNodes(t, hint.PodScope)
 		h.admit(t, movable, podOf("b", [2]int64{2, 1}), podOf("f", [2]int64{3, 3}))
-		d, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("big", [2]int64{5, 8}), MaxMoves: 4})
+		d, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("big", [2]int64{5, 8}), MaxMoves: 4})
 		must(t, err)
 		must(t, h.Relocate(t.Context(), d.Moves[0], 0))
 		return h
@@ -134,7 +135,7 @@ func TestTwoPodsAreReplaced(t *testing.T) {
 	h.admit(t, podOf("a", [2]int64{3, 2}, [2]int64{2, 3}), podOf("b", [2]int64{1, 1}, [2]int64{1, 1}))
 	h.become(t, twoNodesOf(machinetest.Offline("1-3,6"), machinetest.Memory(0, uint64(6*gi))))
 	h.admit(t, podOf("d", [2]int64{3, 1}))
-	for _, l := range admission.Losses(h.ledger.View()) {
+	for _, l := range live.Losses(h.ledger.View()) {
 		plan, err := h.PlanReplacement(t.Context(), l)
 		must(t, err)
 		must(t, h.Relocate(t.Context(), plan, 0))
@@ -199,7 +200,7 @@ func TestRandomMovesAmongOthers(t *testing.T) {
 					before[pod.UID()] = pod.Pod
 				}
 			case op == 5:
-				plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: podOf(fmt.Sprint("p", i),
+				plan, err := h.PlanDefragment(context.Background(), live.DefragmentRequest{Pod: podOf(fmt.Sprint("p", i),
 					amounts()[0]), MaxMoves: 3})
 				must(r, err)
 				if len(plan.Moves) > 0 {

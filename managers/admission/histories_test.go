@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/transition"
@@ -175,9 +176,9 @@ func (h *course) resizeAny() {
 	if !ok {
 		return
 	}
-	limits := []admission.Disruption{admission.AnyDisruption, admission.AnyDisruption, admission.NoDisruption, admission.MovesCPUs,
-		admission.MovesMemory}
-	req := admission.ResizeRequest{UID: pod.UID(), Changes: amountsOf(pod.Pod),
+	limits := []live.Disruption{live.AnyDisruption, live.AnyDisruption, live.NoDisruption, live.MovesCPUs,
+		live.MovesMemory}
+	req := live.ResizeRequest{UID: pod.UID(), Changes: amountsOf(pod.Pod),
 		MaxDisruption: rapid.SampledFrom(limits).Draw(h.r, "disruption")}
 	for i := range req.Changes {
 		if c := &req.Changes[i]; c.Limits != nil && rapid.Bool().Draw(h.r, "changes") {
@@ -208,7 +209,7 @@ func (h *course) turnBack(uid string) {
 	case pod.Move.SameAmounts:
 		h.may(h.CancelMove(context.Background(), uid))
 	case pod.Move.Before != "":
-		got, err := h.Resize(context.Background(), admission.ResizeRequest{UID: uid, Changes: amountsOf(h.before[uid])})
+		got, err := h.Resize(context.Background(), live.ResizeRequest{UID: uid, Changes: amountsOf(h.before[uid])})
 		if h.may(err) && got.Outcome != admission.Admitted && !h.changed {
 			h.Fatalf("pod %s is not resized back: %s", uid, got.Message)
 		}
@@ -238,7 +239,7 @@ func (h *course) moving() (out []string) {
 
 // begin begins up to two moves of a plan for a pod.
 func (h *course) begin(p workload.Pod) {
-	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
+	plan, err := h.PlanDefragment(context.Background(), live.DefragmentRequest{Pod: p, MaxMoves: 3})
 	h.may(err, errdefs.Invalid)
 	for _, m := range plan.Moves[:min(len(plan.Moves), 2)] {
 		h.note("%s moves for %s", m.UID, p.UID)
@@ -250,7 +251,7 @@ func (h *course) begin(p workload.Pod) {
 
 // carryOut makes the moves of a plan, each to its end, and admits the pod: all as the plan says.
 func (h *course) carryOut(p workload.Pod) {
-	plan, err := h.PlanDefragment(context.Background(), admission.DefragmentRequest{Pod: p, MaxMoves: 3})
+	plan, err := h.PlanDefragment(context.Background(), live.DefragmentRequest{Pod: p, MaxMoves: 3})
 	if !h.may(err, errdefs.Invalid) || !plan.Fits() {
 		return
 	}
@@ -269,7 +270,7 @@ func (h *course) carryOut(p workload.Pod) {
 }
 
 // arrives makes the steps of a move, which are those of its plan after the first ones. These were made when it began.
-func (h *course) arrives(m admission.Relocation) {
+func (h *course) arrives(m live.Relocation) {
 	planned := m.Plan.Steps
 	for len(planned) > 0 && planned[0].Kind == transition.Widen {
 		planned = planned[1:]
@@ -288,7 +289,7 @@ func (h *course) arrives(m admission.Relocation) {
 }
 
 func (h *course) replaceLosses() {
-	for _, l := range admission.Losses(h.ledger.View()) {
+	for _, l := range live.Losses(h.ledger.View()) {
 		h.note("%s: %s", l.UID, l)
 		plan, err := h.PlanReplacement(context.Background(), l)
 		began := h.may(err, errdefs.Refused, errdefs.Conflict) && h.may(h.Relocate(context.Background(), plan, 0), errdefs.Refused,

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -106,10 +107,10 @@ func (h *course) tells(view *ledger.View, found []ledger.Finding) {
 			h.Fatalf("twice: %s", f.Text)
 		}
 	}
-	losses := admission.Losses(view)
+	losses := live.Losses(view)
 	for uid, lost := range lost {
 		if p, _ := view.Pod(uid); p.Move == nil && lost && !slices.ContainsFunc(losses,
-			func(l admission.Loss) bool { return l.UID == uid }) {
+			func(l live.Loss) bool { return l.UID == uid }) {
 			h.Fatalf("what pod %s has lost is a finding, and no loss: %v", uid, found)
 		}
 	}
@@ -237,7 +238,7 @@ func (h *course) admit(p workload.Pod) {
 }
 
 // resize resizes a pod, which happens as a dry run has said.
-func (h *course) resize(req admission.ResizeRequest) (admission.Resized, error) {
+func (h *course) resize(req live.ResizeRequest) (live.Resized, error) {
 	if h.failing {
 		return h.Resize(context.Background(), req)
 	}

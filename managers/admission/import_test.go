@@ -363,4 +363,4 @@ func TestImportOfPodLevelFormats(t *testing.T) {
 }
 
 // importer returns an importer on the fixture's engine.
-func (h *fixture) importer() importer.Importer { return importer.Importer{Engine: h.Engine} }
+func (h *fixture) importer() importer.Importer { return importer.Importer{Engine: h.Engine.Engine} }

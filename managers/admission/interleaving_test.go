@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
@@ -116,7 +117,7 @@ func (s *scenario) pod(i int) workload.Pod {
 // world runs a scenario, and collects what is wrong.
 type world struct {
 	*scenario
-	*admission.Engine
+	*live.Engine
 	ledger  *ledger.Ledger
 	cgroups *cgroups
 	// changes by machine, of which the second one has fewer CPUs, and policy.
@@ -247,7 +248,7 @@ func newWorld(t *testing.T, s *scenario) *world {
 	w.ledger, _ = ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: w.changes[0][1].Rules})
 	w.ledger.Follow(w.committed)
 	w.cgroups = &cgroups{ledger: w.ledger.View, pods: map[string]bool{}, containers: map[string]string{}, fail: map[string]error{}}
-	w.Engine = admission.New(admission.Config{DeferWaits: true}, admission.Parts{
+	w.Engine = live.New(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: w.ledger, CgroupManager: slowCgroups{w.cgroups, w}, Starter: w,
 		Managers: func(view *ledger.View) (*hint.Bus, *topology.Manager) {
 			if ch := w.under(view.Machine(), view.Rules().ConfigDigest); ch != nil {
@@ -265,7 +266,7 @@ func newWorld(t *testing.T, s *scenario) *world {
 				wg.Wait()
 			},
 		},
-	})
+	}), live.Options{})
 	return w
 }
 

@@ -96,7 +96,7 @@ func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, 
 			})
 		}
 	}
-	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
+	if err := c.Bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
 		if hint.Interrupts(err) {
 			return draft, err
 		}
@@ -424,9 +424,9 @@ func conflict(view *ledger.View, p *ledger.Pod) error {
 		Coded(errdefs.AllocationsContradict, "pod_uid", p.UID())
 }
 
-// heldBack returns why claims cannot be given to a pod now: an unknown pod may have them. The
+// HeldBack returns why claims cannot be given to a pod now: an unknown pod may have them. The
 // condition is empty if there is no such reason. Running pods do not wait for each other.
-func heldBack(view *ledger.View, uid string, claims []ledger.Claim) (condition, why string) {
+func HeldBack(view *ledger.View, uid string, claims []ledger.Claim) (condition, why string) {
 	if len(claims) == 0 {
 		return "", ""
 	}

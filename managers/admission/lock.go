@@ -32,13 +32,13 @@ func NewLock(l *ledger.Ledger, user func(ctx context.Context) string) *Lock {
 	return &Lock{ledger: l, user: user}
 }
 
-// acquire waits for the admission lock. release must be called if err is nil. The error is
+// Acquire waits for the admission lock. release must be called if err is nil. The error is
 // of class Exhausted if too many calls of the user are waiting.
-func (l *Lock) acquire(ctx context.Context) (release func(), err error) {
+func (l *Lock) Acquire(ctx context.Context) (release func(), err error) {
 	return l.take(ctx, maxWaiting)
 }
 
-// reacquire waits for the admission lock to complete an operation. Unlike acquire, it has
+// reacquire waits for the admission lock to complete an operation. Unlike Acquire, it has
 // no limit of waiting calls, because the operation has already had effects.
 func (l *Lock) reacquire(ctx context.Context) (release func(), err error) {
 	return l.take(ctx, 0)
@@ -52,9 +52,9 @@ func (l *Lock) take(ctx context.Context, most int) (release func(), err error) {
 	return release, err
 }
 
-// update changes the ledger in the turn of the call's user, so commits of one user do not
+// Update changes the ledger in the turn of the call's user, so commits of one user do not
 // delay those of others. The caller must not hold the admission lock.
-func (l *Lock) update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error) {
+func (l *Lock) Update(ctx context.Context, change func(*ledger.Draft) error) (*ledger.View, error) {
 	release, err := l.reacquire(ctx)
 	if err != nil {
 		return nil, err
@@ -66,6 +66,12 @@ func (l *Lock) update(ctx context.Context, change func(*ledger.Draft) error) (*l
 // snapshot returns the current view with all reservations added, and a channel that is
 // closed when a reservation or a removal has ended; nil if there are none.
 func (l *Lock) snapshot() (*ledger.View, <-chan struct{}) { return l.reserved.On(l.ledger.View) }
+
+// Reserve counts a pod as having its claims and amounts, until Unreserve. The caller has the admission lock.
+func (l *Lock) Reserve(p *ledger.Pod) { l.reserved.Put(p) }
+
+// Unreserve ends the reservation of a pod, after its commit or without one.
+func (l *Lock) Unreserve(uid string) { l.reserved.Drop(uid) }
 
 // InFlight returns the current view with the pods that are being admitted or resized. Of a
 // resized pod it has the larger of the old and new amounts.

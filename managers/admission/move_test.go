@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -53,7 +54,7 @@ func (m *mover) Settled(_ context.Context, v *ledger.View, _ string) error {
 // twoNodes is an engine on two NUMA nodes of 8 CPUs and 10 GiB each, with CPUs and memory pinned. CPU 0
 // is reserved, and the GPUs g0 and g1 are near node 0, g2 and g3 near node 1.
 type twoNodes struct {
-	*admission.Engine
+	*live.Engine
 	ledger    *ledger.Ledger
 	journal   *ledgertest.Journal
 	cgroups   *cgroups
@@ -115,11 +116,11 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, j *l
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
 	}}
 	ids := 0
-	h.Engine = admission.New(admission.Config{
+	h.Engine = live.New(admission.New(admission.Config{
 		Features: config.CPU.Features.Features, DeferWaits: true,
-		Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour}, BytesPerSecond: 7,
+		Resources: admission.Resources{Started: time.Unix(1000, 0), Grace: time.Hour},
 	}, admission.Parts{
-		Ledger: l, History: recorder, CgroupManager: h.cgroups, Starter: &plugins{}, Mover: h.mover,
+		Ledger: l, History: recorder, CgroupManager: h.cgroups, Starter: &plugins{},
 		Managers: func(v *ledger.View) (*hint.Bus, *topology.Manager) {
 			if s := sets.On(v); s != nil {
 				return s.Bus, s.Topology
@@ -130,7 +131,7 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, j *l
 			Now:   func() time.Time { return time.Unix(1000, 0) },
 			NewID: func() string { ids++; return "adm-" + strconv.Itoa(ids) },
 		},
-	})
+	}), live.Options{BytesPerSecond: 7, Mover: h.mover})
 	return h
 }
 
@@ -206,75 +207,75 @@ func TestResizeAsAMove(t *testing.T) {
 		scope   hint.Scope
 		pods    []workload.Pod // the first one is resized
 		to      workload.Pod
-		most    admission.Disruption
+		most    live.Disruption
 		outcome admission.Outcome
 		text    string // of the message
 		begin   string
 		end     string
 		// maxMove limits the move, and forbidden is how much the move would disturb that the limits forbid.
-		maxMove, forbidden admission.Disruption
+		maxMove, forbidden live.Disruption
 	}{
 		"CPUs and memory": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
-			admission.AnyDisruption,
+			live.AnyDisruption,
 			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", 0, 0,
 		},
 		"memory alone": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 6})}, podOf("a", [2]int64{2, 5}),
-			admission.MovesMemory,
+			live.MovesMemory,
 			admission.Admitted, "", "1-2,8-9@0-1 moving", "8-9@1", 0, 0,
 		},
 		"one container of two": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})},
-			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), live.AnyDisruption,
 			admission.Admitted, "", "1-2@0 3-4,8-13@0-1 moving", "1-2@0 8-13@1", 0, 0,
 		},
 		"both containers, with the scope of pods": {
 			hint.PodScope, []workload.Pod{podOf("a", [2]int64{2, 2}, [2]int64{2, 2}), podOf("b", [2]int64{2, 1})},
-			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), admission.AnyDisruption,
+			podOf("a", [2]int64{2, 2}, [2]int64{6, 2}), live.AnyDisruption,
 			admission.Admitted, "", "1-2,8-9@0-1 3-4,10-15@0-1 moving", "8-9@1 10-15@1", 0, 0,
 		},
 		"a pod as a whole, on its node": {
-			hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, asWhole("a", 4, 2), admission.MovesCPUs,
+			hint.PodScope, []workload.Pod{asWhole("a", 2, 2)}, asWhole("a", 4, 2), live.MovesCPUs,
 			admission.Admitted, "", "1@0 2-4@0 moving", "1@0 2-4@0", 0, 0,
 		},
 		"a pod as a whole, to another node": {
-			hint.PodScope, []workload.Pod{asWhole("a", 2, 2), podOf("b", [2]int64{4, 1})}, asWhole("a", 4, 2), admission.AnyDisruption,
+			hint.PodScope, []workload.Pod{asWhole("a", 2, 2), podOf("b", [2]int64{4, 1})}, asWhole("a", 4, 2), live.AnyDisruption,
 			admission.Admitted, "", "1,8@0-1 2,9-11@0-1 moving", "8@1 9-11@1", 0, 0,
 		},
 		"not without the right to": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
-			admission.MovesCPUs,
-			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, admission.MovesMemory,
+			live.MovesCPUs,
+			admission.Deferred, "and 1 are free there; max_disruption does not allow the move", "1-2@0", "1-2@0", 0, live.MovesMemory,
 		},
 		"nor without any": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
-			admission.NoDisruption,
+			live.NoDisruption,
 			admission.Deferred, "needs 4 more CPUs on NUMA nodes 0, and 1 are free there; max_disruption does not allow the move",
-			"1-2@0", "1-2@0", 0, admission.MovesMemory,
+			"1-2@0", "1-2@0", 0, live.MovesMemory,
 		},
 		"in place only": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
-			admission.AnyDisruption,
+			live.AnyDisruption,
 			admission.Deferred, "and 1 are free there; max_move_disruption does not allow the move", "1-2@0", "1-2@0",
-			admission.NoDisruption, admission.MovesMemory,
+			live.NoDisruption, live.MovesMemory,
 		},
 		"in place only, and no other node has enough": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
-			admission.Rejected, "which have 7 allocatable CPUs, and now requests 9", "1-2@0", "1-2@0", admission.NoDisruption, 0,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), live.AnyDisruption,
+			admission.Rejected, "which have 7 allocatable CPUs, and now requests 9", "1-2@0", "1-2@0", live.NoDisruption, 0,
 		},
 		"a move of memory is allowed": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1})}, podOf("a", [2]int64{6, 2}),
-			admission.AnyDisruption,
-			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", admission.MovesMemory, 0,
+			live.AnyDisruption,
+			admission.Admitted, "", "1-2,8-13@0-1 moving", "8-13@1", live.MovesMemory, 0,
 		},
 		"no other node has enough now": {
 			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{4, 1}), podOf("c", [2]int64{6, 1})},
-			podOf("a", [2]int64{6, 2}), admission.AnyDisruption,
+			podOf("a", [2]int64{6, 2}), live.AnyDisruption,
 			admission.Deferred, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0", 0, 0,
 		},
 		"no node has ever enough": {
-			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), admission.AnyDisruption,
+			hint.ContainerScope, []workload.Pod{podOf("a", [2]int64{2, 2})}, podOf("a", [2]int64{9, 2}), live.AnyDisruption,
 			admission.Rejected, "other NUMA nodes cannot serve it", "1-2@0", "1-2@0", 0, 0,
 		},
 	} {
@@ -282,7 +283,7 @@ func TestResizeAsAMove(t *testing.T) {
 			t.Parallel()
 			h := newTwoNodes(t, row.scope)
 			h.admit(t, row.pods...)
-			sized := func(p workload.Pod) admission.ResizeRequest {
+			sized := func(p workload.Pod) live.ResizeRequest {
 				req := resizeTo(p, false)
 				if p.Resources != nil {
 					req.Changes = append(req.Changes, workload.Change{Requests: p.Resources.Requests, Limits: p.Resources.Limits})
@@ -376,10 +377,10 @@ func TestMoveOfUnobservedMemory(t *testing.T) {
 	}
 	// No limit of the request would help.
 	req := resizeTo(podOf("a", [2]int64{6, 2}), false)
-	req.MaxMove = admission.NoDisruption
+	req.MaxMove = live.NoDisruption
 	got, err = h.Resize(t.Context(), req)
 	if err != nil || got.Outcome != admission.Deferred || strings.Contains(got.Message, "max_move_disruption") ||
-		got.MoveDisruption != admission.AnyDisruption {
+		got.MoveDisruption != live.AnyDisruption {
 		t.Errorf("in place only: %+v, %v", got, err)
 	}
 }
@@ -417,7 +418,7 @@ func TestMoveAfterCrashes(t *testing.T) {
 				resize := func(h *twoNodes) error {
 					_, err := h.Resize(t.Context(), resizeTo(podOf("a", [2]int64{6, 2}), false))
 					for i := 0; err == nil && i < 10; i++ {
-						var m admission.Moved
+						var m live.Moved
 						if m, err = h.Advance(t.Context(), "a", false); m.Done {
 							break
 						}
@@ -491,7 +492,7 @@ func TestResizeBackReversesMove(t *testing.T) {
 				had := h.has("a")
 				r, err := h.Resize(t.Context(), resizeTo(row.wants, false))
 				must(t, err)
-				if r.Plan == nil || r.Disruption != admission.MovesMemory {
+				if r.Plan == nil || r.Disruption != live.MovesMemory {
 					t.Fatalf("no move: %+v", r)
 				}
 				for range steps {
@@ -514,7 +515,7 @@ func TestResizeBackReversesMove(t *testing.T) {
 				if again.Outcome != admission.Deferred {
 					t.Errorf("a move that is reversed is reversed again: %+v", again)
 				}
-				for moved := (admission.Moved{}); !moved.Done; {
+				for moved := (live.Moved{}); !moved.Done; {
 					moved, err = h.Advance(t.Context(), "a", false)
 					must(t, err)
 					h.checkMove(t, "a")
@@ -554,7 +555,7 @@ func TestMoveOfHugePages(t *testing.T) {
 		},
 		"defragmentation": func(t *testing.T, h *twoNodes) uint64 {
 			h.admit(t, podOf("c", [2]int64{6, 1}))
-			plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
+			plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
 			must(t, err)
 			if len(plan.Moves) != 1 || plan.Moves[0].UID != "a" {
 				t.Fatalf("moves %v: %s", plan.Moves, plan.Why)
@@ -564,7 +565,7 @@ func TestMoveOfHugePages(t *testing.T) {
 		},
 		"replacement": func(t *testing.T, h *twoNodes) uint64 {
 			h.become(t, twoNodesOf(append(slices.Clone(withPages), machinetest.Offline("1,2,7"))...))
-			losses := admission.Losses(h.ledger.View())
+			losses := live.Losses(h.ledger.View())
 			if len(losses) != 1 {
 				t.Fatalf("losses %v", losses)
 			}

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -64,10 +65,10 @@ func TestResizeWithinAPodAsAWhole(t *testing.T) {
 	before := h.has("a")
 	for _, p := range []workload.Pod{sharing(600, 1<<20), sharing(600, 2<<20), sharing(300, 1<<20)} {
 		req := resizeTo(p, false)
-		req.MaxMove = admission.NoDisruption
+		req.MaxMove = live.NoDisruption
 		got, err := h.Resize(t.Context(), req)
 		must(t, err)
-		if got.Outcome != admission.Admitted || got.Disruption != admission.NoDisruption || got.Plan != nil || h.has("a") != before {
+		if got.Outcome != admission.Admitted || got.Disruption != live.NoDisruption || got.Plan != nil || h.has("a") != before {
 			t.Errorf("%v %s: had %s, has %s, plan %+v", got.Outcome, got.Message, before, h.has("a"), got.Plan)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -32,7 +33,7 @@ func TestMoveWithinNodesOfEachContainer(t *testing.T) {
 		if got := h.has("a"); got != "6-7@1 8-12@0" {
 			t.Fatalf("it has %s", got)
 		}
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
+		plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
 		must(t, err)
 		if plan.Why != why || plan.Fits() != (why == "") || len(plan.Moves) > 0 != (why == "") {
 			t.Errorf("%s: fits %v after %d moves: %q", movable, plan.Fits(), len(plan.Moves), plan.Why)
@@ -58,7 +59,7 @@ func TestMoveNearExternalDevices(t *testing.T) {
 		a := movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere)
 		a.Containers[0].ExternalDevices = []workload.ExternalDevice{{Resource: "example.com/nic", ID: "0", Nodes: row.near}}
 		h.admit(t, a, podOf("b", [2]int64{5, 3}), podOf("c", [2]int64{6, 6}))
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
+		plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{1, 6}), MaxMoves: 1})
 		must(t, err)
 		if !strings.HasPrefix(plan.Why, row.why) || plan.Fits() != (row.why == "") || len(plan.Moves) > 0 != (row.why == "") {
 			t.Errorf("%s: fits %v after %d moves: %q", name, plan.Fits(), len(plan.Moves), plan.Why)
@@ -133,7 +134,7 @@ func TestCancelWhileMemoryWaits(t *testing.T) {
 			h := newTwoNodes(t, hint.ContainerScope)
 			h.admit(t, size(2), podOf("b", [2]int64{4, 1}))
 			row.begin(t, h)
-			for _, err := h.Advance(t.Context(), "a", true); !errors.Is(err, admission.ErrMemoryStays); _,
+			for _, err := h.Advance(t.Context(), "a", true); !errors.Is(err, live.ErrMemoryStays); _,
 				err = h.Advance(t.Context(), "a", true) {
 				must(t, err)
 			}
@@ -144,7 +145,7 @@ func TestCancelWhileMemoryWaits(t *testing.T) {
 			row.cancel(t, h)
 			for done := false; !done; {
 				m, err := h.Advance(t.Context(), "a", true)
-				if row.migrates && errors.Is(err, admission.ErrMemoryStays) {
+				if row.migrates && errors.Is(err, live.ErrMemoryStays) {
 					return // what has moved counts on its way back, too
 				}
 				must(t, err)
@@ -161,7 +162,7 @@ func TestCancelWhileMemoryWaits(t *testing.T) {
 func relocateA(t *testing.T, h *twoNodes) {
 	t.Helper()
 	h.admit(t, podOf("c", [2]int64{6, 1}))
-	plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
+	plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("new", [2]int64{3, 1}), MaxMoves: 1})
 	must(t, err)
 	if len(plan.Moves) != 1 {
 		t.Fatal(plan.Why)
@@ -176,7 +177,7 @@ func TestNoPodMayMove(t *testing.T) {
 	h.admit(t, movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere), podOf("b", [2]int64{4, 1}))
 	relocateA(t, h)
 	why := func(stay ...string) string {
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("large", [2]int64{7, 1}), MaxMoves: 1,
+		plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("large", [2]int64{7, 1}), MaxMoves: 1,
 			Stay: stay})
 		must(t, err)
 		return plan.Why

@@ -69,11 +69,11 @@ func TestSyncBesideAMove(t *testing.T) {
 				must(t, err)
 			}
 			if during {
-				h.Engine.Mover = &syncsIn{h.mover, sync}
+				h.Mover = &syncsIn{h.mover, sync}
 				if _, err := h.Advance(t.Context(), "a", false); errdefs.ClassOf(err) != errdefs.Conflict {
 					t.Errorf("after %d steps, a step beside a Sync: %v", done, err)
 				}
-				h.Engine.Mover = h.mover
+				h.Mover = h.mover
 			} else {
 				sync()
 			}

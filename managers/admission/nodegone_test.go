@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/hint"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/topology"
@@ -54,7 +55,7 @@ func TestHalfOfAGroupIsGone(t *testing.T) {
 				}
 				refused("b", 1) // pod a has 12 GiB, and 10 are left
 				p := podOf("a", [2]int64{10, 9})
-				got, err := h.Resize(t.Context(), admission.ResizeRequest{UID: "a", Changes: []workload.Change{
+				got, err := h.Resize(t.Context(), live.ResizeRequest{UID: "a", Changes: []workload.Change{
 					{Container: "c0", Requests: p.Containers[0].Requests, Limits: p.Containers[0].Limits},
 				}})
 				must(t, err)

@@ -30,7 +30,7 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 		return draft, err
 	}
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1, Running: c.running}
-	if err := c.bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
+	if err := c.Bus.Validate(ctx, draft.View(), whole, c.trace); err != nil {
 		return draft, c.fail(draft, whole, err)
 	}
 	return draft, nil
@@ -38,7 +38,20 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 
 // planScope executes the policy's rounds for a pod.
 func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	return e.planRounds(ctx, draft, c, c.policy.Rounds(&c.record.Pod, e.Features))
+	return e.planRounds(ctx, draft, c, c.Policy.Rounds(&c.record.Pod, e.Features))
+}
+
+// PlanRunning returns the view of a basis with a running pod after rounds of the policy. record has the claims that stay. No plugin or
+// provider of another process is called.
+func (e *Engine) PlanRunning(ctx context.Context, b Basis, record *ledger.Pod, rounds []topology.Round,
+	trace *ledger.Trace) (*ledger.View, error) {
+	draft := ledger.NewDraft(b.View)
+	draft.PutPod(record)
+	c := &candidate{record: record, managers: b.managers, trace: trace, running: true}
+	if err := e.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), draft, c, rounds); err != nil {
+		return nil, err
+	}
+	return draft.View(), nil
 }
 
 // planRounds executes rounds of the policy: get hints, merge, plan.
@@ -47,23 +60,23 @@ func (e *Engine) planRounds(ctx context.Context, draft *ledger.Draft, c *candida
 	for _, round := range rounds {
 		affinity := hint.Hint{Any: true}
 		if round.Merge {
-			replies, err := c.bus.Hints(ctx, draft.View(), round.Hints, c.trace)
+			replies, err := c.Bus.Hints(ctx, draft.View(), round.Hints, c.trace)
 			if err != nil {
 				return c.fail(draft, round.Hints, err)
 			}
 			_, end := hint.StepIn(ctx, hint.StepMerge)
-			result := c.policy.Merge(replies)
+			result := c.Policy.Merge(replies)
 			end(nil)
 			step := result.Step()
 			step.Container = round.Hints.Owner().Container
 			c.trace.Add(step)
 			if !result.Admit {
-				return c.fail(draft, round.Hints, awaited(c.policy.Refusal(pod, e.Features), replies))
+				return c.fail(draft, round.Hints, awaited(c.Policy.Refusal(pod, e.Features), replies))
 			}
 			affinity = result.Affinity
 		}
 		for _, req := range round.Plan {
-			if err := c.bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
+			if err := c.Bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
 				return c.fail(draft, req, err)
 			}
 		}
@@ -92,11 +105,11 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 		}
 	}
 	var trace ledger.Trace
-	b, err := e.basis(e.Ledger.View)
+	b, err := e.Basis(e.Ledger.View)
 	if err != nil {
 		return nil, fmt.Errorf("get hints for pod %s: %w", pod.UID, err)
 	}
-	return b.bus.Hints(hint.WithCalls(ctx, e.calls()), b.view, hint.Request{Pod: &pod, Container: index}, &trace)
+	return b.Bus.Hints(hint.WithCalls(ctx, e.calls()), b.View, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
 // failurePoint is where a plan failed: the draft and its view, the request, and the error.

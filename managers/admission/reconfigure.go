@@ -104,7 +104,7 @@ func (e *Engine) Foresee(ctx context.Context, ch Change) (Outlook, error) {
 // Unavailable if the journal cannot be written; or they are errors of the trial of running
 // pods.
 func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
-	release, err := e.acquire(ctx)
+	release, err := e.Acquire(ctx)
 	if err != nil {
 		return Outlook{}, err
 	}
@@ -127,7 +127,7 @@ func (e *Engine) Reconfigure(ctx context.Context, ch Change) (Outlook, error) {
 // admissions are planned again, as with Reconfigure. Errors are of class Unavailable: the journal
 // cannot be written.
 func (e *Engine) ChangeMachine(ctx context.Context, rules ledger.Rules) (Outlook, error) {
-	release, err := e.acquire(ctx)
+	release, err := e.Acquire(ctx)
 	if err != nil {
 		return Outlook{}, err
 	}

@@ -27,7 +27,7 @@ type ReconciledBindings struct{ Bound, Dropped []ledger.Binding }
 func (l *Lock) ReconcileBindings(ctx context.Context, before *ledger.View, found []Found,
 	gone func(id string) bool) (ReconciledBindings, error) {
 	var out ReconciledBindings
-	_, err := l.update(ctx, func(d *ledger.Draft) error {
+	_, err := l.Update(ctx, func(d *ledger.Draft) error {
 		out = ReconciledBindings{}
 		there := map[string]bool{}
 		stale := d.Base().LastUnbound() > before.Generation()

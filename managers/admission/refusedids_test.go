@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -61,7 +62,7 @@ func TestRefusedIDsOfResizes(t *testing.T) {
 	pod.Containers[0].ResizePolicy = map[workload.Resource]string{workload.Memory: workload.RestartContainer}
 	h.admit(t, pod)
 	req := change(workload.Quantities{workload.Memory: 1 << 20})
-	req.AdmissionID, req.MaxDisruption = "shrink", admission.NoDisruption
+	req.AdmissionID, req.MaxDisruption = "shrink", live.NoDisruption
 	for range 2 {
 		if got, err := h.Resize(t.Context(), req); err != nil || got.Outcome != admission.Rejected {
 			t.Fatalf("%+v, %v", got, err)
@@ -73,7 +74,7 @@ func TestRefusedIDsOfResizes(t *testing.T) {
 		t.Errorf("other amounts: %v", err)
 	}
 	// The caller may decide after the refusal that the disruption is acceptable.
-	req.MaxDisruption = admission.AnyDisruption
+	req.MaxDisruption = live.AnyDisruption
 	if got, err := h.Resize(t.Context(), req); err != nil || got.Outcome != admission.Admitted {
 		t.Errorf("the same amounts: %+v, %v", got, err)
 	}
@@ -102,7 +103,7 @@ func TestRepeatedResizesUndoNothing(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
 	h.admit(t, burstable("a", 500, 4<<20))
-	resize := func(id string, milli int64) (admission.Resized, error) {
+	resize := func(id string, milli int64) (live.Resized, error) {
 		req := change(workload.Quantities{workload.CPU: milli})
 		req.AdmissionID = id
 		return h.Resize(t.Context(), req)

@@ -24,7 +24,7 @@ func (e *Engine) Remove(ctx context.Context, uid string, scope Scope) ([]ledger.
 
 // remove is Remove for a pod for which ends returns true.
 func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(*ledger.Pod) bool) ([]ledger.Claim, bool, error) {
-	unlock, err := e.lockPod(ctx, uid)
+	unlock, err := e.LockPod(ctx, uid)
 	if err != nil {
 		return nil, false, err
 	}
@@ -41,7 +41,7 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 		if err := e.CgroupManager.RemoveUnknown(ctx, view, uid); err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
-		_, err := e.update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
+		_, err := e.Update(ctx, func(d *ledger.Draft) error { d.ForgetUnknownLive(uid); return nil })
 		if err != nil {
 			return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 		}
@@ -49,7 +49,7 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	case !ok, !ends(pod):
 		return nil, false, nil
 	}
-	if err := scope.check(uid, pod.Agent()); err != nil {
+	if err := scope.Check(uid, pod.Agent()); err != nil {
 		return nil, false, err
 	}
 	for range view.BindingsOf(uid) { // its processes may take a while to exit
@@ -59,7 +59,7 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 	if err := e.CgroupManager.RemovePod(ctx, view, uid); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, err)
 	}
-	if _, err := e.update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
+	if _, err := e.Update(ctx, func(d *ledger.Draft) error { d.RemovePod(uid); return nil }); err != nil {
 		return nil, false, fmt.Errorf("remove pod %s: %w", uid, errors.Join(err, e.restore(ctx, uid)))
 	}
 	e.released(ctx, pod.Claims)
@@ -69,8 +69,8 @@ func (e *Engine) remove(ctx context.Context, uid string, scope Scope, ends func(
 // released tells the providers which of their claims a commit has freed. Without managers, as
 // while the policy changes again and again, they see it in the next view.
 func (e *Engine) released(ctx context.Context, claims []ledger.Claim) {
-	if b, err := e.basis(e.Ledger.View); err == nil {
-		b.bus.Released(ctx, claims)
+	if b, err := e.Basis(e.Ledger.View); err == nil {
+		b.Bus.Released(ctx, claims)
 	}
 }
 
@@ -96,7 +96,7 @@ type Started struct {
 // certainly ended are removed. If too many of a runtime's ids may still run, the error is
 // of class Precondition.
 func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pid int) (Started, error) {
-	unlock, err := e.lockPod(ctx, owner.Pod)
+	unlock, err := e.LockPod(ctx, owner.Pod)
 	if err != nil {
 		return Started{}, err
 	}
@@ -127,7 +127,7 @@ func (e *Engine) PreStart(ctx context.Context, owner ledger.Owner, id string, pi
 	b.CgroupPath, b.Own = path, path != ""
 	generation := view.Generation()
 	var finished []ledger.Claim
-	bound, err := e.update(ctx, func(d *ledger.Draft) error {
+	bound, err := e.Update(ctx, func(d *ledger.Draft) error {
 		if err := checkOwner(d.View(), owner); err != nil {
 			return err
 		}
@@ -190,12 +190,12 @@ func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.B
 // finish releases claims that are no longer needed when one of the pod's containers starts,
 // for example those of a completed init container.
 func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) ([]ledger.Claim, error) {
-	b, err := e.basisOn(d.Base())
+	b, err := e.BasisOn(d.Base())
 	if err != nil {
 		return nil, err
 	}
 	pod, _ := d.View().Pod(starting.Pod)
-	finished := b.bus.Finished(pod, starting.Container)
+	finished := b.Bus.Finished(pod, starting.Container)
 	d.DropClaims(starting.Pod, finished...)
 	return finished, nil
 }
@@ -208,7 +208,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 		return false, nil
 	}
 	e.waits(ctx)
-	unlock, err := e.lockPod(ctx, b.Owner.Pod)
+	unlock, err := e.LockPod(ctx, b.Owner.Pod)
 	if err != nil {
 		return false, err
 	}
@@ -221,7 +221,7 @@ func (e *Engine) PostStop(ctx context.Context, id string) (bool, error) {
 			return true, fmt.Errorf("stop container %s: %w", b.Owner, err)
 		}
 	}
-	view, err := e.update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
+	view, err := e.Update(ctx, func(d *ledger.Draft) error { d.Unbind(id); return nil })
 	if err != nil {
 		return true, fmt.Errorf("forget container id %s: %w", id, err)
 	}

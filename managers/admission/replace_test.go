@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -46,7 +47,7 @@ func (h *twoNodes) replace(t ledgertest.T) (refused map[string]string) {
 	t.Helper()
 	refused = map[string]string{}
 	for {
-		losses := slices.DeleteFunc(admission.Losses(h.ledger.View()), func(l admission.Loss) bool { return refused[l.UID] != "" })
+		losses := slices.DeleteFunc(live.Losses(h.ledger.View()), func(l live.Loss) bool { return refused[l.UID] != "" })
 		if len(losses) == 0 {
 			return refused
 		}
@@ -313,7 +314,7 @@ func TestReplaceMeanwhile(t *testing.T) {
 			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
 			h.admit(t, podOf("a", [2]int64{2, 2}))
 			h.become(t, twoNodesOf(machinetest.Offline("2")))
-			plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+			plan, err := h.PlanReplacement(t.Context(), live.Losses(h.ledger.View())[0])
 			must(t, err)
 			row.do(t, h)
 			before := h.ledger.View()
@@ -337,7 +338,7 @@ func TestReplaceAnOldLoss(t *testing.T) {
 			h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
 			h.admit(t, podOf("x", [2]int64{3, 1}), podOf("a", [2]int64{2, 2}))
 			h.become(t, twoNodesOf(machinetest.Offline("4")))
-			l := admission.Losses(h.ledger.View())[0]
+			l := live.Losses(h.ledger.View())[0]
 			h.become(t, twoNodesOf(machinetest.Offline(row.offline)))
 			_, _, err := h.Remove(t.Context(), "x", admission.Scope{}) // now others are free, too
 			must(t, err)
@@ -410,11 +411,11 @@ func TestReplaceAfterCrashes(t *testing.T) {
 					fail = h.journal.LoseNext
 				}
 				fail(commit+1, errors.New("crash"))
-				plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+				plan, err := h.PlanReplacement(t.Context(), live.Losses(h.ledger.View())[0])
 				must(t, err)
 				err = h.Relocate(t.Context(), plan, 0)
 				for done := false; err == nil && !done; {
-					var m admission.Moved
+					var m live.Moved
 					m, err = h.Advance(t.Context(), "a", false)
 					done = m.Done
 				}
@@ -475,7 +476,7 @@ func TestRandomReplacements(t *testing.T) {
 			}
 			refused := h.replace(r)
 			h.checkOwners(r)
-			for _, l := range admission.Losses(h.ledger.View()) {
+			for _, l := range live.Losses(h.ledger.View()) {
 				if refused[l.UID] == "" {
 					r.Fatalf("pod %s: %s", l.UID, l)
 				}
@@ -518,7 +519,7 @@ func TestMovesOnAFullNode(t *testing.T) {
 		h.config.Fit = true
 		h.become(t, twoNodesOf())
 		h.admit(t, movable(podOf("a", [2]int64{2, 2}), workload.MovableAnywhere), podOf("c", [2]int64{2, 6}), podOf("e", [2]int64{4, 1}))
-		plan, err := h.PlanDefragment(t.Context(), admission.DefragmentRequest{Pod: podOf("big", [2]int64{5, 1}), MaxMoves: 1})
+		plan, err := h.PlanDefragment(t.Context(), live.DefragmentRequest{Pod: podOf("big", [2]int64{5, 1}), MaxMoves: 1})
 		must(t, err)
 		if !plan.Fits() || len(plan.Moves) != 1 {
 			t.Fatalf("%d moves, fits %v: %s", len(plan.Moves), plan.Fits(), plan.Why)
@@ -564,7 +565,7 @@ func TestMovesWaitForNoPod(t *testing.T) {
 	h := changing(t, topology.SingleNUMANode, hint.ContainerScope)
 	h.admit(t, podOf("a", [2]int64{2, 2}), podOf("b", [2]int64{2, 2}))
 	h.become(t, twoNodesOf(machinetest.Offline("2")))
-	plan, err := h.PlanReplacement(t.Context(), admission.Losses(h.ledger.View())[0])
+	plan, err := h.PlanReplacement(t.Context(), live.Losses(h.ledger.View())[0])
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -32,8 +33,8 @@ func burstable(uid string, milliCPU, bytes int64) workload.Pod {
 }
 
 // resizeTo requests the amounts of a pod.
-func resizeTo(p workload.Pod, dry bool) admission.ResizeRequest {
-	req := admission.ResizeRequest{UID: p.UID, DryRun: dry}
+func resizeTo(p workload.Pod, dry bool) live.ResizeRequest {
+	req := live.ResizeRequest{UID: p.UID, DryRun: dry}
 	for _, c := range p.Containers {
 		req.Changes = append(req.Changes, workload.Change{Container: c.Name, Requests: c.Requests, Limits: c.Limits})
 	}
@@ -41,7 +42,7 @@ func resizeTo(p workload.Pod, dry bool) admission.ResizeRequest {
 }
 
 // ownedResize is resizeTo for an owner.
-func ownedResize(p workload.Pod, owner string) admission.ResizeRequest {
+func ownedResize(p workload.Pod, owner string) live.ResizeRequest {
 	req := resizeTo(p, false)
 	req.Owner = owner
 	return req
@@ -169,7 +170,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.SingleNUMANode)
 	h.admit(t, guaranteed("own", 2, 1))
-	to := func(n int64, most admission.Disruption) admission.Resized {
+	to := func(n int64, most live.Disruption) live.Resized {
 		t.Helper()
 		req := resizeTo(guaranteed("own", n, 1), false)
 		req.MaxDisruption = most
@@ -177,7 +178,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 		must(t, err)
 		return got
 	}
-	if got := to(4, admission.NoDisruption); got.Reason != errdefs.DisruptionNotAllowed || h.cpus("own") != "1-2" {
+	if got := to(4, live.NoDisruption); got.Reason != errdefs.DisruptionNotAllowed || h.cpus("own") != "1-2" {
 		t.Errorf("no disruption: %+v, has %s", got, h.cpus("own"))
 	}
 	// No other pod can get its new resources while the cgroups are written, and they have the earlier CPUs until the commit.
@@ -192,9 +193,9 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 			t.Errorf("before the commit it has CPUs %s", h.cpus("own"))
 		}
 	}
-	got := to(4, admission.MovesCPUs)
+	got := to(4, live.MovesCPUs)
 	h.cgroups.resizing = nil
-	if got.Outcome != admission.Admitted || got.Disruption != admission.MovesCPUs || h.cpus("own") != "1-4" ||
+	if got.Outcome != admission.Admitted || got.Disruption != live.MovesCPUs || h.cpus("own") != "1-4" ||
 		!has(ledger.StepPlanned, got.Trace) {
 		t.Errorf("more: %+v, has %s", got.Verdict, h.cpus("own"))
 	}
@@ -205,7 +206,7 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 	if !slices.Equal(h.cgroups.sets, []string{"1-2"}) {
 		t.Errorf("the cgroups were given CPUs %q before the commit", h.cgroups.sets)
 	}
-	if again := to(4, admission.MovesCPUs); !again.Repeated {
+	if again := to(4, live.MovesCPUs); !again.Repeated {
 		t.Errorf("again: %+v", again.Verdict)
 	}
 	before := h.ledger.View()
@@ -215,10 +216,10 @@ func TestResizeOfExclusiveCPUs(t *testing.T) {
 		t.Errorf("the kernel refuses: %v, has %s", err, h.cpus("own"))
 	}
 	h.admit(t, guaranteed("other", 2, 1))
-	if got := to(6, admission.AnyDisruption); got.Outcome != admission.Deferred || got.RetryAfter == 0 {
+	if got := to(6, live.AnyDisruption); got.Outcome != admission.Deferred || got.RetryAfter == 0 {
 		t.Errorf("its node is busy: %+v", got.Verdict)
 	}
-	if got := to(1, admission.AnyDisruption); got.Outcome != admission.Admitted || h.cpus("own") != "1" {
+	if got := to(1, live.AnyDisruption); got.Outcome != admission.Admitted || h.cpus("own") != "1" {
 		t.Errorf("less: %+v, has %s", got.Verdict, h.cpus("own"))
 	}
 	// An agent that has started again admits its pods again, with their new size.
@@ -271,8 +272,8 @@ func TestFailedResizesAreUndone(t *testing.T) {
 }
 
 // change requests amounts of the container main of pod a.
-func change(q workload.Quantities) admission.ResizeRequest {
-	return admission.ResizeRequest{UID: "a", Changes: []workload.Change{{Container: "main", Requests: q}}}
+func change(q workload.Quantities) live.ResizeRequest {
+	return live.ResizeRequest{UID: "a", Changes: []workload.Change{{Container: "main", Requests: q}}}
 }
 
 // TestResizeChangesOnlyWhatIsGiven: amounts that are absent stay, and a container that the
@@ -378,14 +379,14 @@ func TestResizeDisruption(t *testing.T) {
 	pod.Containers[0].ResizePolicy = map[workload.Resource]string{workload.Memory: workload.RestartContainer}
 	h.admit(t, pod)
 	for _, row := range []struct {
-		req  admission.ResizeRequest
-		max  admission.Disruption
-		want admission.Disruption
+		req  live.ResizeRequest
+		max  live.Disruption
+		want live.Disruption
 	}{
-		{change(workload.Quantities{workload.CPU: 600}), admission.NoDisruption, admission.NoDisruption},
-		{change(workload.Quantities{workload.Memory: 2 << 20}), admission.MovesMemory, 0},
-		{change(workload.Quantities{workload.Memory: 2 << 20}), admission.RestartsContainers, admission.RestartsContainers},
-		{change(workload.Quantities{workload.Memory: 1 << 19}), admission.AnyDisruption, admission.RestartsContainers},
+		{change(workload.Quantities{workload.CPU: 600}), live.NoDisruption, live.NoDisruption},
+		{change(workload.Quantities{workload.Memory: 2 << 20}), live.MovesMemory, 0},
+		{change(workload.Quantities{workload.Memory: 2 << 20}), live.RestartsContainers, live.RestartsContainers},
+		{change(workload.Quantities{workload.Memory: 1 << 19}), live.AnyDisruption, live.RestartsContainers},
 	} {
 		row.req.MaxDisruption = row.max
 		before := h.ledger.View()

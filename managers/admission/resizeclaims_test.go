@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -131,7 +132,7 @@ func TestResizeIsDecidedAgainAfterAnImport(t *testing.T) {
 				}
 			})
 			req := resizeTo(row.size, false)
-			req.MaxDisruption = admission.MovesCPUs // no move to node 1
+			req.MaxDisruption = live.MovesCPUs // no move to node 1
 			got, err := h.Resize(t.Context(), req)
 			outcome, want := admission.Admitted, row.want
 			if want == nil {

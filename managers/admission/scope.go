@@ -16,26 +16,26 @@ type Scope struct {
 	All bool
 }
 
-// agent returns the name of the calling agent.
-func (s Scope) agent() string { return cmp.Or(s.Owner, ledger.DefaultOwner) }
+// Agent returns the name of the calling agent.
+func (s Scope) Agent() string { return cmp.Or(s.Owner, ledger.DefaultOwner) }
 
-func (s Scope) has(owner string) bool { return s.All || owner == s.agent() }
+func (s Scope) has(owner string) bool { return s.All || owner == s.Agent() }
 
-// check returns an error of class Precondition for a pod of another owner.
-func (s Scope) check(uid, owner string) error {
+// Check returns an error of class Precondition for a pod of another owner.
+func (s Scope) Check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
 	}
 	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner,
-		s.agent()).
+		s.Agent()).
 		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
 
-// checkUnknown is check for a running pod that is not in the ledger. A pod with an unknown
+// checkUnknown is Check for a running pod that is not in the ledger. A pod with an unknown
 // owner is in every scope.
 func (s Scope) checkUnknown(u *ledger.UnknownLivePod) error {
 	if owner, known := u.Agent(); known {
-		return s.check(u.UID, owner)
+		return s.Check(u.UID, owner)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
@@ -120,11 +121,11 @@ func (b setup) open(t ledgertest.T) *fixture {
 	h := &fixture{ledger: l, plugins: b.plugins, cgroups: b.cgroups}
 	h.bus.Store(bus)
 	features := workload.Features{PodLevelResources: true, PodLevelResourceManagers: b.whole}
-	h.Engine = admission.New(admission.Config{Features: features}, admission.Parts{
+	h.Engine = live.New(admission.New(admission.Config{Features: features}, admission.Parts{
 		Ledger: l, Managers: func(*ledger.View) (*hint.Bus, *topology.Manager) { return h.bus.Load(), policy }, CgroupManager: b.cgroups,
 		Starter:     b.plugins,
 		Environment: admission.Environment{Now: b.now, NewID: func() string { return "adm" }},
-	})
+	}), live.Options{})
 	return h
 }
 

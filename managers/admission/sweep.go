@@ -79,7 +79,7 @@ func (e *Engine) sweep(ctx context.Context, scope Scope, alive map[string]bool) 
 	defer look.release()
 	found := e.found(ctx, running)
 	var left error
-	_, failed := e.update(ctx, func(d *ledger.Draft) error {
+	_, failed := e.Update(ctx, func(d *ledger.Draft) error {
 		e.revert(d, scope)
 		if left = errors.Join(err, look.err, look.store(d, removed, found)); left == nil {
 			d.SetUncertain("")
@@ -130,13 +130,13 @@ const toFinish = time.Second
 // lockPodSoon is lockPod for a caller that has other pods to serve: it waits a short time. The
 // error is of class Unavailable, or that of ctx.
 func (e *Engine) lockPodSoon(ctx context.Context, uid string) (unlock func(), err error) {
-	unlock, busy := e.tryLockPod(uid)
+	unlock, busy := e.TryLockPod(uid)
 	if busy == nil || e.WithTimeout == nil {
 		return unlock, busy
 	}
 	limited, cancel := e.WithTimeout(ctx, toFinish)
 	defer cancel()
-	if unlock, err = e.lockPod(limited, uid); err != nil && ctx.Err() == nil {
+	if unlock, err = e.LockPod(limited, uid); err != nil && ctx.Err() == nil {
 		err = busy
 	}
 	return unlock, err

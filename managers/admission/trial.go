@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/topology"
@@ -20,8 +19,6 @@ type Trial struct {
 	view    *ledger.View
 	skipped map[string]bool
 	now     time.Time
-	// tries counts the decisions of searches for moves.
-	tries int
 }
 
 // NewTrial starts on a view, for example ledger.Empty. The managers decide as in an engine
@@ -46,6 +43,9 @@ func (t *Trial) ForClaims(managers func(*workload.Pod) (*hint.Bus, *topology.Man
 
 // On continues with a view, at a time. The time is zero before.
 func (t *Trial) On(view *ledger.View, now time.Time) { t.view, t.now = view, now }
+
+// Engine is the engine that decides.
+func (t *Trial) Engine() *Engine { return t.engine }
 
 // View has the admitted pods.
 func (t *Trial) View() *ledger.View { return t.view }
@@ -108,88 +108,4 @@ func (t *Trial) Repeat(ctx context.Context, req Request) (Verdict, error) {
 	}
 	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
 	return t.candidate(ctx, &candidate{record: record, notes: notes})
-}
-
-// Resize decides about a resize as Engine.Resize does, but without the kernel, which may refuse
-// it. Errors are those of Engine.Resize.
-func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) {
-	req.AdmissionID, req.IfRevision = "", 0 // other attempts are not known
-	r := &resizing{engine: t.engine, request: req, id: "trial of " + req.UID, scope: Scope{Owner: req.Owner}}
-	b, err := t.engine.basisOn(t.view)
-	if err != nil {
-		return Resized{}, err
-	}
-	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), b)
-	if err == nil && out.Outcome == Admitted && !out.Repeated {
-		t.view = out.View
-		if r.move != nil {
-			t.end(&out)
-		}
-	}
-	return out, err
-}
-
-// Defragment searches moves of other pods after which a pod fits, as Engine.PlanDefragment does. The searches of
-// a trial share its limit. If there are moves, the trial goes on with the view after them, with the pod. A mover
-// may refuse moves of memory; nil refuses none.
-func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest, m Mover) (Defragmentation, error) {
-	t.engine.Mover = m
-	b, err := t.engine.basisOn(t.view)
-	if err != nil {
-		return Defragmentation{}, err
-	}
-	out, err := t.engine.planDefragment(ctx, b, req, &t.tries)
-	if err == nil && out.Fits() {
-		t.view = out.After
-	}
-	return out, err
-}
-
-// Replaced is what became of a pod that has lost something.
-type Replaced struct {
-	Loss
-	// Refused is why nothing replaces it; nil if the pod has moved.
-	Refused error
-}
-
-// Replace moves the pods that have lost something, as berthd does with hotplug.onLost: replace. A move ends at once.
-// An error is one that is no refusal.
-func (t *Trial) Replace(ctx context.Context) (out []Replaced, err error) {
-	tried := map[string]bool{}
-	for losses := Losses(t.view); len(losses) > 0; {
-		l := losses[0]
-		if losses = losses[1:]; tried[l.UID] {
-			continue
-		}
-		tried[l.UID] = true
-		b, err := t.engine.basisOn(t.view)
-		if err != nil {
-			return nil, err
-		}
-		r, err := t.engine.planReplacement(ctx, b, l)
-		if err != nil && errdefs.ClassOf(err) != errdefs.Refused {
-			return nil, err
-		}
-		out = append(out, Replaced{l, err})
-		if err != nil {
-			continue
-		}
-		pod, _ := t.view.Pod(l.UID)
-		moved := clone(pod)
-		moved.Move = r.move
-		d := ledger.NewDraft(t.view)
-		d.PutPod(moved.AfterMove())
-		t.view = d.View()
-		losses = Losses(t.view)
-	}
-	return out, nil
-}
-
-// end ends the move of a resize at once, because nothing runs.
-func (t *Trial) end(out *Resized) {
-	d := ledger.NewDraft(t.view)
-	d.PutPod(out.Pod.AfterMove())
-	t.view = d.View()
-	out.View = t.view
-	out.Pod, _ = t.view.Pod(out.Pod.UID())
 }

@@ -87,7 +87,7 @@ func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
 	var known []string
 	for container, name := range unclaimed(pod) {
 		if known == nil {
-			known = c.bus.Resources()
+			known = c.Bus.Resources()
 		}
 		step := ledger.Step{Kind: ledger.StepNoted, Container: container.Name, Resource: string(name)}
 		switch {
@@ -198,14 +198,14 @@ func (e *Engine) Notes(view *ledger.View, pod *ledger.Pod, container string) []N
 // resourcesOn returns the resources of the providers that decide on a view, or of those that
 // decide now if the view is outdated.
 func (e *Engine) resourcesOn(view *ledger.View) []string {
-	b, err := e.basisOn(view)
+	b, err := e.BasisOn(view)
 	if err != nil {
-		b, err = e.basis(e.Ledger.View)
+		b, err = e.Basis(e.Ledger.View)
 	}
 	if err != nil {
 		return []string{}
 	}
-	return b.bus.Resources()
+	return b.Bus.Resources()
 }
 
 // noted returns a verdict with the notes about its pod. For a pod that is not admitted, it

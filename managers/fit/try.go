@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -35,10 +36,10 @@ type Outcome struct {
 
 // Search configures the search for moves of other pods.
 type Search struct {
-	// MaxMoves is the most moves for one pod, up to admission.MaxMoves; 0 searches none.
+	// MaxMoves is the most moves for one pod, up to live.MaxMoves; 0 searches none.
 	MaxMoves int
 	// Mover may refuse moves of memory; nil where nobody knows.
-	Mover admission.Mover
+	Mover live.Mover
 }
 
 // Try decides about pods one after the other on a view, which contains the allocations of the pods
@@ -50,7 +51,7 @@ type Search struct {
 func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *managerset.Set, now time.Time, pods []workload.Pod,
 	search Search) (out []Outcome, limited bool, err error) {
 	cfg.Tries = -1
-	busy := admission.NewTrial(cfg, view, set.Bus, set.Topology)
+	busy := live.NewTrial(cfg, view, set.Bus, set.Topology)
 	busy.On(view, now)
 	var stay []string
 	for _, pod := range pods {
@@ -84,7 +85,7 @@ func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *mana
 		if o.When != Later {
 			continue
 		}
-		d, err := busy.Defragment(ctx, admission.DefragmentRequest{Pod: o.Pod, MaxMoves: search.MaxMoves, Stay: stay}, search.Mover)
+		d, err := busy.Defragment(ctx, live.DefragmentRequest{Pod: o.Pod, MaxMoves: search.MaxMoves, Stay: stay}, search.Mover)
 		if err != nil {
 			return nil, false, err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -91,9 +92,9 @@ func and(p *workload.Pod, others ...*workload.Pod) *workload.Pod {
 	return p
 }
 
-func onTrial(t *testing.T, set *managerset.Set) *admission.Trial {
+func onTrial(t *testing.T, set *managerset.Set) *live.Trial {
 	t.Helper()
-	return admission.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+	return live.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
 }
 
 // TestClaimsAreOfTheirNodes: each device of a claim gets CPUs, memory and huge pages of exactly its node,
@@ -386,18 +387,18 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(r *rapid.T) {
-		trial := admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+		trial := live.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
 		// The same without the other kind gives the same verdicts.
-		alone := map[bool]*admission.Trial{}
+		alone := map[bool]*live.Trial{}
 		for _, claims := range []bool{false, true} {
-			alone[claims] = admission.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus,
+			alone[claims] = live.NewTrial(admission.Config{Tries: -1}, ledger.Empty(set.Rules), set.Bus,
 				set.Topology).ForClaims(set.For)
 		}
 		living := map[string]bool{} // uid to whether it is a claim
 		for i := range rapid.IntRange(1, 30).Draw(r, "steps") {
 			if len(living) > 0 && rapid.Bool().Draw(r, "remove") {
 				uid := rapid.SampledFrom(sortedKeys(living)).Draw(r, "uid")
-				for _, one := range []*admission.Trial{trial, alone[living[uid]]} {
+				for _, one := range []*live.Trial{trial, alone[living[uid]]} {
 					draft := ledger.NewDraft(one.View())
 					draft.RemovePod(uid)
 					one.On(draft.View(), time.Time{})

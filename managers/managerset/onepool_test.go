@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
@@ -57,7 +58,7 @@ func amountsOf(set *managerset.Set, view *ledger.View) string {
 	return strings.Join(out, ", ")
 }
 
-func remove(trial *admission.Trial, uid string) {
+func remove(trial *live.Trial, uid string) {
 	draft := ledger.NewDraft(trial.View())
 	draft.RemovePod(uid)
 	trial.On(draft.View(), time.Time{})
@@ -135,7 +136,7 @@ func TestNothingOfOnePoolIsGivenTwice(t *testing.T) {
 		if set == nil {
 			return
 		}
-		trial := admission.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+		trial := live.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
 		for i := range rapid.IntRange(1, 25).Draw(t, "steps") {
 			uid, node := fmt.Sprintf("p%d", i), rapid.IntRange(0, 1).Draw(t, "node")
 			cpus, bytes := rapid.IntRange(1, 8).Draw(t, "cpus"), rapid.Int64Range(1, 16).Draw(t, "GiB")*gibi

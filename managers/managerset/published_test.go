@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
@@ -53,7 +54,7 @@ func TestPublishedCPUsAreAdmitted(t *testing.T) {
 		if err != nil {
 			t.Skip(err) // a NUMA node without CPUs for claims
 		}
-		trial := admission.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
+		trial := live.NewTrial(admission.Config{}, ledger.Empty(set.Rules), set.Bus, set.Topology).ForClaims(set.For)
 		for i, cpus := range rapid.SliceOfN(rapid.IntRange(1, 3), 0, 3).Draw(t, "pods") {
 			if _, err := trial.Admit(t.Context(), classic(fmt.Sprint("pod-", i), cpus, gibi)); err != nil {
 				t.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
@@ -75,7 +76,7 @@ func NewLocal(c config.Config) (*Local, error) {
 type Daemon struct {
 	*connection
 	Ledger  *ledger.Ledger
-	engine  *admission.Engine
+	engine  *live.Engine
 	local   *Local
 	journal *ledgertest.Journal
 	history *allocation.History
@@ -148,7 +149,7 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 		return nil, err
 	}
 	ids := 0
-	engine := admission.New(admission.Config{
+	engine := live.New(admission.New(admission.Config{
 		Features: l.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: l.config.Limits.Containers},
 		DeferWaits: l.config.Verdicts.Deferred, Resources: l.config.Resources(time.Now()), Tries: -1,
 	}, admission.Parts{
@@ -159,7 +160,7 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 		},
 		CgroupManager: noCgroups{}, Starter: noCgroups{},
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { ids++; return "id-" + strconv.Itoa(ids) }},
-	})
+	}), live.Options{})
 	events := allocation.NewHistory(l.config.Limits.WatchEvents, devices)
 	events.Start(opened.View())
 	opened.Follow(events.Committed)

@@ -7,36 +7,36 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/live"
 )
 
 // defaultMoves is the number of moves of a request without one.
 const defaultMoves = 4
 
 // ReadDefragment reads a request for room, and its pod with a reader. Violations name the field's path.
-func ReadDefragment(r convert.Reader, m *admissionv1.DefragmentRequest) (admission.DefragmentRequest, error) {
+func ReadDefragment(r convert.Reader, m *admissionv1.DefragmentRequest) (live.DefragmentRequest, error) {
 	var vs errdefs.Violations
 	convert.Owner("owner", m.GetOwner(), &vs)
 	moves := int(m.GetMaxMoves())
 	if moves == 0 {
 		moves = defaultMoves
 	}
-	if moves > admission.MaxMoves {
-		vs.Addf("max_moves", "%d: expected 1 to %d", moves, admission.MaxMoves)
+	if moves > live.MaxMoves {
+		vs.Addf("max_moves", "%d: expected 1 to %d", moves, live.MaxMoves)
 	}
-	if rate := m.GetBytesPerSecond(); rate > 0 && rate < admission.LeastMoveRate {
-		vs.Addf("bytes_per_second", "%d: expected at least %d, because other moves of memory wait meanwhile", rate, admission.LeastMoveRate)
+	if rate := m.GetBytesPerSecond(); rate > 0 && rate < live.LeastMoveRate {
+		vs.Addf("bytes_per_second", "%d: expected at least %d, because other moves of memory wait meanwhile", rate, live.LeastMoveRate)
 	}
 	if err := vs.Err("request"); err != nil {
-		return admission.DefragmentRequest{}, err
+		return live.DefragmentRequest{}, err
 	}
 	pod, err := r.Pod(m.GetPod())
-	return admission.DefragmentRequest{Pod: pod, Owner: m.GetOwner(), MaxMoves: moves}, err
+	return live.DefragmentRequest{Pod: pod, Owner: m.GetOwner(), MaxMoves: moves}, err
 }
 
 // DefragmentEvent returns the message form of an event.
-func DefragmentEvent(e admission.DefragmentEvent) *admissionv1.DefragmentResponse {
+func DefragmentEvent(e live.DefragmentEvent) *admissionv1.DefragmentResponse {
 	switch {
 	case e.Plan != nil:
 		return &admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Plan{Plan: defragmentPlan(e.Plan)}}
@@ -52,7 +52,7 @@ func DefragmentEvent(e admission.DefragmentEvent) *admissionv1.DefragmentRespons
 	}}}
 }
 
-func defragmentPlan(d *admission.Defragmentation) *admissionv1.DefragmentPlan {
+func defragmentPlan(d *live.Defragmentation) *admissionv1.DefragmentPlan {
 	out := &admissionv1.DefragmentPlan{
 		Verdict: verdicts[d.Outcome], Reason: string(d.Reason), Message: d.Message, Fits: d.Fits(), Why: d.Why,
 	}
@@ -66,7 +66,7 @@ func defragmentPlan(d *admission.Defragmentation) *admissionv1.DefragmentPlan {
 	return out
 }
 
-func podMoved(m *admission.PodMoved) *admissionv1.PodMoved {
+func podMoved(m *live.PodMoved) *admissionv1.PodMoved {
 	since := func(before, after *time.Duration) *durationpb.Duration {
 		if before == nil || after == nil {
 			return nil

@@ -6,20 +6,20 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/workload"
 )
 
 // ReadResize reads a request to resize a pod. Violations name the field's path; what needs
 // the pod is left to the engine.
-func ReadResize(m *admissionv1.ResizeRequest) (admission.ResizeRequest, error) {
+func ReadResize(m *admissionv1.ResizeRequest) (live.ResizeRequest, error) {
 	vs := convert.Names("pod_uid", m.GetPodUid())
 	convert.Owner("owner", m.GetOwner(), &vs)
 	AdmissionID("admission_id", m.GetAdmissionId(), &vs)
-	out := admission.ResizeRequest{
+	out := live.ResizeRequest{
 		UID: m.GetPodUid(), Owner: m.GetOwner(), AdmissionID: m.GetAdmissionId(), IfRevision: m.GetIfRevision(),
-		MaxDisruption: admission.Disruption(m.GetMaxDisruption()), MaxMove: admission.Disruption(m.GetMaxMoveDisruption()),
+		MaxDisruption: live.Disruption(m.GetMaxDisruption()), MaxMove: live.Disruption(m.GetMaxMoveDisruption()),
 		DryRun: m.GetDryRun(), QoS: convert.ReadQoS("qos_class", m.GetQosClass(), &vs),
 	}
 	known := func(field string, d admissionv1.Disruption) {

@@ -10,8 +10,8 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert/decisions"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -28,9 +28,9 @@ func TestReadResize(t *testing.T) {
 		}},
 		Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "3"}},
 	})
-	want := admission.ResizeRequest{
-		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: admission.MovesCPUs,
-		MaxMove: admission.NoDisruption, QoS: workload.Burstable,
+	want := live.ResizeRequest{
+		UID: "a", Owner: "me", AdmissionID: "id", IfRevision: 7, DryRun: true, MaxDisruption: live.MovesCPUs,
+		MaxMove: live.NoDisruption, QoS: workload.Burstable,
 		Changes: []workload.Change{
 			{
 				Container: "main", Requests: workload.Quantities{workload.CPU: 2, workload.Memory: 1 << 30},

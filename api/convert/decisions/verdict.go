@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/live"
 )
 
 var verdicts = map[admission.Outcome]admissionv1.Verdict{
@@ -74,7 +75,7 @@ func condition(c *admission.Condition) *admissionv1.Condition {
 }
 
 // Resized returns the message form of the answer to a resize.
-func Resized(r admission.Resized, level admissionv1.TraceLevel) *admissionv1.ResizeResponse {
+func Resized(r live.Resized, level admissionv1.TraceLevel) *admissionv1.ResizeResponse {
 	v := Verdict(r.Verdict, level)
 	return &admissionv1.ResizeResponse{
 		Verdict: v.GetVerdict(), Reason: v.GetReason(), Message: v.GetMessage(), QosClass: v.GetQosClass(),

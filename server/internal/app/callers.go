@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/hintproxy"
@@ -154,7 +155,7 @@ const (
 // verdictCounter counts verdicts; *metrics.Set implements it.
 type verdictCounter interface {
 	Admission(pod *workload.Pod, v admission.Verdict, took time.Duration, err error)
-	Resize(r admission.Resized, took time.Duration, err error)
+	Resize(r live.Resized, took time.Duration, err error)
 }
 
 // verdicts counts an engine's admissions. It logs pods that are rejected, deferred, or admitted
@@ -198,7 +199,7 @@ func (r *verdicts) Admit(ctx context.Context, req admission.Request) (admission.
 }
 
 // Resize implements rpcadmission.Engine.
-func (r *verdicts) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+func (r *verdicts) Resize(ctx context.Context, req live.ResizeRequest) (live.Resized, error) {
 	recordResize(ctx, &req)
 	start := time.Now()
 	v, err := r.Engine.Resize(ctx, req)
@@ -275,7 +276,7 @@ func recordAdmit(ctx context.Context, req *admission.Request) {
 }
 
 // recordResize is recordAdmit for a resize.
-func recordResize(ctx context.Context, req *admission.ResizeRequest) {
+func recordResize(ctx context.Context, req *live.ResizeRequest) {
 	if c := history.CallOf(ctx); c != nil && !req.DryRun {
 		c.Request = &history.Request{Owner: req.Owner, Changes: req.Changes, QoS: req.QoS, MaxDisruption: int(req.MaxDisruption),
 			MaxMove: int(req.MaxMove)}

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/topology"
@@ -72,7 +73,7 @@ type deciding struct {
 	ledger   *ledger.Ledger
 	managers activeManagers
 	moves    *moves.Moves
-	engine   *admission.Engine
+	engine   *live.Engine
 	access   *rpc.Access
 	external *hintproxy.Registry
 	mover    *mover.Mover
@@ -95,15 +96,15 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		return nil, err
 	}
 	s.ledger.Follow(func(_, _ *ledger.View) { d.external.Wake() })
-	d.engine = admission.New(admission.Config{
+	d.engine = live.New(admission.New(admission.Config{
 		Features: g.Config.WorkloadFeatures(),
 		Bounds:   workload.Bounds{Containers: g.Config.Limits.Containers},
 
 		DeferWaits: g.Config.Verdicts.Deferred,
-		Resources:  g.Config.Resources(g.Now()), BytesPerSecond: g.Config.Moves.BytesPerSecond,
+		Resources:  g.Config.Resources(g.Now()),
 	}, admission.Parts{
 		Ledger: s.ledger, History: s.past, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
-		CgroupManager: k.loop, Starter: devs.plugins, Mover: k.moves,
+		CgroupManager: k.loop, Starter: devs.plugins,
 		Lives: func(ctx context.Context, uid string) ledger.UnknownLivePod {
 			return k.observer.Known(ctx, s.ledger.View(), uid)
 		},
@@ -111,7 +112,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 			Now: g.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
 			WithTimeout: context.WithTimeout, Each: task.Each, Observe: recordSteps(g.Tracer.Steps(g.metrics.Step)),
 		},
-	})
+	}), live.Options{BytesPerSecond: g.Config.Moves.BytesPerSecond, Mover: k.moves})
 	d.mover = newMover(g, s.ledger, d.engine)
 	if g.Config.Hotplug.OnLost == config.LostReplace {
 		d.replacer = newReplacer(g, s.ledger, d.engine)
@@ -162,7 +163,7 @@ func ownerOf(view *ledger.View, podUID, containerID string) (owner string, ok bo
 
 // keepLiving returns a function that reports whether a cgroup without a pod in the ledger is kept. Until the agent has
 // sent Sync, its processes may belong to a living pod.
-func keepLiving(engine *admission.Engine, tree cgroup.Tree) func(context.Context, cgroup.Name) (bool, error) {
+func keepLiving(engine *live.Engine, tree cgroup.Tree) func(context.Context, cgroup.Name) (bool, error) {
 	return func(ctx context.Context, name cgroup.Name) (bool, error) {
 		if engine.Synced() {
 			return false, nil
@@ -173,7 +174,7 @@ func keepLiving(engine *admission.Engine, tree cgroup.Tree) func(context.Context
 }
 
 // newMover constructs what carries out the moves of the ledger.
-func newMover(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Mover {
+func newMover(g *given, l *ledger.Ledger, engine *live.Engine) *mover.Mover {
 	m := mover.New(mover.Config{
 		View: l.View, Advance: engine.Advance, Observe: g.metrics.Moved,
 		Log: g.Log.With("part", "mover"), Now: g.Now,
@@ -190,10 +191,10 @@ func newMover(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Mover
 }
 
 // newReplacer constructs what moves pods that lose something when the machine changes.
-func newReplacer(g *given, l *ledger.Ledger, engine *admission.Engine) *mover.Replacer {
+func newReplacer(g *given, l *ledger.Ledger, engine *live.Engine) *mover.Replacer {
 	r := mover.NewReplacer(mover.ReplacerConfig{
 		View: l.View, Plan: engine.PlanReplacement,
-		Begin: func(ctx context.Context, to admission.Relocation, bytesPerSecond uint64) error {
+		Begin: func(ctx context.Context, to live.Relocation, bytesPerSecond uint64) error {
 			return engine.Relocate(history.WithCall(ctx, &history.Call{Name: "Replace", Time: g.Now()}), to, bytesPerSecond)
 		},
 		Observe: g.metrics.Replaced, Log: g.Log.With("part", "replacer"), Now: g.Now,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/workload"
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 )
@@ -26,8 +27,8 @@ func (a answers) Admit(context.Context, admission.Request) (admission.Verdict, e
 	return a.verdict, a.err
 }
 
-func (a answers) Resize(context.Context, admission.ResizeRequest) (admission.Resized, error) {
-	return admission.Resized{Verdict: a.verdict}, a.err
+func (a answers) Resize(context.Context, live.ResizeRequest) (live.Resized, error) {
+	return live.Resized{Verdict: a.verdict}, a.err
 }
 
 // counts is how many verdicts were counted.
@@ -35,7 +36,7 @@ type counts struct{ admissions, resizes int }
 
 func (c *counts) Admission(*workload.Pod, admission.Verdict, time.Duration, error) { c.admissions++ }
 
-func (c *counts) Resize(admission.Resized, time.Duration, error) { c.resizes++ }
+func (c *counts) Resize(live.Resized, time.Duration, error) { c.resizes++ }
 func TestRejectedResizesAreLogged(t *testing.T) {
 	t.Parallel()
 	verdict := func(o admission.Outcome) answers {
@@ -56,7 +57,7 @@ func TestRejectedResizesAreLogged(t *testing.T) {
 	} {
 		var log bytes.Buffer
 		_, err := newVerdicts(row.answers, &counts{}, logTo(&log), time.Now).Resize(t.Context(),
-			admission.ResizeRequest{UID: "u1", DryRun: row.dryRun})
+			live.ResizeRequest{UID: "u1", DryRun: row.dryRun})
 		if !errors.Is(err, row.err) || log.String() != row.want {
 			t.Errorf("%s: %v, logged %q, want %q", name, err, log.String(), row.want)
 		}

@@ -195,7 +195,7 @@ func (a *App) registerServices() error {
 	hintv1.RegisterHintBusServiceServer(main, hintbus.New(ownProviders{d.external, d.access, selfUID()}, l))
 	inspectv1.RegisterInspectServiceServer(main, inspect.New(
 		inspect.Parts{
-			Ledger: l, Importer: importer.Importer{Engine: d.engine}, Read: read,
+			Ledger: l, Importer: importer.Importer{Engine: d.engine.Engine}, Read: read,
 			Settings: func(kind kubelet.Kind) kubelet.Settings {
 				return settingsOf(d.managers.inForce(), devs.manager.Inventory(), kind)
 			},

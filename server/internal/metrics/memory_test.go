@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/topology"
@@ -54,11 +55,11 @@ func buildMemory(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m, Memory: manager.Baseline()})}
-	h.counted = counted{set: h.set, Engine: admission.New(admission.Config{Features: features}, admission.Parts{
+	h.counted = counted{set: h.set, Engine: live.New(admission.New(admission.Config{Features: features}, admission.Parts{
 		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
-	})}
+	}), live.Options{})}
 	h.set.Start(metrics.Sources{
 		View: h.ledger.View,
 		Settings: func() metrics.Settings {

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/topology"
@@ -42,7 +43,7 @@ func (cgroups) RemovePod(context.Context, *ledger.View, string) error { return n
 
 // counted is an engine whose admissions are counted, as in berthd.
 type counted struct {
-	*admission.Engine
+	*live.Engine
 	set *metrics.Set
 }
 
@@ -55,7 +56,7 @@ func (e counted) Admit(ctx context.Context, req admission.Request) (admission.Ve
 	return v, err
 }
 
-func (e counted) Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+func (e counted) Resize(ctx context.Context, req live.ResizeRequest) (live.Resized, error) {
 	start := time.Now()
 	r, err := e.Engine.Resize(ctx, req)
 	if !req.DryRun {
@@ -93,11 +94,11 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 		t.Fatal(err)
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: m})}
-	h.counted = counted{set: h.set, Engine: admission.New(admission.Config{DeferWaits: true}, admission.Parts{
+	h.counted = counted{set: h.set, Engine: live.New(admission.New(admission.Config{DeferWaits: true}, admission.Parts{
 		Ledger: h.ledger, CgroupManager: cgroups{},
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
-	})}
+	}), live.Options{})}
 	h.set.Start(metrics.Sources{
 		View: h.ledger.View,
 		Settings: func() metrics.Settings {

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 )
@@ -37,7 +38,7 @@ var infeasibleBy = map[string]string{
 }
 
 // Resize counts the outcome of a resize that is no dry run, and how long it took.
-func (s *Set) Resize(r admission.Resized, took time.Duration, err error) {
+func (s *Set) Resize(r live.Resized, took time.Duration, err error) {
 	switch {
 	case err == nil && r.Outcome == admission.Rejected:
 		s.resizes.infeasible.WithLabelValues(infeasibleDetail(r.Trace)).Inc()

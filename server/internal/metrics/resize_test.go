@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -24,7 +24,7 @@ func TestResizes(t *testing.T) {
 		t.Helper()
 		q := workload.Quantities{workload.CPU: cpu, workload.Memory: memory}
 		changes := []workload.Change{{Container: "a", Requests: q, Limits: q}}
-		if _, err := h.Resize(t.Context(), admission.ResizeRequest{UID: "a", Changes: changes, DryRun: dry}); err != nil {
+		if _, err := h.Resize(t.Context(), live.ResizeRequest{UID: "a", Changes: changes, DryRun: dry}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestResizes(t *testing.T) {
 	resize(3000, 1, true)
 	resize(2000, 2, false)
 	resize(2000, 2, false) // the same again
-	if _, err := h.Resize(t.Context(), admission.ResizeRequest{}); errdefs.ClassOf(err) != errdefs.NotFound {
+	if _, err := h.Resize(t.Context(), live.ResizeRequest{}); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Error(err)
 	}
 	h.expect(t,
@@ -45,7 +45,7 @@ func TestResizes(t *testing.T) {
 func TestReplacements(t *testing.T) {
 	t.Parallel()
 	h := build(t, topology.None)
-	cpus, nodes, memory := admission.Loss{CPUs: cpuset.Of(1), Short: 1}, admission.Loss{Nodes: 2}, admission.Loss{Short: 1}
+	cpus, nodes, memory := live.Loss{CPUs: cpuset.Of(1), Short: 1}, live.Loss{Nodes: 2}, live.Loss{Short: 1}
 	h.set.Replaced(cpus, nil)
 	h.set.Replaced(cpus, nil)
 	h.set.Replaced(nodes, errdefs.Refuse(errdefs.ResizeDeferred, "nothing is free"))

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -23,13 +24,13 @@ const (
 // Defragmenter makes room for pods by moves of others: one after the other, each planned on what
 // there is then. It keeps nothing: after a crash, the moves of the ledger end, and a new request plans the rest.
 type Defragmenter struct {
-	// Plan, Begin and Cancel are those of admission.Engine: PlanDefragment, Relocate and CancelMove.
-	Plan   func(context.Context, admission.DefragmentRequest) (admission.Defragmentation, error)
-	Begin  func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error
+	// Plan, Begin and Cancel are those of live.Engine: PlanDefragment, Relocate and CancelMove.
+	Plan   func(context.Context, live.DefragmentRequest) (live.Defragmentation, error)
+	Begin  func(ctx context.Context, r live.Relocation, bytesPerSecond uint64) error
 	Cancel func(ctx context.Context, uid string) error
 	View   func() *ledger.View
 	// Use reads the usage of a pod's containers; nil if it cannot be read.
-	Use func(ctx context.Context, view *ledger.View, uid string) admission.PodUse
+	Use func(ctx context.Context, view *ledger.View, uid string) live.PodUse
 	Now func() time.Time
 	// Away announces that a call waits, until back is called; nil for nothing.
 	Away func(ctx context.Context) (back func())
@@ -40,8 +41,8 @@ type Defragmenter struct {
 // Defragment makes room for a pod, and calls tell for each event. After an error of tell, or when ctx
 // ends, the pod that moves returns to what it had. Errors are those of Plan and of tell, and of class Unavailable
 // while another defragmentation is carried out.
-func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
-	tell func(admission.DefragmentEvent) error) error {
+func (d *Defragmenter) Defragment(ctx context.Context, req live.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+	tell func(live.DefragmentEvent) error) error {
 	if !dryRun {
 		if !d.busy.TryLock() {
 			return errdefs.Unavailablef("another defragmentation is carried out: try again when it has ended")
@@ -52,7 +53,7 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 	if err != nil {
 		return err
 	}
-	if err := tell(admission.DefragmentEvent{Plan: &plan}); err != nil || dryRun {
+	if err := tell(live.DefragmentEvent{Plan: &plan}); err != nil || dryRun {
 		return err
 	}
 	moved := 0
@@ -63,7 +64,7 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 			// Unavailable: another operation on the pod is in progress.
 			if class == errdefs.Refused || class == errdefs.Conflict || class == errdefs.NotFound || class == errdefs.Unavailable &&
 				ctx.Err() == nil {
-				return tell(admission.DefragmentEvent{Result: &admission.DefragmentResult{Moved: moved, Why: err.Error()}})
+				return tell(live.DefragmentEvent{Result: &live.DefragmentResult{Moved: moved, Why: err.Error()}})
 			}
 			return err
 		}
@@ -75,16 +76,16 @@ func (d *Defragmenter) Defragment(ctx context.Context, req admission.DefragmentR
 			return err
 		}
 	}
-	result := &admission.DefragmentResult{Moved: moved, Fits: plan.Outcome == admission.Admitted, Why: plan.Why}
+	result := &live.DefragmentResult{Moved: moved, Fits: plan.Outcome == admission.Admitted, Why: plan.Why}
 	if !result.Fits && result.Why == "" {
 		result.Why = "other pods have taken the room meanwhile: " + plan.Message
 	}
-	return tell(admission.DefragmentEvent{Result: result})
+	return tell(live.DefragmentEvent{Result: result})
 }
 
 // move carries out one move.
-func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPerSecond uint64,
-	tell func(admission.DefragmentEvent) error) (err error) {
+func (d *Defragmenter) move(ctx context.Context, r live.Relocation, bytesPerSecond uint64,
+	tell func(live.DefragmentEvent) error) (err error) {
 	began := d.Now()
 	before := d.use(ctx, r.UID)
 	if err := d.Begin(ctx, r, bytesPerSecond); err != nil {
@@ -104,7 +105,7 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 	}
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
-	var last admission.MoveProgress
+	var last live.MoveProgress
 	var due time.Time
 	for {
 		pod, ok := d.View().Pod(r.UID)
@@ -112,7 +113,7 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 		case !ok:
 			return errdefs.NotFoundf("pod %s was removed while it moved", r.UID)
 		case pod.Move == nil:
-			return tell(admission.DefragmentEvent{Moved: &admission.PodMoved{
+			return tell(live.DefragmentEvent{Moved: &live.PodMoved{
 				UID: r.UID, Took: d.Now().Sub(began), Before: before, After: d.use(ctx, r.UID),
 			}})
 		case pod.Move.Canceled:
@@ -123,7 +124,7 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 			due = d.Now().Add(progressFactor * d.Now().Sub(looks))
 			if now != last {
 				last = now
-				if err := tell(admission.DefragmentEvent{Progress: &now}); err != nil {
+				if err := tell(live.DefragmentEvent{Progress: &now}); err != nil {
 					return err
 				}
 			}
@@ -136,16 +137,16 @@ func (d *Defragmenter) move(ctx context.Context, r admission.Relocation, bytesPe
 	}
 }
 
-func (d *Defragmenter) use(ctx context.Context, uid string) admission.PodUse {
+func (d *Defragmenter) use(ctx context.Context, uid string) live.PodUse {
 	if d.Use == nil {
-		return admission.PodUse{}
+		return live.PodUse{}
 	}
 	return d.Use(ctx, d.View(), uid)
 }
 
 // progress compares where the memory of a moving pod is with where it goes.
-func (d *Defragmenter) progress(ctx context.Context, pod *ledger.Pod) admission.MoveProgress {
-	out := admission.MoveProgress{UID: pod.UID()}
+func (d *Defragmenter) progress(ctx context.Context, pod *ledger.Pod) live.MoveProgress {
+	out := live.MoveProgress{UID: pod.UID()}
 	var to numa.Mask
 	for i := range pod.Move.To {
 		for _, b := range pod.Move.To[i].Memory {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
 
@@ -20,14 +21,14 @@ import (
 type rooms struct {
 	*Defragmenter
 	ledger   *ledger.Ledger
-	plans    []admission.Defragmentation // the last one stays
-	requests []admission.DefragmentRequest
+	plans    []live.Defragmentation // the last one stays
+	requests []live.DefragmentRequest
 	begun    []string
 	canceled []string
 	events   []string
 }
 
-func newRooms(t *testing.T, plans ...admission.Defragmentation) *rooms {
+func newRooms(t *testing.T, plans ...live.Defragmentation) *rooms {
 	r := &rooms{ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")}), plans: plans}
 	put := func(uid string, m *ledger.Move) {
 		p := ledgertest.Pod(uid, "c")
@@ -41,7 +42,7 @@ func newRooms(t *testing.T, plans ...admission.Defragmentation) *rooms {
 	}
 	r.Defragmenter = &Defragmenter{
 		View: r.ledger.View, Now: time.Now,
-		Plan: func(_ context.Context, req admission.DefragmentRequest) (admission.Defragmentation, error) {
+		Plan: func(_ context.Context, req live.DefragmentRequest) (live.Defragmentation, error) {
 			r.requests = append(r.requests, req)
 			p := r.plans[0]
 			if len(r.plans) > 1 {
@@ -49,7 +50,7 @@ func newRooms(t *testing.T, plans ...admission.Defragmentation) *rooms {
 			}
 			return p, nil
 		},
-		Begin: func(_ context.Context, m admission.Relocation, rate uint64) error {
+		Begin: func(_ context.Context, m live.Relocation, rate uint64) error {
 			if m.UID == "none" {
 				return errdefs.NotFoundf("pod none is not admitted")
 			}
@@ -66,7 +67,7 @@ func newRooms(t *testing.T, plans ...admission.Defragmentation) *rooms {
 	return r
 }
 
-func (r *rooms) tell(e admission.DefragmentEvent) error {
+func (r *rooms) tell(e live.DefragmentEvent) error {
 	switch {
 	case e.Plan != nil:
 		r.events = append(r.events, fmt.Sprint("plan of ", len(e.Plan.Moves)))
@@ -80,39 +81,39 @@ func (r *rooms) tell(e admission.DefragmentEvent) error {
 	return nil
 }
 
-func planOf(uids ...string) (d admission.Defragmentation) {
+func planOf(uids ...string) (d live.Defragmentation) {
 	for _, uid := range uids {
-		d.Moves = append(d.Moves, admission.Relocation{UID: uid})
+		d.Moves = append(d.Moves, live.Relocation{UID: uid})
 	}
 	return d
 }
 
 var (
-	fits = admission.Defragmentation{Verdict: admission.Verdict{Outcome: admission.Admitted}}
-	want = admission.DefragmentRequest{MaxMoves: 2}
+	fits = live.Defragmentation{Verdict: admission.Verdict{Outcome: admission.Admitted}}
+	want = live.DefragmentRequest{MaxMoves: 2}
 )
 
 func TestDefragment(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		plans  []admission.Defragmentation
+		plans  []live.Defragmentation
 		dry    bool
 		begun  []string
 		events []string
 	}{
-		"it fits":   {[]admission.Defragmentation{fits}, false, nil, []string{"plan of 0", "{Fits:true Moved:0 Why:}"}},
-		"a dry run": {[]admission.Defragmentation{planOf("a")}, true, nil, []string{"plan of 1"}},
-		"two moves": {[]admission.Defragmentation{planOf("a", "b"), planOf("b"), fits}, false, []string{"a 7", "b 7"},
+		"it fits":   {[]live.Defragmentation{fits}, false, nil, []string{"plan of 0", "{Fits:true Moved:0 Why:}"}},
+		"a dry run": {[]live.Defragmentation{planOf("a")}, true, nil, []string{"plan of 1"}},
+		"two moves": {[]live.Defragmentation{planOf("a", "b"), planOf("b"), fits}, false, []string{"a 7", "b 7"},
 			[]string{"plan of 2", "progress of a", "a has moved in 300ms", "progress of b", "b has moved in 300ms",
 				"{Fits:true Moved:2 Why:}"}},
-		"taken meanwhile": {[]admission.Defragmentation{planOf("a"), {Why: "none may move"}}, false, []string{"a 7"},
+		"taken meanwhile": {[]live.Defragmentation{planOf("a"), {Why: "none may move"}}, false, []string{"a 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "{Fits:false Moved:1 Why:none may move}"}},
-		"no more than allowed": {[]admission.Defragmentation{planOf("a"), planOf("b"), planOf("a")}, false, []string{"a 7", "b 7"},
+		"no more than allowed": {[]live.Defragmentation{planOf("a"), planOf("b"), planOf("a")}, false, []string{"a 7", "b 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "progress of b", "b has moved in 300ms",
 				"{Fits:false Moved:2 Why:other pods have taken the room meanwhile: }"}},
-		"in use by another call": {[]admission.Defragmentation{planOf("a"), planOf("busy")}, false, []string{"a 7"},
+		"in use by another call": {[]live.Defragmentation{planOf("a"), planOf("busy")}, false, []string{"a 7"},
 			[]string{"plan of 1", "progress of a", "a has moved in 300ms", "{Fits:false Moved:1 Why:pod busy is being resized}"}},
-		"it has left": {[]admission.Defragmentation{planOf("none")}, false, nil,
+		"it has left": {[]live.Defragmentation{planOf("none")}, false, nil,
 			[]string{"plan of 1", "{Fits:false Moved:0 Why:pod none is not admitted}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,7 +140,7 @@ func TestDefragmentEndsEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRooms(t, planOf("a"))
 		ctx, leave := context.WithCancel(t.Context())
-		err := r.Defragment(ctx, want, 0, false, func(e admission.DefragmentEvent) error {
+		err := r.Defragment(ctx, want, 0, false, func(e live.DefragmentEvent) error {
 			if e.Progress != nil {
 				if err := r.Defragment(t.Context(), want, 0, false, r.tell); errdefs.ClassOf(err) != errdefs.Unavailable {
 					t.Errorf("another one: %v", err)
@@ -156,7 +157,7 @@ func TestDefragmentEndsEarly(t *testing.T) {
 		}
 		broken := errors.New("the connection is broken")
 		r.canceled = nil
-		if err := r.Defragment(t.Context(), want, 0, false, func(e admission.DefragmentEvent) error {
+		if err := r.Defragment(t.Context(), want, 0, false, func(e live.DefragmentEvent) error {
 			if e.Progress != nil {
 				return broken
 			}
@@ -174,12 +175,12 @@ func TestSlowLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRooms(t, planOf("a"), planOf())
 		const look = 10 * time.Second
-		r.Use = func(context.Context, *ledger.View, string) admission.PodUse {
+		r.Use = func(context.Context, *ledger.View, string) live.PodUse {
 			time.Sleep(look)
-			return admission.PodUse{}
+			return live.PodUse{}
 		}
 		var took time.Duration
-		err := r.Defragment(t.Context(), admission.DefragmentRequest{MaxMoves: 1}, 0, false, func(e admission.DefragmentEvent) error {
+		err := r.Defragment(t.Context(), live.DefragmentRequest{MaxMoves: 1}, 0, false, func(e live.DefragmentEvent) error {
 			if e.Moved != nil {
 				took = e.Moved.Took
 			}

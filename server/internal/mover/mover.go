@@ -17,9 +17,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/transition"
 )
 
@@ -33,10 +33,10 @@ const (
 type Config struct {
 	// View returns the current view.
 	View func() *ledger.View
-	// Advance makes the next step of a pod's move, as admission.Engine does.
-	Advance func(ctx context.Context, uid string, memoryStays bool) (admission.Moved, error)
+	// Advance makes the next step of a pod's move, as live.Engine does.
+	Advance func(ctx context.Context, uid string, memoryStays bool) (live.Moved, error)
 	// Observe is called after each step and each end of a move; nil for nothing.
-	Observe func(admission.Moved)
+	Observe func(live.Moved)
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -150,7 +150,7 @@ func (m *Mover) step(ctx context.Context, p *ledger.Pod) bool {
 		return false
 	}
 	done, err := m.Advance(ctx, uid, now.Before(m.quiet))
-	if errors.Is(err, admission.ErrMemoryStays) {
+	if errors.Is(err, live.ErrMemoryStays) {
 		// Not until the limit allows it: the move may be reversed before.
 		m.tries[uid] = &try{next: now.Add(min(m.quiet.Sub(now), lastPause)), pause: firstPause, canceled: p.Move.Canceled}
 		return false

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/transition"
 )
@@ -43,20 +43,20 @@ func newScene(t *testing.T, limit uint64, answers map[string][]error) *scene {
 	s.Mover = New(Config{
 		View: s.ledger.View, Now: func() time.Time { return s.now },
 		Log: slog.New(slog.NewTextHandler(&s.log, nil)),
-		Advance: func(_ context.Context, uid string, memoryStays bool) (admission.Moved, error) {
+		Advance: func(_ context.Context, uid string, memoryStays bool) (live.Moved, error) {
 			if memoryStays && !s.still[uid] {
-				return admission.Moved{}, fmt.Errorf("move pod %s: %w", uid, admission.ErrMemoryStays)
+				return live.Moved{}, fmt.Errorf("move pod %s: %w", uid, live.ErrMemoryStays)
 			}
 			next := s.answers[uid][0]
 			if s.answers[uid] = s.answers[uid][1:]; next != nil {
-				return admission.Moved{}, next
+				return live.Moved{}, next
 			}
 			s.steps = append(s.steps, uid)
 			kind := transition.Migrate
 			if s.still[uid] {
 				kind = transition.Narrow
 			}
-			m := admission.Moved{Step: &transition.Step{Kind: kind, Bytes: 100, Owner: ledger.Owner{Pod: uid, Container: "c"}}}
+			m := live.Moved{Step: &transition.Step{Kind: kind, Bytes: 100, Owner: ledger.Owner{Pod: uid, Container: "c"}}}
 			if m.Done = len(s.answers[uid]) == 0; m.Done {
 				s.update(t, func(d *ledger.Draft) { d.PutPod(ledgertest.Pod(uid, "c")) })
 			}
@@ -186,7 +186,7 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 0, map[string][]error{"a": {nil}})
 	ctx, cancel := context.WithCancel(t.Context())
-	s.Observe = func(m admission.Moved) {
+	s.Observe = func(m live.Moved) {
 		if m.Done {
 			cancel()
 		}

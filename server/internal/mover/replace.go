@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -21,11 +21,11 @@ const (
 // ReplacerConfig configures a Replacer.
 type ReplacerConfig struct {
 	View func() *ledger.View
-	// Plan and Begin are those of admission.Engine: PlanReplacement and Relocate.
-	Plan  func(context.Context, admission.Loss) (admission.Relocation, error)
-	Begin func(ctx context.Context, r admission.Relocation, bytesPerSecond uint64) error
+	// Plan and Begin are those of live.Engine: PlanReplacement and Relocate.
+	Plan  func(context.Context, live.Loss) (live.Relocation, error)
+	Begin func(ctx context.Context, r live.Relocation, bytesPerSecond uint64) error
 	// Observe is called after each begun move, and for each loss that is only reported, once; nil for nothing.
-	Observe func(l admission.Loss, err error)
+	Observe func(l live.Loss, err error)
 	Log     *slog.Logger
 	Now     func() time.Time
 }
@@ -46,7 +46,7 @@ type Replacer struct {
 
 // kept is why a pod keeps what it has.
 type kept struct {
-	loss  admission.Loss
+	loss  live.Loss
 	class errdefs.Class
 }
 
@@ -89,7 +89,7 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 	r.machine = view.Machine()
 	tried, now := map[string]bool{}, map[string]kept{}
 	var busy, failed bool
-	losses := admission.Losses(view)
+	losses := live.Losses(view)
 	for len(losses) > 0 && ctx.Err() == nil {
 		l := losses[0]
 		if losses = losses[1:]; tried[l.UID] {
@@ -101,7 +101,7 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 		}
 		err := r.replace(ctx, l)
 		if err == nil {
-			losses = admission.Losses(r.View()) // a move may be enough for the memory of several pods
+			losses = live.Losses(r.View()) // a move may be enough for the memory of several pods
 			continue
 		}
 		if ctx.Err() != nil {
@@ -133,7 +133,7 @@ func (r *Replacer) Turn(ctx context.Context) (wait time.Duration) {
 	return 0
 }
 
-func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
+func (r *Replacer) replace(ctx context.Context, l live.Loss) error {
 	plan, err := r.Plan(ctx, l)
 	if err != nil {
 		return err
@@ -149,7 +149,7 @@ func (r *Replacer) replace(ctx context.Context, l admission.Loss) error {
 }
 
 // report logs why a pod keeps what it has, once for each loss and class of error.
-func (r *Replacer) report(ctx context.Context, l admission.Loss, what string, err error) {
+func (r *Replacer) report(ctx context.Context, l live.Loss, what string, err error) {
 	if r.kept[l.UID] == (kept{l, errdefs.ClassOf(err)}) {
 		r.Log.DebugContext(ctx, "a pod still has what the machine lacks", "uid", l.UID, "reason", l.String(), "error", err)
 		return
@@ -158,7 +158,7 @@ func (r *Replacer) report(ctx context.Context, l admission.Loss, what string, er
 	r.Log.WarnContext(ctx, what, "uid", l.UID, "reason", l.String(), "error", err)
 }
 
-func (r *Replacer) observe(l admission.Loss, err error) {
+func (r *Replacer) observe(l live.Loss, err error) {
 	if r.Observe != nil {
 		r.Observe(l, err)
 	}

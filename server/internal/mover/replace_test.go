@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/transition"
 )
@@ -41,19 +41,19 @@ func newReplacements(t *testing.T) *replacements {
 	h.view = d.View()
 	h.Replacer = NewReplacer(ReplacerConfig{
 		View: func() *ledger.View { return h.view },
-		Plan: func(_ context.Context, l admission.Loss) (admission.Relocation, error) {
+		Plan: func(_ context.Context, l live.Loss) (live.Relocation, error) {
 			h.plans = append(h.plans, l.UID)
 			h.now = h.now.Add(h.took)
-			return admission.Relocation{UID: l.UID, Plan: &transition.Plan{}}, h.errs[l.UID]
+			return live.Relocation{UID: l.UID, Plan: &transition.Plan{}}, h.errs[l.UID]
 		},
-		Begin: func(_ context.Context, r admission.Relocation, limit uint64) error {
+		Begin: func(_ context.Context, r live.Relocation, limit uint64) error {
 			h.begun = append(h.begun, r.UID)
 			if limit != 0 {
 				t.Errorf("limit %d", limit)
 			}
 			return nil
 		},
-		Observe: func(l admission.Loss, err error) {
+		Observe: func(l live.Loss, err error) {
 			h.observed = append(h.observed, fmt.Sprintf("%s %t", l.UID, err == nil))
 		},
 		Log: slog.New(slog.NewTextHandler(&h.log, nil)), Now: func() time.Time { return h.now },
@@ -210,7 +210,7 @@ func TestReplacerRuns(t *testing.T) {
 	h.become(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	begin := h.Begin
-	h.Begin = func(ctx context.Context, r admission.Relocation, limit uint64) error {
+	h.Begin = func(ctx context.Context, r live.Relocation, limit uint64) error {
 		h.become(t, "")
 		cancel()
 		return begin(ctx, r, limit)

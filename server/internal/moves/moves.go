@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
@@ -36,7 +36,7 @@ type Moves struct {
 	attempts map[ledger.Owner]time.Time
 }
 
-var _ admission.Mover = (*Moves)(nil)
+var _ live.Mover = (*Moves)(nil)
 
 // New returns a Moves. The loop does not run yet.
 func New(cfg Config) *Moves {
@@ -53,7 +53,7 @@ type runningContainer struct {
 	mems, held numa.Mask
 }
 
-// CheckMove implements admission.Mover. The memory of a container moves when the memory nodes of its
+// CheckMove implements live.Mover. The memory of a container moves when the memory nodes of its
 // cgroup change. Where the kernel does not do this, or berthd cannot see it, the pod would have both
 // sides for ever.
 func (m *Moves) CheckMove(ctx context.Context, view *ledger.View, uid string, move *ledger.Move) error {
@@ -105,7 +105,7 @@ func (m *Moves) staysBecause(pod *ledger.Pod, c reconcile.Bound) string {
 	return ""
 }
 
-// Settled implements admission.Mover.
+// Settled implements live.Mover.
 func (m *Moves) Settled(ctx context.Context, view *ledger.View, uid string) error {
 	migrating, err := m.inPlace(ctx, view, uid)
 	if err != nil {
@@ -227,7 +227,7 @@ func (m *Moves) migrated(ctx context.Context, c runningContainer) (stays string,
 }
 
 // Use returns what the containers of a pod have used, as far as their cgroups are known, or their agents have reported it.
-func (m *Moves) Use(ctx context.Context, view *ledger.View, uid string) (out admission.PodUse) {
+func (m *Moves) Use(ctx context.Context, view *ledger.View, uid string) (out live.PodUse) {
 	add := func(sum **time.Duration, d *time.Duration) {
 		if d == nil {
 			return

@@ -4,10 +4,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -154,7 +154,7 @@ func leavesNodes(pod *ledger.Pod, owner ledger.Owner) bool {
 
 // addReported adds the memory of a pod's containers with reports to what the pod uses.
 // An agent may report for each of many containers what only a whole machine has.
-func (m *Moves) addReported(view *ledger.View, uid string, to *admission.PodUse) {
+func (m *Moves) addReported(view *ledger.View, uid string, to *live.PodUse) {
 	for b := range view.BindingsOf(uid) {
 		if r, known := m.reports.of(b.ID); known && m.reported(b) {
 			for id, bytes := range r.Bytes {

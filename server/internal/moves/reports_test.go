@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -133,7 +133,7 @@ func TestReportsAreForgotten(t *testing.T) {
 		t.Error("a container that is not bound has a report")
 	}
 	b.ReportMemory("id", Report{Nodes: numa.Of(0), Bytes: map[int]uint64{0: 7}})
-	var use admission.PodUse
+	var use live.PodUse
 	if b.addReported(b.ledger.View(), "p", &use); use.NodeBytes[0] != 7 {
 		t.Errorf("used: %v", use)
 	}
@@ -156,7 +156,7 @@ func TestReportedSumsDoNotOverflow(t *testing.T) {
 	for i := range ids {
 		b.ReportMemory(fmt.Sprint("more", i), Report{Nodes: numa.Of(1), Bytes: map[int]uint64{0: MaxNodeBytes, 1: 1}})
 	}
-	use := admission.PodUse{NodeBytes: map[int]uint64{0: 1}}
+	use := live.PodUse{NodeBytes: map[int]uint64{0: 1}}
 	b.addReported(b.ledger.View(), "p", &use)
 	if use.NodeBytes[0] != MaxNodeBytes || use.NodeBytes[1] != ids {
 		t.Errorf("used: %v", use.NodeBytes)

@@ -13,15 +13,16 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Engine admits and removes pods; *admission.Engine is the one there is.
+// Engine admits and removes pods; *live.Engine is the one there is.
 type Engine interface {
 	// Admit decides about a pod.
 	Admit(ctx context.Context, req admission.Request) (admission.Verdict, error)
 	// Resize changes the cpu and memory of a pod that is here.
-	Resize(ctx context.Context, req admission.ResizeRequest) (admission.Resized, error)
+	Resize(ctx context.Context, req live.ResizeRequest) (live.Resized, error)
 	// Remove ends a pod of the scope and returns what it held, and whether it was known.
 	Remove(ctx context.Context, uid string, scope admission.Scope) ([]ledger.Claim, bool, error)
 	// Sync removes the pods that are not among the living and were admitted up to
@@ -32,8 +33,8 @@ type Engine interface {
 // Defragmenter makes room for pods.
 type Defragmenter interface {
 	// Defragment calls tell for each event.
-	Defragment(ctx context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
-		tell func(admission.DefragmentEvent) error) error
+	Defragment(ctx context.Context, req live.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+		tell func(live.DefragmentEvent) error) error
 }
 
 // Ledger gives the current view.
@@ -116,7 +117,7 @@ func (s *service) Defragment(req *admissionv1.DefragmentRequest, to grpc.ServerS
 	if err != nil {
 		return err
 	}
-	return s.rooms.Defragment(to.Context(), wanted, req.GetBytesPerSecond(), req.GetDryRun(), func(e admission.DefragmentEvent) error {
+	return s.rooms.Defragment(to.Context(), wanted, req.GetBytesPerSecond(), req.GetDryRun(), func(e live.DefragmentEvent) error {
 		return to.Send(decisions.DefragmentEvent(e))
 	})
 }

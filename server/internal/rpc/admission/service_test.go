@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
 	handler "github.com/berthd/berth/server/internal/rpc/admission"
@@ -39,10 +40,10 @@ type engine struct {
 	verdicts map[string]admission.Verdict // by uid
 	err      error
 	asked    admission.Request
-	resize   admission.ResizeRequest
+	resize   live.ResizeRequest
 	synced   []admission.SyncRequest
 	removed  []admission.Scope
-	room     admission.DefragmentRequest
+	room     live.DefragmentRequest
 	rate     uint64
 	dry      bool
 }
@@ -52,25 +53,25 @@ func (e *engine) Admit(_ context.Context, req admission.Request) (admission.Verd
 	return e.verdicts[req.Pod.UID], e.err
 }
 
-func (e *engine) Resize(_ context.Context, req admission.ResizeRequest) (admission.Resized, error) {
+func (e *engine) Resize(_ context.Context, req live.ResizeRequest) (live.Resized, error) {
 	e.resize = req
-	return admission.Resized{
-		Verdict: e.verdicts[req.UID], Restarts: []string{"main"}, Disruption: admission.RestartsContainers, ID: "name",
+	return live.Resized{
+		Verdict: e.verdicts[req.UID], Restarts: []string{"main"}, Disruption: live.RestartsContainers, ID: "name",
 	}, e.err
 }
 
 // Defragment sends an event of each kind.
-func (e *engine) Defragment(_ context.Context, req admission.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
-	tell func(admission.DefragmentEvent) error) error {
+func (e *engine) Defragment(_ context.Context, req live.DefragmentRequest, bytesPerSecond uint64, dryRun bool,
+	tell func(live.DefragmentEvent) error) error {
 	e.room, e.rate, e.dry = req, bytesPerSecond, dryRun
 	waited, more := time.Second, 3*time.Second
-	for _, event := range []admission.DefragmentEvent{
-		{Plan: &admission.Defragmentation{Why: "none may move"}},
-		{Progress: &admission.MoveProgress{UID: "a", ArrivedBytes: 1, AllBytes: 2}},
-		{Moved: &admission.PodMoved{UID: "a", Took: time.Minute,
-			Before: admission.PodUse{NodeBytes: map[int]uint64{0: 7}, CPUPressure: &waited, Throttled: &waited},
-			After:  admission.PodUse{NodeBytes: map[int]uint64{1: 8}, CPUPressure: &more}}},
-		{Result: &admission.DefragmentResult{Fits: true, Moved: 1}},
+	for _, event := range []live.DefragmentEvent{
+		{Plan: &live.Defragmentation{Why: "none may move"}},
+		{Progress: &live.MoveProgress{UID: "a", ArrivedBytes: 1, AllBytes: 2}},
+		{Moved: &live.PodMoved{UID: "a", Took: time.Minute,
+			Before: live.PodUse{NodeBytes: map[int]uint64{0: 7}, CPUPressure: &waited, Throttled: &waited},
+			After:  live.PodUse{NodeBytes: map[int]uint64{1: 8}, CPUPressure: &more}}},
+		{Result: &live.DefragmentResult{Fits: true, Moved: 1}},
 	} {
 		if err := tell(event); err != nil {
 			return err

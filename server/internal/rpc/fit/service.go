@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/rpc"
@@ -38,7 +39,7 @@ type Parts struct {
 	Read      convert.Reader
 	Admission admission.Config
 	// Mover says whether the memory of running pods can move.
-	Mover admission.Mover
+	Mover live.Mover
 	// Now is the clock: a missing resource may be registered until the end of the grace.
 	Now func() time.Time
 }
@@ -85,8 +86,8 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 		vs.Addf("pods", "expected 1 to %d pods, got %d", maxPods, n)
 		return nil, vs.Err("request")
 	}
-	if n := req.GetMaxMoves(); n > admission.MaxMoves {
-		vs.Addf("max_moves", "expected at most %d, got %d", admission.MaxMoves, n)
+	if n := req.GetMaxMoves(); n > live.MaxMoves {
+		vs.Addf("max_moves", "expected at most %d, got %d", live.MaxMoves, n)
 	}
 	pods, uids := make([]workload.Pod, len(req.GetPods())), map[string]bool{}
 	for i, m := range req.GetPods() {

@@ -1,4 +1,4 @@
-package admission
+package live
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -15,17 +16,6 @@ import (
 	"github.com/berthd/berth/managers/transition"
 	"github.com/berthd/berth/managers/workload"
 )
-
-// Mover reads where the containers of moving pods run, and where their memory is.
-type Mover interface {
-	// CheckMove refuses a move of a pod's memory if the memory of a running container cannot be
-	// observed, or if the kernel has too few free huge pages for it. A refusal is of class Refused.
-	CheckMove(ctx context.Context, view *ledger.View, uid string, m *ledger.Move) error
-	// Settled returns nil once all running containers of a pod are on the CPUs and memory nodes that
-	// the view has for them, and the memory of migrating ones is there, too. Until then the error
-	// is of class Unavailable.
-	Settled(ctx context.Context, view *ledger.View, uid string) error
-}
 
 // planned is a move that was planned and not begun.
 type planned struct {
@@ -38,7 +28,8 @@ type planned struct {
 // planMove plans where the cpu and memory of containers go if they are allocated again, as by an
 // admission, and the steps there. record is the pod with the amounts that it shall have, and with
 // the claims that it has. before is the pod with the amounts that it has. moves are as for anew.
-func (e *Engine) planMove(ctx context.Context, b basis, before, record *ledger.Pod, moves []string, trace *ledger.Trace) (*planned, error) {
+func (e *Engine) planMove(ctx context.Context, b admission.Basis, before, record *ledger.Pod, moves []string,
+	trace *ledger.Trace) (*planned, error) {
 	m, err := e.anew(ctx, b, record, moves, false, trace)
 	if err != nil {
 		return nil, err
@@ -66,9 +57,9 @@ func markers(view *ledger.View, record *ledger.Pod, container int) (out []worklo
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
 // that must be allocated again; those that are planned together with them move, too. Without moves, all
 // do. With stays, they stay on the NUMA nodes that they have.
-func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []string, stays bool,
+func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod, moves []string, stays bool,
 	trace *ledger.Trace) (*ledger.Move, error) {
-	view, uid := b.view, record.UID()
+	view, uid := b.View, record.UID()
 	for i := range record.Claims {
 		if c := &record.Claims[i]; c.CPUs == nil && c.Memory == nil && c.Devices == nil {
 			return nil, errdefs.Refuse(errdefs.Infeasible, "pod %s has %s of provider %s, which cannot move", &record.Pod, c.Resource,
@@ -85,7 +76,7 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 				markers(view, record, i)...)
 		}
 	}
-	for _, round := range b.policy.Rounds(&bare.Pod, e.Features) {
+	for _, round := range b.Policy.Rounds(&bare.Pod, e.Features) {
 		names := containersOf(round.Plan)
 		if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
 			continue
@@ -104,15 +95,12 @@ func (e *Engine) anew(ctx context.Context, b basis, record *ledger.Pod, moves []
 		}
 	}
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
-	draft := ledger.NewDraft(view)
-	draft.PutPod(&bare)
-	c := &candidate{record: &bare, managers: b.managers, trace: trace, running: true}
-	ctx = hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}) // no plugin allocates anything
-	if err := e.planRounds(ctx, draft, c, rounds); err != nil {
+	planned, err := e.PlanRunning(ctx, b, &bare, rounds, trace)
+	if err != nil {
 		return nil, err
 	}
 	out := &ledger.Move{}
-	after, _ := draft.View().Pod(uid)
+	after, _ := planned.Pod(uid)
 	for _, have := range record.Claims {
 		if !movable(have) {
 			continue
@@ -175,8 +163,8 @@ func nearDevices(view *ledger.View, before, after *ledger.Pod) error {
 	return nil
 }
 
-// deviceNodes returns the NUMA nodes of the devices of each container of a pod, by name, and of all of them by an empty name. Devices that
-// another program has allocated count, too.
+// deviceNodes returns the NUMA nodes of the devices of each container of a pod, by name, and of all of them by an empty name.
+// Devices that another program has allocated count, too.
 func deviceNodes(p *ledger.Pod) map[string]numa.Mask {
 	near := map[string]numa.Mask{}
 	put := func(container string, nodes numa.Mask) {
@@ -212,15 +200,15 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 
 // steps plans the steps of a move. record is the pod with the claims that it has, and before with the amounts before a
 // resize; nil without one.
-func (e *Engine) steps(ctx context.Context, b basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod,
+func (e *Engine) steps(ctx context.Context, b admission.Basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod,
 	trace *ledger.Trace) (*planned, error) {
-	view, uid, out := b.view, record.UID(), &planned{move: *m}
+	view, uid, out := b.View, record.UID(), &planned{move: *m}
 	start := ledger.NewDraft(view)
 	start.PutPod(clone(record))
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.
 	final := ledger.NewDraft(start.View())
 	final.AddClaims(uid, m.To...)
-	if err := b.bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before},
+	if err := b.Bus.Validate(ctx, final.View(), hint.Request{Pod: &record.Pod, Container: -1, Running: true, Before: before},
 		trace); err != nil {
 		return nil, err
 	}
@@ -302,7 +290,7 @@ func moving(p *ledger.Pod) error {
 
 // elsewhere plans a resize as a move, after the providers have refused it where the pod is. The
 // error is that refusal, or one of the move.
-func (r *resizing) elsewhere(ctx context.Context, b basis, old, record *ledger.Pod, refused error) error {
+func (r *resizing) elsewhere(ctx context.Context, b admission.Basis, old, record *ledger.Pod, refused error) error {
 	e := r.engine
 	if there := (*hint.OtherNodes)(nil); !errors.As(refused, &there) {
 		return refused
@@ -330,7 +318,7 @@ func (r *resizing) elsewhere(ctx context.Context, b basis, old, record *ledger.P
 	d := r.disturbance(old, p)
 	allowed := tooMuch(d, limit, nil) == nil
 	if e.Mover != nil && p.Cost.Bytes > 0 {
-		if err := e.Mover.CheckMove(ctx, b.view, record.UID(), &p.move); err != nil {
+		if err := e.Mover.CheckMove(ctx, b.View, record.UID(), &p.move); err != nil {
 			if !allowed && errdefs.ClassOf(err) == errdefs.Refused {
 				return refused
 			}
@@ -418,18 +406,19 @@ func because(reason errdefs.Reason, refused error, text string) error {
 
 // notElsewhere is the refusal of a resize that is possible neither in place nor as a move. It is
 // deferred if the move would be possible without other pods.
-func (r *resizing) notElsewhere(ctx context.Context, b basis, old, record *ledger.Pod, changed []string, refused, err error) error {
+func (r *resizing) notElsewhere(ctx context.Context, b admission.Basis, old, record *ledger.Pod, changed []string,
+	refused, err error) error {
 	if errdefs.ClassOf(err) != errdefs.Refused {
 		return err
 	}
 	reason := errdefs.Infeasible
-	alone := ledger.NewDraft(b.view)
-	for p := range b.view.Pods() {
+	alone := ledger.NewDraft(b.View)
+	for p := range b.View.Pods() {
 		if p.UID() != record.UID() {
 			alone.RemovePod(p.UID())
 		}
 	}
-	if _, err := r.engine.planMove(ctx, b.on(alone.View()), old, record, changed, &ledger.Trace{}); err == nil {
+	if _, err := r.engine.planMove(ctx, b.On(alone.View()), old, record, changed, &ledger.Trace{}); err == nil {
 		reason = errdefs.ResizeDeferred
 	}
 	_, message := errdefs.Verdict(err)
@@ -457,7 +446,7 @@ var ErrMemoryStays = errdefs.Unavailablef("its memory moves when the limit of by
 // operation on the pod, such as a removal: the error is then of class Unavailable. With memoryStays, a step that moves
 // memory is not made, and the error is ErrMemoryStays.
 func (e *Engine) Advance(ctx context.Context, uid string, memoryStays bool) (Moved, error) {
-	unlock, err := e.tryLockPod(uid)
+	unlock, err := e.TryLockPod(uid)
 	if err != nil {
 		return Moved{}, fmt.Errorf("move pod %s: %w", uid, err)
 	}
@@ -522,11 +511,11 @@ func (e *Engine) replace(ctx context.Context, view *ledger.View, record *ledger.
 	}
 	draft := ledger.NewDraft(view)
 	put(draft)
-	restore, err := e.recordClaims(ctx, draft.View(), uid, true)
+	restore, err := e.RecordClaims(ctx, draft.View(), uid, true)
 	if err != nil {
 		return nil, err
 	}
-	after, err := e.update(ctx, func(d *ledger.Draft) error {
+	after, err := e.Update(ctx, func(d *ledger.Draft) error {
 		before, _ := view.Pod(uid)
 		if now, ok := d.View().Pod(uid); !ok || now != before {
 			return errdefs.Conflictf("the pod has changed meanwhile")

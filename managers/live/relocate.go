@@ -1,4 +1,4 @@
-package admission
+package live
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/transition"
@@ -28,32 +29,32 @@ type Relocation struct {
 // error is then of class Unavailable.
 func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint64) error {
 	fail := func(err error) error { return fmt.Errorf("move pod %s: %w", r.UID, err) }
-	unlock, err := e.tryLockPod(r.UID)
+	unlock, err := e.TryLockPod(r.UID)
 	if err != nil {
 		return fail(err)
 	}
 	defer unlock()
-	defer e.reserved.Drop(r.UID)
+	defer e.Unreserve(r.UID)
 	record, begin, err := e.reserveMove(ctx, r, bytesPerSecond)
 	if err != nil {
 		return fail(err)
 	}
-	view, _ := e.snapshot()
+	view := e.InFlight()
 	draft := ledger.NewDraft(view)
 	draft.PutPod(clone(record))
 	draft.AddClaims(r.UID, begin...)
-	restore, err := e.recordClaims(ctx, draft.View(), r.UID, true)
+	restore, err := e.RecordClaims(ctx, draft.View(), r.UID, true)
 	if err != nil {
 		return fail(err)
 	}
-	_, err = e.update(ctx, func(d *ledger.Draft) error {
+	_, err = e.Update(ctx, func(d *ledger.Draft) error {
 		now := d.Base()
 		if have, ok := now.Pod(r.UID); !ok || have.Move != nil || !hasAll(have, r.move.From) {
 			return errdefs.Conflictf("the pod has changed meanwhile")
 		}
 		d.PutPod(clone(record))
 		d.AddClaims(r.UID, begin...)
-		if overtaken(draft.View(), now, d.View(), r.UID, begin) != nil {
+		if admission.Overtaken(draft.View(), now, d.View(), r.UID, begin) != nil {
 			return errdefs.Conflictf("the rules have changed meanwhile")
 		}
 		return nil
@@ -67,18 +68,18 @@ func (e *Engine) Relocate(ctx context.Context, r Relocation, bytesPerSecond uint
 // reserveMove decides under the admission lock whether a move may begin, and reserves what the pod gets.
 func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond uint64) (record *ledger.Pod, begin []ledger.Claim,
 	err error) {
-	release, err := e.acquire(ctx)
+	release, err := e.Acquire(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer release()
-	b, err := e.inFlight()
+	b, err := e.BasisInFlight()
 	if err != nil {
 		return nil, nil, err
 	}
-	pod, ok := b.view.Pod(r.UID)
+	pod, ok := b.View.Pod(r.UID)
 	if !ok {
-		return nil, nil, b.view.NotAdmitted(r.UID)
+		return nil, nil, b.View.NotAdmitted(r.UID)
 	}
 	if err := moving(pod); err != nil {
 		return nil, nil, err
@@ -90,14 +91,14 @@ func (e *Engine) reserveMove(ctx context.Context, r Relocation, bytesPerSecond u
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, why := heldBack(b.view, r.UID, p.move.Held); why != "" {
+	if _, why := admission.HeldBack(b.View, r.UID, p.move.Held); why != "" {
 		return nil, nil, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why)
 	}
 	record = clone(pod)
 	record.Acknowledged, record.Move = nil, &p.move
 	record.Move.SameAmounts, record.Move.Reason = true, r.Reason
 	record.Move.BytesPerSecond = lowerLimit(e.BytesPerSecond, bytesPerSecond)
-	e.reserved.Put(clone(record))
+	e.Reserve(clone(record))
 	return record, p.begin, nil
 }
 
@@ -124,7 +125,7 @@ func hasAll(p *ledger.Pod, claims []ledger.Claim) bool {
 // move is left as it is; a move of a resize is refused. If the way back is not possible any more, as after CPUs
 // went offline, the error is of class Refused, and the move continues.
 func (e *Engine) CancelMove(ctx context.Context, uid string) error {
-	unlock, err := e.lockPod(ctx, uid)
+	unlock, err := e.LockPod(ctx, uid)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package admission
+package live
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
@@ -110,14 +111,14 @@ func lacking(view *ledger.View) map[string]map[int]uint64 {
 // class Conflict.
 func (e *Engine) PlanReplacement(ctx context.Context, l Loss) (Relocation, error) {
 	var committed *ledger.View
-	b, err := e.basis(func() *ledger.View {
+	b, err := e.Basis(func() *ledger.View {
 		committed = e.Ledger.View()
 		return e.InFlight()
 	})
 	if err != nil {
 		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
 	}
-	if !b.decideOn(committed) {
+	if !b.DecideOn(committed) {
 		return Relocation{}, errdefs.Conflictf("replace what pod %s has lost: the machine has changed meanwhile", l.UID)
 	}
 	now, lacks := lossOf(committed, l.UID)
@@ -137,8 +138,8 @@ func lossOf(view *ledger.View, uid string) (l Loss, ok bool) {
 }
 
 // planReplacement is PlanReplacement on a view, for a loss of that view.
-func (e *Engine) planReplacement(ctx context.Context, b basis, l Loss) (Relocation, error) {
-	view := b.view
+func (e *Engine) planReplacement(ctx context.Context, b admission.Basis, l Loss) (Relocation, error) {
+	view := b.View
 	fail := func(err error) (Relocation, error) {
 		return Relocation{}, fmt.Errorf("replace what pod %s has lost: %w", l.UID, err)
 	}
@@ -173,15 +174,15 @@ func (e *Engine) planReplacement(ctx context.Context, b basis, l Loss) (Relocati
 
 // substitute decides what a pod gets for what it has lost. A pod with an unacknowledged change, as after a crash before
 // the first commit of a move, also gives back what that change has added.
-func (e *Engine) substitute(ctx context.Context, b basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+func (e *Engine) substitute(ctx context.Context, b admission.Basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
 	if pod.Acknowledged == nil {
 		return e.newClaims(ctx, b, pod, l)
 	}
-	was, record := acknowledged(b.view, pod)
+	was, record := acknowledged(b.View, pod)
 	m := &ledger.Move{}
 	if lost, lacks := lossOf(was, pod.UID()); lacks { // else only what the change has added is lost
 		var err error
-		if m, err = e.newClaims(ctx, b.on(was), record, lost); err != nil {
+		if m, err = e.newClaims(ctx, b.On(was), record, lost); err != nil {
 			return nil, err
 		}
 	}
@@ -201,10 +202,10 @@ func (e *Engine) substitute(ctx context.Context, b basis, pod *ledger.Pod, l Los
 }
 
 // newClaims decides which claims of a pod change.
-func (e *Engine) newClaims(ctx context.Context, b basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
-	view := b.view
+func (e *Engine) newClaims(ctx context.Context, b admission.Basis, pod *ledger.Pod, l Loss) (*ledger.Move, error) {
+	view := b.View
 	if l.Nodes.IsEmpty() && l.Short.IsEmpty() {
-		claims, err := b.bus.Replace(ctx, view, pod, b.policy.Widening(), &ledger.Trace{})
+		claims, err := b.Bus.Replace(ctx, view, pod, b.Policy.Widening(), &ledger.Trace{})
 		if err == nil && len(claims) > 0 {
 			m := &ledger.Move{To: claims}
 			for _, c := range claims {

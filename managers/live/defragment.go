@@ -1,4 +1,4 @@
-package admission
+package live
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -38,7 +39,7 @@ type DefragmentRequest struct {
 // Defragmentation is the moves of other pods after which a pod fits.
 type Defragmentation struct {
 	// Verdict is the decision about the pod as things are. Of an admitted one, nothing has to move.
-	Verdict
+	admission.Verdict
 	// Moves are in order. They are empty if no moves help, or if none were found; Why is the reason.
 	Moves []Relocation
 	Why   string
@@ -56,7 +57,7 @@ func (d *Defragmentation) Fits() bool { return d.After != nil }
 // nothing, and calls no plugin. The search is bounded, and does not compare all plans: it finds one with few
 // moves of little memory. Errors are those of Admit.
 func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Defragmentation, error) {
-	b, err := e.inFlight()
+	b, err := e.BasisInFlight()
 	if err != nil {
 		return Defragmentation{}, fmt.Errorf("make room for pod %s: %w", req.Pod.UID, err)
 	}
@@ -64,24 +65,24 @@ func (e *Engine) PlanDefragment(ctx context.Context, req DefragmentRequest) (Def
 }
 
 // planDefragment is PlanDefragment on a view. tries counts the decisions of all searches that share a limit.
-func (e *Engine) planDefragment(ctx context.Context, b basis, req DefragmentRequest, tries *int) (Defragmentation, error) {
+func (e *Engine) planDefragment(ctx context.Context, b admission.Basis, req DefragmentRequest, tries *int) (Defragmentation, error) {
 	if req.MaxMoves < 1 || req.MaxMoves > MaxMoves {
 		return Defragmentation{}, errdefs.Invalidf("max_moves is %d: expected 1 to %d", req.MaxMoves, MaxMoves)
 	}
-	s := &defragment{engine: e, request: req, basis: b, tries: tries}
+	s := &defragment{engine: e, request: req, Basis: b, tries: tries}
 	var err error
-	if s.verdict, err = s.decide(ctx, b.view); err != nil {
+	if s.verdict, err = s.decide(ctx, b.View); err != nil {
 		if errors.Is(err, errTries) {
 			return Defragmentation{Why: tooLong, Limited: true}, nil
 		}
 		return Defragmentation{}, err
 	}
 	out := Defragmentation{Verdict: s.verdict}
-	if s.verdict.Outcome == Admitted {
+	if s.verdict.Outcome == admission.Admitted {
 		out.After = s.verdict.View
 		return out, nil
 	}
-	if why := b.view.Uncertain(); why != "" {
+	if why := b.View.Uncertain(); why != "" {
 		out.Why = why
 		return out, nil
 	}
@@ -98,10 +99,10 @@ func (e *Engine) planDefragment(ctx context.Context, b basis, req DefragmentRequ
 type defragment struct {
 	engine  *Engine
 	request DefragmentRequest
-	// basis is that of the whole search: the other views are made of its view.
-	basis
+	// Basis is that of the whole search: the other views are made of its view.
+	admission.Basis
 	// verdict is the decision about the pod on view.
-	verdict Verdict
+	verdict admission.Verdict
 	tries   *int
 	// limited is whether the search has reached its limit.
 	limited bool
@@ -114,19 +115,19 @@ const tooLong = "no moves were found before the search reached its limit"
 var errTries = errdefs.Unavailablef("the search has reached its limit")
 
 // decide decides about the pod on a view.
-func (s *defragment) decide(ctx context.Context, view *ledger.View) (Verdict, error) {
+func (s *defragment) decide(ctx context.Context, view *ledger.View) (admission.Verdict, error) {
 	if *s.tries++; *s.tries > maxTries {
-		return Verdict{}, errTries
+		return admission.Verdict{}, errTries
 	}
 	if err := ctx.Err(); err != nil {
-		return Verdict{}, err
+		return admission.Verdict{}, err
 	}
 	e := s.engine
 	cfg := e.Config
 	cfg.Tries = -1
-	t := NewTrial(cfg, view, s.bus, s.policy)
-	t.now = e.Now()
-	return t.Repeat(ctx, Request{Pod: s.request.Pod, Owner: s.request.Owner, AdmissionID: "trial of " + s.request.Pod.UID})
+	t := admission.NewTrial(cfg, view, s.Bus, s.Policy)
+	t.On(view, e.Now())
+	return t.Repeat(ctx, admission.Request{Pod: s.request.Pod, Owner: s.request.Owner, AdmissionID: "trial of " + s.request.Pod.UID})
 }
 
 // candidateMove is a pod that may move, and what that costs.
@@ -139,11 +140,11 @@ type candidateMove struct {
 
 // candidates returns the pods that may move, the cheapest first.
 func (s *defragment) candidates() (out []candidateMove) {
-	for p := range s.view.Pods() {
+	for p := range s.View.Pods() {
 		if p.Pod.Movable() == workload.NeverMovable || p.Move != nil || slices.Contains(s.request.Stay, p.UID()) {
 			continue
 		}
-		c := candidateMove{pod: p, nodes: nodesIn(s.view, p)}
+		c := candidateMove{pod: p, nodes: nodesIn(s.View, p)}
 		for i := range p.Claims {
 			if cpus := p.Claims[i].CPUs; cpus != nil {
 				c.cpus += cpus.Set.Len()
@@ -163,7 +164,7 @@ func (s *defragment) candidates() (out []candidateMove) {
 // noCandidates returns why no pod may move.
 func (s *defragment) noCandidates() string {
 	why := "no pod with exclusive CPUs or pinned memory may be moved: annotation " + workload.MovableAnnotation + " allows it"
-	for p := range s.view.Pods() {
+	for p := range s.View.Pods() {
 		switch {
 		case p.Pod.Movable() == workload.NeverMovable:
 		case p.Move != nil:
@@ -184,7 +185,7 @@ func (s *defragment) search(ctx context.Context) ([]Relocation, *ledger.View, er
 		return nil, nil, nil
 	}
 	groups := [][]candidateMove{all}
-	for id := range s.view.Machine().NodeMask().All() {
+	for id := range s.View.Machine().NodeMask().All() {
 		groups = append(groups, slices.DeleteFunc(slices.Clone(all), func(c candidateMove) bool { return !c.nodes.Contains(id) }))
 	}
 	s.why = "it would not fit either without all that can move"
@@ -239,7 +240,7 @@ func bytesOf(set []candidateMove) (sum uint64) {
 
 // without returns the view without what some pods have that can move. Their requests and devices stay.
 func (s *defragment) without(set []candidateMove) *ledger.View {
-	d := ledger.NewDraft(s.view)
+	d := ledger.NewDraft(s.View)
 	for _, c := range set {
 		bare := clone(c.pod)
 		bare.Claims = slices.DeleteFunc(bare.Claims, func(c ledger.Claim) bool { return c.CPUs != nil || c.Memory != nil })
@@ -253,7 +254,7 @@ func (s *defragment) fitsWithout(ctx context.Context, set []candidateMove) (bool
 		return false, nil
 	}
 	v, err := s.decide(ctx, s.without(set))
-	return v.Outcome == Admitted, err
+	return v.Outcome == admission.Admitted, err
 }
 
 // fewest removes pods from a set as long as the pod fits without the rest.
@@ -279,10 +280,10 @@ func (s *defragment) fewest(ctx context.Context, set []candidateMove, cheapFirst
 // order plans the moves of a set, one after the other.
 func (s *defragment) order(ctx context.Context, set []candidateMove) ([]Relocation, *ledger.View, error) {
 	room, err := s.decide(ctx, s.without(set))
-	if err != nil || room.Outcome != Admitted {
+	if err != nil || room.Outcome != admission.Admitted {
 		return nil, nil, err
 	}
-	now, left := s.view, slices.Clone(set)
+	now, left := s.View, slices.Clone(set)
 	var moves []Relocation
 	for len(left) > 0 {
 		moved := -1
@@ -302,7 +303,7 @@ func (s *defragment) order(ctx context.Context, set []candidateMove) ([]Relocati
 		left = slices.Delete(left, moved, moved+1)
 	}
 	v, err := s.decide(ctx, now)
-	if err != nil || v.Outcome != Admitted {
+	if err != nil || v.Outcome != admission.Admitted {
 		return nil, nil, err
 	}
 	return moves, v.View, nil
@@ -319,10 +320,10 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 	d := ledger.NewDraft(now)
 	d.PutPod(clone(room))
 	stays := c.pod.Pod.Movable() == workload.MovableWithinNodes
-	m, err := e.anew(ctx, s.on(d.View()), c.pod, nil, stays, &ledger.Trace{})
+	m, err := e.anew(ctx, s.On(d.View()), c.pod, nil, stays, &ledger.Trace{})
 	var p *planned
 	if err == nil {
-		p, err = e.steps(ctx, s.on(now), c.pod, m, nil, &ledger.Trace{})
+		p, err = e.steps(ctx, s.On(now), c.pod, m, nil, &ledger.Trace{})
 	}
 	if err == nil && e.Mover != nil && p.Cost.Bytes > 0 {
 		err = e.Mover.CheckMove(ctx, now, uid, m)

@@ -1,4 +1,4 @@
-package admission
+package live
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
@@ -41,7 +42,7 @@ type ResizeRequest struct {
 type Resized struct {
 	// Verdict: an admitted resize is complete, a rejected one is infeasible on this node, a
 	// deferred one may be repeated later. Unless it is admitted, the pod is unchanged.
-	Verdict
+	admission.Verdict
 	// Restarts lists the containers that the caller has to restart for the change to take
 	// effect, according to their resize policy.
 	Restarts []string
@@ -71,17 +72,14 @@ type Resized struct {
 // that the pod cannot have. If the kernel refuses a value, the error has its class, and the
 // pod has its old values.
 func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error) {
-	r := &resizing{engine: e, request: req, id: req.AdmissionID, scope: Scope{Owner: req.Owner}}
+	r := &resizing{engine: e, request: req, id: req.AdmissionID, scope: admission.Scope{Owner: req.Owner}}
 	if r.id == "" {
 		r.id = e.NewID()
 	}
 	out, err := r.run(ctx)
 	out.ID = r.id
-	if err == nil && !req.DryRun && e.deferrals.news(req.UID, out, r.digest) {
-		e.History.Refused(ctx, refusal(out.Verdict, &ledger.Pod{Pod: r.wanted, Digest: r.digest}, r.id))
-	}
-	if err == nil && out.Outcome != Admitted && !req.DryRun && req.AdmissionID != "" {
-		e.refused.remember(r.scope.agent(), r.id, attempted{req.UID, r.digest})
+	if err == nil && !req.DryRun {
+		e.RefusedResize(ctx, out.Verdict, &ledger.Pod{Pod: r.wanted, Digest: r.digest}, r.scope.Agent(), r.id, req.AdmissionID != "")
 	}
 	return out, err
 }
@@ -89,13 +87,13 @@ func (e *Engine) Resize(ctx context.Context, req ResizeRequest) (Resized, error)
 func (r *resizing) run(ctx context.Context) (Resized, error) {
 	e, req := r.engine, r.request
 	if req.DryRun {
-		b, err := e.inFlight()
+		b, err := e.BasisInFlight()
 		if err != nil {
 			return Resized{}, fmt.Errorf("resize pod %s: %w", req.UID, err)
 		}
 		return r.decide(ctx, b)
 	}
-	unlock, err := e.lockPod(ctx, req.UID)
+	unlock, err := e.LockPod(ctx, req.UID)
 	if err != nil {
 		return Resized{}, err
 	}
@@ -103,7 +101,7 @@ func (r *resizing) run(ctx context.Context) (Resized, error) {
 	for attempt := 1; ; attempt++ {
 		out, err := r.attempt(ctx)
 		switch {
-		case !errors.Is(err, errOvertaken):
+		case !errors.Is(err, admission.ErrOvertaken):
 			return out, err
 		case attempt == e.Attempts:
 			return Resized{}, errdefs.Unavailablef("resize pod %s: the policy or the machine was changed during each of %d attempts",
@@ -112,23 +110,23 @@ func (r *resizing) run(ctx context.Context) (Resized, error) {
 	}
 }
 
-// attempt decides and carries the decision out. An error that wraps errOvertaken means that
+// attempt decides and carries the decision out. An error that wraps ErrOvertaken means that
 // the rules have changed meanwhile, and that the pod is unchanged.
 func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 	e := r.engine
 	// The kernel is read without the admission lock. Then the decision is confirmed under
 	// the lock, and the new size is reserved.
-	b, err := e.decides(ctx)
+	b, err := e.Decides(ctx)
 	if err != nil {
 		return Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
 	}
 	out, err := r.decide(ctx, b)
-	if err != nil || out.Outcome != Admitted || out.Repeated {
+	if err != nil || out.Outcome != admission.Admitted || out.Repeated {
 		return out, err
 	}
-	defer e.reserved.Drop(r.request.UID)
+	defer e.Unreserve(r.request.UID)
 	view, out, err := r.reserve(ctx)
-	if err != nil || out.Outcome != Admitted || out.Repeated {
+	if err != nil || out.Outcome != admission.Admitted || out.Repeated {
 		return out, err
 	}
 	return r.carryOut(ctx, view, out)
@@ -138,7 +136,7 @@ func (r *resizing) attempt(ctx context.Context) (Resized, error) {
 type resizing struct {
 	engine  *Engine
 	request ResizeRequest
-	scope   Scope
+	scope   admission.Scope
 	// id is the request's admission id, or a new one.
 	id string
 	// wanted is the pod of the last view after the changes.
@@ -159,14 +157,14 @@ type resizing struct {
 }
 
 // decide decides whether the resize is possible, and changes nothing.
-func (r *resizing) decide(ctx context.Context, b basis) (Resized, error) {
+func (r *resizing) decide(ctx context.Context, b admission.Basis) (Resized, error) {
 	out, err := r.allow(ctx, b)
-	if err != nil || out.Outcome != Admitted || out.Repeated {
+	if err != nil || out.Outcome != admission.Admitted || out.Repeated {
 		return out, err
 	}
 	if err := r.engine.CgroupManager.CheckResize(ctx, r.amounts, r.wanted.UID); err != nil {
-		have, _ := b.view.Pod(r.wanted.UID)
-		return r.refuse(have, b.view, err)
+		have, _ := b.View.Pod(r.wanted.UID)
+		return r.refuse(have, b.View, err)
 	}
 	return out, nil
 }
@@ -175,27 +173,27 @@ func (r *resizing) decide(ctx context.Context, b basis) (Resized, error) {
 // new amounts. It returns the view from before.
 func (r *resizing) reserve(ctx context.Context) (*ledger.View, Resized, error) {
 	e := r.engine
-	release, err := e.acquire(ctx)
+	release, err := e.Acquire(ctx)
 	if err != nil {
 		return nil, Resized{}, err
 	}
 	defer release()
-	b, err := e.decides(ctx)
+	b, err := e.Decides(ctx)
 	if err != nil {
 		return nil, Resized{}, fmt.Errorf("resize pod %s: %w", r.request.UID, err)
 	}
 	out, err := r.allow(ctx, b)
-	if err == nil && out.Outcome == Admitted && !out.Repeated {
-		have, _ := b.view.Pod(r.wanted.UID)
+	if err == nil && out.Outcome == admission.Admitted && !out.Repeated {
+		have, _ := b.View.Pod(r.wanted.UID)
 		reserved := *have
 		reserved.Pod = larger(&have.Pod, &r.wanted)
 		reserved.Claims = r.both(have)
 		if r.move != nil {
 			reserved.Move = &r.move.move
 		}
-		e.reserved.Put(&reserved)
+		e.Reserve(&reserved)
 	}
-	return b.view, out, err
+	return b.View, out, err
 }
 
 // larger returns a pod with the larger amounts of two versions of it.
@@ -291,13 +289,13 @@ func most(a, b workload.Quantities) workload.Quantities {
 }
 
 // allow returns whether the ledger and the providers allow the new size.
-func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
-	e, uid, view := r.engine, r.request.UID, b.view
+func (r *resizing) allow(ctx context.Context, b admission.Basis) (Resized, error) {
+	e, uid, view := r.engine, r.request.UID, b.View
 	have, ok := view.Pod(uid)
 	if !ok {
 		return Resized{}, view.NotAdmitted(uid)
 	}
-	if err := r.scope.check(uid, have.Agent()); err != nil {
+	if err := r.scope.Check(uid, have.Agent()); err != nil {
 		return Resized{}, err
 	}
 	if have.Pod.ResourceClaim != nil {
@@ -317,8 +315,8 @@ func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
 		return Resized{}, err
 	}
 	if have.Digest == digest {
-		return Resized{Disruption: NoDisruption, Verdict: Verdict{
-			Outcome: Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true,
+		return Resized{Disruption: NoDisruption, Verdict: admission.Verdict{
+			Outcome: admission.Admitted, QoS: have.QoS, Pod: have, View: view, Trace: have.Trace, Repeated: true,
 		}}, nil
 	}
 	if err := r.current(view, have); err != nil {
@@ -339,15 +337,15 @@ func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
 	if back {
 		err = r.back(draft.View(), have)
 	} else {
-		err = r.place(ctx, b.on(view), have, &record)
+		err = r.place(ctx, b.On(view), have, &record)
 	}
 	if err != nil {
 		return r.refuse(have, view, err)
 	}
 	r.amounts = draft.View()
-	if condition, why := heldBack(view, uid, r.grown(have)); why != "" {
+	if condition, why := admission.HeldBack(view, uid, r.grown(have)); why != "" {
 		out, err := r.refuse(have, view, errdefs.Refuse(errdefs.ResizeDeferred, "%s", why))
-		out.Condition = &Condition{Type: condition}
+		out.Condition = &admission.Condition{Type: condition}
 		return out, err
 	}
 	restarts := workload.Restarts(&have.Pod, &r.wanted)
@@ -364,7 +362,7 @@ func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
 	}
 	r.trace.Admitted = true
 	out := Resized{
-		Verdict:  Verdict{Outcome: Admitted, QoS: record.QoS, Pod: changed, View: draft.View(), Trace: r.trace},
+		Verdict:  admission.Verdict{Outcome: admission.Admitted, QoS: record.QoS, Pod: changed, View: draft.View(), Trace: r.trace},
 		Restarts: restarts, Disruption: disturbs,
 	}
 	if r.move != nil {
@@ -374,8 +372,8 @@ func (r *resizing) allow(ctx context.Context, b basis) (Resized, error) {
 }
 
 // place plans where the pod gets its new amounts: in place, or on other NUMA nodes.
-func (r *resizing) place(ctx context.Context, b basis, have, record *ledger.Pod) (err error) {
-	if r.claims, err = b.bus.Resize(ctx, b.view, &have.Pod, &r.wanted, b.policy.Widening(), r.trace); err != nil {
+func (r *resizing) place(ctx context.Context, b admission.Basis, have, record *ledger.Pod) (err error) {
+	if r.claims, err = b.Bus.Resize(ctx, b.View, &have.Pod, &r.wanted, b.Policy.Widening(), r.trace); err != nil {
 		return r.elsewhere(ctx, b, have, record, err)
 	}
 	return nil
@@ -463,7 +461,7 @@ func (r *resizing) named(view *ledger.View, have *ledger.Pod, digest string) err
 	if p, ok := view.Admitted(id); ok {
 		return used("admission id %q is that of the admission of pod %s: every resize has a name of its own", id, p.UID())
 	}
-	return r.engine.refused.check(r.scope.agent(), id, attempted{have.UID(), digest})
+	return r.engine.CheckRefused(r.scope.Agent(), id, have.UID(), digest)
 }
 
 // current refuses a resize of a pod that has changed since the caller has read it.
@@ -503,9 +501,9 @@ func (r *resizing) refuse(have *ledger.Pod, view *ledger.View, err error) (Resiz
 		return Resized{}, fmt.Errorf("resize pod %s: %w", &r.wanted, err)
 	}
 	_, message := errdefs.Verdict(err)
-	v := Verdict{Outcome: Rejected, Reason: reason, Message: message, QoS: have.QoS, View: view, Trace: r.trace}
+	v := admission.Verdict{Outcome: admission.Rejected, Reason: reason, Message: message, QoS: have.QoS, View: view, Trace: r.trace}
 	if reason == errdefs.ResizeDeferred {
-		v.Outcome, v.RetryAfter = Deferred, r.engine.RetryAfter
+		v.Outcome, v.RetryAfter = admission.Deferred, r.engine.RetryAfter
 	}
 	r.trace.Admitted, r.trace.Reason, r.trace.Message = false, string(reason), message
 	step := ledger.Step{Kind: ledger.StepRefused, Text: message}
@@ -530,14 +528,14 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 	}
 	r.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + out.Pod.CgroupParent})
 	r.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	restore, err := e.recordClaims(ctx, out.View, uid, true)
+	restore, err := e.RecordClaims(ctx, out.View, uid, true)
 	if err != nil {
 		return Resized{}, errors.Join(err, undo())
 	}
-	view, err := e.update(ctx, func(d *ledger.Draft) error {
+	view, err := e.Update(ctx, func(d *ledger.Draft) error {
 		now := d.Base()
 		if !now.Rules().SameManagers(before.Rules()) {
-			return errOvertaken
+			return admission.ErrOvertaken
 		}
 		have, ok := now.Pod(uid)
 		if !ok {
@@ -550,7 +548,7 @@ func (r *resizing) carryOut(ctx context.Context, before *ledger.View, out Resize
 		record.Acknowledged = nil
 		d.PutPod(&record)
 		d.AddClaims(uid, r.claims...)
-		return overtaken(out.View, now, d.View(), uid, r.grown(have))
+		return admission.Overtaken(out.View, now, d.View(), uid, r.grown(have))
 	})
 	if err != nil {
 		return Resized{}, errors.Join(fmt.Errorf("resize pod %s: %w", &r.wanted, err), restore(), undo())
