@@ -151,7 +151,8 @@ func count(ctx context.Context, dir, program string, calls func(ctx context.Cont
 	}
 	// Landlock would keep berthd from writing the counters.
 	daemon := command(ctx, program, "--root-dir", root, "--cgroup-tree", "memory", "--machine", "2s2n40c2t,mem=64Gi",
-		"--cpu-manager-policy", "static", "--memory-manager-policy", "Static", "--reserved-cpus", "0", "--reserved-memory", "0:memory=200Mi",
+		"--cpu-manager-policy", "static", "--memory-manager-policy", "Static", "--reserved-cpus", "0",
+		"--reserved-memory", "0:memory=200Mi",
 		"--system-reserved", "memory=100Mi", "--eviction-hard", "memory.available<100Mi", "--topology-manager-policy", "best-effort",
 		"--landlock=false", "--log-level", "error")
 	daemon.Env = append(os.Environ(), "GOCOVERDIR="+counters)
