@@ -154,24 +154,28 @@ func (p *Policy) cgroupGone(s *sandbox) bool {
 	return p.seesCgroups && errors.Is(err, fs.ErrNotExist)
 }
 
-// retain keeps a member that the runtime's list does not have as long as its process is
-// there, with its pod.
+// retain keeps a member that the runtime's list does not have, with its pod, as long as its process is there, or as the start takes that
+// this policy has permitted.
 func (p *Policy) retain(m *member, before map[string]*sandbox) {
 	if p.members[m.id] != nil {
 		return
 	}
-	if _, _, _ = p.observe(m); !p.hasProcess(m) { // a container whose start is in progress would be in the list
+	_, _, _ = p.observe(m)
+	switch {
+	case !p.occupies(m):
 		p.discard(m)
 		return
+	case p.hasProcess(m):
+		p.apply(m, placement.Unlisted, cpuset.Set{})
 	}
-	p.apply(m, placement.Unlisted, cpuset.Set{})
-	p.Log.Warn("the runtime's list lacks a container that runs; it keeps its place as long as it does", "container", m.title(), "id",
-		m.id, "pid", m.pid)
+	p.Log.Warn("the runtime's list lacks a container that runs or starts; it keeps its place as long as it does", "container", m.title(),
+		"id", m.id, "pid", m.pid)
 	if now := p.sandboxes[m.pod.id]; now != nil {
 		m.pod = now
 	} else if was := before[m.pod.id]; was != nil {
 		p.sandboxes[was.id] = was
-		was.leaving = was.pid == 0 // nothing else shows when the pod has ended
+		// Another sandbox of the pod may have had the allocations. Without a process, nothing else shows when the pod has ended.
+		was.unread, was.leaving = true, was.pid == 0
 	}
 	m.pod.made[m.name], m.unlisted = true, true
 	p.members[m.id] = m

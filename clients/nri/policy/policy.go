@@ -474,6 +474,9 @@ func (p *Policy) living(known map[string]*typesv1.PodAllocation) (uids, missing 
 	}
 	started := map[string]bool{}
 	for _, s := range p.sandboxes {
+		if s.uid == "" {
+			continue // not of a kubelet, and berthd admits none
+		}
 		if started[s.uid] = true; s.form != apart {
 			uids = append(uids, s.uid)
 		}

@@ -132,6 +132,7 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 		return nil
 	}
 	if m := p.known(pod, c); m != nil {
+		m.unlisted = false
 		p.began(m, int(c.GetPid()))
 		p.kick()
 	}
@@ -169,12 +170,13 @@ func (p *Policy) dropReplaced(listed []*api.Container) {
 	}
 }
 
-// startOverdue ends a start that takes too long. Of a container that has been replaced, nothing is left to start.
+// startOverdue ends a start that takes too long. Of a container that has been replaced, or that the runtime's list lacks, nothing is left
+// to start.
 func (p *Policy) startOverdue(ctx context.Context, m *member) {
 	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
 		"after", placement.StartTime)
 	p.apply(m, placement.StartOverdue, cpuset.Set{})
-	if p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.stopped }) {
+	if m.unlisted || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.stopped }) {
 		p.unbindID(ctx, m)
 		p.discard(m)
 	}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -406,6 +407,63 @@ func TestListWithoutSandboxes(t *testing.T) {
 	e.complete(web, w)
 	e.pushes(2)
 	e.startsAlone(next, n, "web-1", "trainer-1")
+}
+
+// TestSandboxWithoutUID: a sandbox that no kubelet has made has no uid. It does not keep the pods that have ended in berthd.
+func TestSandboxWithoutUID(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	trainer, byHand := pod("trainer", "guaranteed"), &api.PodSandbox{Id: "by-hand", Name: "by-hand", Namespace: "default", Pid: sandboxPID}
+	e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib))
+	e.mu.Lock()
+	clear(e.cpus)
+	e.mu.Unlock()
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{byHand}, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.policy.sweepNow(t.Context())
+	if got := d.uids(); len(got) > 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestListWithoutAStart: a list lacks a container whose start is in progress. It keeps its CPUs until its process shows, or until the
+// start is overdue.
+func TestListWithoutAStart(t *testing.T) {
+	t.Parallel()
+	for _, starts := range []bool{true, false} {
+		t.Run(fmt.Sprint(starts), func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			now := time.Now()
+			e := newEngine(t, Config{Client: d.Client, Now: func() time.Time { return now }})
+			trainer := pod("trainer", "guaranteed")
+			c := e.made(trainer, container(trainer, "main", "trainer-1", 2000, gib))
+			own := set(t, e.on("trainer-1"))
+			e.begin(trainer, c)
+			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{trainer}, nil); err != nil {
+				t.Fatal(err)
+			}
+			e.policy.sweepNow(t.Context())
+			e.made(trainer, container(trainer, "second", "trainer-2", 2000, gib))
+			if second := set(t, e.on("trainer-2")); second.Len() != 2 || second.Overlaps(own) {
+				t.Errorf("the second container has CPUs %s, the first one starts on %s", second, own)
+			}
+			if starts {
+				e.complete(trainer, c)
+				if got := set(t, e.on("trainer-1")); got != own {
+					t.Errorf("it runs on CPUs %s, and its start was permitted on %s", got, own)
+				}
+				return
+			}
+			now = now.Add(placement.StartTime)
+			e.policy.sweepNow(t.Context())
+			if e.policy.members["trainer-1"] != nil {
+				t.Error("a start that is overdue is waited for")
+			}
+		})
+	}
 }
 
 // TestSandboxesMove keeps the processes of sandboxes on the shared CPUs.
