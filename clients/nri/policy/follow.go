@@ -68,6 +68,12 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 	for _, m := range members {
 		p.retain(m, sandboxes)
 	}
+	for _, was := range sandboxes {
+		// The pod keeps what a container has had that will start again. Without its process, sweep finds that it has ended.
+		if p.sandboxes[was.id] == nil && was.pid != 0 && p.runs(was) {
+			p.sandboxes[was.id], was.unread = was, true
+		}
+	}
 	p.Log.Info("synchronized with the runtime", "pods", len(pods), "containers", len(p.members))
 	p.unreconciled = true
 	if err := p.reconcile(ctx); err != nil {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -409,19 +411,50 @@ func TestListWithoutSandboxes(t *testing.T) {
 	e.startsAlone(next, n, "web-1", "trainer-1")
 }
 
-// TestSandboxWithoutUID: a sandbox that no kubelet has made has no uid. It does not keep the pods that have ended in berthd.
+// TestSandboxWithoutUID: a sandbox that no kubelet has made has no uid. It does not keep pods in berthd that have ended.
 func TestSandboxWithoutUID(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	e := newEngine(t, Config{Client: d.Client})
-	trainer, byHand := pod("trainer", "guaranteed"), &api.PodSandbox{Id: "by-hand", Name: "by-hand", Namespace: "default", Pid: sandboxPID}
-	e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib))
-	e.mu.Lock()
-	clear(e.cpus)
-	e.mu.Unlock()
+	gone := &typesv1.Pod{Metadata: &typesv1.PodMetadata{Name: "gone", Namespace: "default", Uid: "gone-uid"},
+		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "main"}}}}
+	if _, err := d.Client.Admit(t.Context(), &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: gone}}); err != nil {
+		t.Fatal(err)
+	}
+	byHand := &api.PodSandbox{Id: "by-hand", Name: "by-hand", Namespace: "default", Pid: sandboxPID}
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{byHand}, nil); err != nil {
 		t.Fatal(err)
 	}
+	if got := d.uids(); len(got) > 0 {
+		t.Errorf("berthd still has %v", got)
+	}
+}
+
+// TestListWithoutASandbox: a list lacks the sandbox of a container that has crashed, and the sandbox's process is there. The container
+// that replaces the crashed one has its CPUs. Once the process has ended, the pod is released.
+func TestListWithoutASandbox(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	trainer, next := pod("trainer", "guaranteed"), pod("next", "guaranteed")
+	c := container(trainer, "main", "trainer-1", 2000, gib)
+	own := set(t, e.run(trainer, c))
+	e.stop(trainer, c)
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.made(next, container(next, "main", "next-1", 2000, gib))
+	e.made(trainer, container(trainer, "main", "trainer-2", 2000, gib))
+	if got := set(t, e.on("trainer-2")); got != own {
+		t.Errorf("the next container of the name is on CPUs %s, and the one before was on %s", got, own)
+	}
+	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	clear(e.cpus)
+	e.ended = true
+	e.mu.Unlock()
 	e.policy.sweepNow(t.Context())
 	if got := d.uids(); len(got) > 0 {
 		t.Errorf("berthd still has %v", got)
