@@ -1,11 +1,14 @@
 package cluster_test
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +22,11 @@ var programs = nodetest.NewPrograms(map[string]string{"probe": "hack/probe"})
 
 func TestMain(m *testing.M) {
 	if os.Getenv(waitsVariable) != "" {
-		time.Sleep(10 * time.Minute)
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Minute) // if nobody ends it
+		defer cancel()
+		<-ctx.Done()
 		return
 	}
 	code := m.Run()

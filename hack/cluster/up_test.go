@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // waitsVariable makes this program wait, in place of a cluster that stays.
@@ -47,7 +49,7 @@ func TestUpEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 			var pid int
-			until(t, "the cluster begins", func() bool {
+			nodetest.Eventually(t, time.Minute, "the cluster begins", func() bool {
 				text, err := os.ReadFile(filepath.Join(dir, "pid"))
 				if err == nil {
 					pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
@@ -85,15 +87,5 @@ func TestUpEnds(t *testing.T) {
 				t.Errorf("its directory is left: %v", err)
 			}
 		})
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s", what)
-		}
 	}
 }
