@@ -144,7 +144,7 @@ func (s Scene) Fit(ctx context.Context, pods []*typesv1.Pod, maxMoves int, on *R
 	if err != nil {
 		return nil, err
 	}
-	return fits.Fit(fits.FreeResources(begin, st.managerSet, st.devices, "", nil), outcomes, limited), nil
+	return fits.Fit(fits.FreeResources(begin, st.managerSet, st.devices, fits.Counted{}), outcomes, limited), nil
 }
 
 // begin is the state before the first pod.

@@ -22,21 +22,34 @@ func ExclusivePods(view *ledger.View, owner string, onNodes func(resource string
 }
 
 func exclusive(p *ledger.Pod, onNodes func(string) bool) bool {
-	for _, c := range p.Pod.Walk() {
-		if c.Role == workload.Init {
-			continue
+	for range ExclusiveContainers(p, onNodes) {
+		return true
+	}
+	return false
+}
+
+// ExclusiveContainers yields the names of a pod's containers that have exclusive resources while the pod runs, so no init containers.
+func ExclusiveContainers(p *ledger.Pod, onNodes func(resource string) bool) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, c := range p.Pod.Walk() {
+			if c.Role != workload.Init && isExclusive(p.QoS, c.Requests, onNodes) && !yield(c.Name) {
+				return
+			}
 		}
-		for name, amount := range c.Requests {
-			switch {
-			case amount <= 0:
-			case name.IsExtended():
-				if onNodes(string(name)) {
-					return true
-				}
-			case p.QoS != workload.Guaranteed:
-			case name == workload.CPU && amount%1000 == 0, name == workload.Memory, name.IsHugePages():
+	}
+}
+
+func isExclusive(qos workload.QoSClass, requests workload.Quantities, onNodes func(string) bool) bool {
+	for name, amount := range requests {
+		switch {
+		case amount <= 0:
+		case name.IsExtended():
+			if onNodes(string(name)) {
 				return true
 			}
+		case qos != workload.Guaranteed:
+		case name == workload.CPU && amount%1000 == 0, name == workload.Memory, name.IsHugePages():
+			return true
 		}
 	}
 	return false

@@ -3,7 +3,6 @@ package fits
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"iter"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -15,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/topology"
 )
 
 // Fit returns when pods fit on a view, and what the NUMA nodes have left there.
@@ -43,25 +43,39 @@ func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome, limited bool) *fitv1
 	return out
 }
 
-// FreeResources returns what the NUMA nodes of a view's machine have left. The fingerprint is of the
-// pods of an owner, or of all with an empty one; elsewhere are resources on NUMA nodes that other programs
-// have.
-func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snapshot, owner string,
-	elsewhere []string) *fitv1.FreeResources {
+// Counted selects the pods of the fingerprint and of the placement of containers.
+type Counted struct {
+	// Owner has the pods; empty for all agents.
+	Owner string
+	// Elsewhere are resources on NUMA nodes that other programs have.
+	Elsewhere []string
+	// Pending are pods, as NAMESPACE/NAME, that do not run yet.
+	Pending []string
+}
+
+// FreeResources returns what the NUMA nodes of a view's machine have left.
+func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snapshot, counted Counted) *fitv1.FreeResources {
 	nodes := fit.Nodes(view, set, devices)
 	onNodes := func(resource string) bool {
-		return slices.Contains(elsewhere, resource) || slices.ContainsFunc(nodes, func(n fit.Node) bool {
+		return slices.Contains(counted.Elsewhere, resource) || slices.ContainsFunc(nodes, func(n fit.Node) bool {
 			return slices.ContainsFunc(n.Resources, func(r fit.Resource) bool { return r.Name == resource })
 		})
 	}
+	pods := slices.DeleteFunc(slices.Collect(fit.ExclusivePods(view, counted.Owner, onNodes)), func(p *ledger.Pod) bool {
+		return slices.Contains(counted.Pending, p.Pod.Namespace+"/"+p.Pod.Name)
+	})
 	out := &fitv1.FreeResources{
 		Revision:       view.Revision(),
 		TopologyPolicy: string(set.Topology.Policy()), TopologyScope: string(set.Topology.Scope()),
 		CpuPolicy: set.CPU.Describe().Policy, MemoryPolicy: set.Memory.Describe().Policy,
-		PodsFingerprint: podsFingerprint(fit.ExclusivePods(view, owner, onNodes)),
+		PodsFingerprint: podsFingerprint(pods),
+	}
+	vectors := map[int]string{}
+	if set.Topology.Policy() == topology.SingleNUMANode {
+		out.ContainerPlacement, vectors = containerPlacement(view.Machine(), pods, onNodes)
 	}
 	for _, n := range nodes {
-		node := &fitv1.NUMANode{NumaNode: uint32(n.ID), Distances: distances(view.Machine(), n.ID)}
+		node := &fitv1.NUMANode{NumaNode: uint32(n.ID), Distances: distances(view.Machine(), n.ID), ContainerVector: vectors[n.ID]}
 		for _, r := range n.Resources {
 			node.Resources = append(node.Resources, &fitv1.NodeResource{
 				Resource: r.Name, Capacity: r.Capacity, Allocatable: r.Allocatable, Available: r.Available, Aligned: r.Aligned,
@@ -86,10 +100,10 @@ func distances(m *machine.Topology, from int) map[uint32]uint32 {
 // pods in ascending order, as little-endian numbers. The digest of a pod is that of its name, with the
 // digest of its namespace as the seed. A pod of which each container was admitted by itself counts
 // once.
-func podsFingerprint(pods iter.Seq[*ledger.Pod]) string {
+func podsFingerprint(pods []*ledger.Pod) string {
 	const format = "pfp0v001"
 	var sums []uint64
-	for p := range pods {
+	for _, p := range pods {
 		h := xxhash.NewWithSeed(xxhash.Sum64String(p.Pod.Namespace))
 		_, _ = h.WriteString(p.Pod.Name) // never fails
 		sums = append(sums, h.Sum64())

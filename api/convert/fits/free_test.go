@@ -28,11 +28,11 @@ func TestPodsFingerprint(t *testing.T) {
 		for _, p := range c.pods {
 			pods = append(pods, &ledger.Pod{Pod: workload.Pod{Namespace: p[0], Name: p[1]}})
 		}
-		if got := podsFingerprint(slices.Values(pods)); got != c.want {
+		if got := podsFingerprint(pods); got != c.want {
 			t.Errorf("%v: %s, want %s", c.pods, got, c.want)
 		}
 		slices.Reverse(pods)
-		if got := podsFingerprint(slices.Values(append(pods, pods...))); got != c.want {
+		if got := podsFingerprint(append(pods, pods...)); got != c.want {
 			t.Errorf("%v twice and backwards: %s, want %s", c.pods, got, c.want)
 		}
 	}

@@ -217,7 +217,7 @@ func (n *node) object(t *rapid.T) []byte {
 			}
 		}
 	}
-	text, err := json.Marshal(New("n", nil, fits.FreeResources(view, n.set, n.devices, "", nil), nil))
+	text, err := json.Marshal(New("n", nil, fits.FreeResources(view, n.set, n.devices, fits.Counted{}), nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -379,6 +379,9 @@ type GetFreeResourcesRequest struct {
 	// Extended resources that another program, such as a kubelet, has on NUMA nodes: pods that
 	// request them count for pods_fingerprint. At most 256.
 	NumaResources []string `protobuf:"bytes,3,rep,name=numa_resources,json=numaResources,proto3" json:"numa_resources,omitempty"`
+	// Pods, as NAMESPACE/NAME, whose containers have not all started. They do not count for pods_fingerprint
+	// and container_placement: schedulers count pods from the phase Running on. At most 4096.
+	PendingPods   []string `protobuf:"bytes,4,rep,name=pending_pods,json=pendingPods,proto3" json:"pending_pods,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +433,13 @@ func (x *GetFreeResourcesRequest) GetOwner() string {
 func (x *GetFreeResourcesRequest) GetNumaResources() []string {
 	if x != nil {
 		return x.NumaResources
+	}
+	return nil
+}
+
+func (x *GetFreeResourcesRequest) GetPendingPods() []string {
+	if x != nil {
+		return x.PendingPods
 	}
 	return nil
 }
@@ -495,8 +505,12 @@ type FreeResources struct {
 	// NodeResourceTopology ("pfp0v001" and 16 hexadecimal digits, method with-exclusive-resources).
 	// A scheduler that computes another one counts other pods than berthd.
 	PodsFingerprint string `protobuf:"bytes,7,opt,name=pods_fingerprint,json=podsFingerprint,proto3" json:"pods_fingerprint,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What a scheduler needs to know which NUMA node each container of these pods is on, in the format of NodeResourceTopology
+	// ("npv0v001::", version leb89), together with container_vector of the nodes. Empty with another topology policy than
+	// single-numa-node, and if the NUMA node of a container with exclusive resources is not known.
+	ContainerPlacement string `protobuf:"bytes,8,opt,name=container_placement,json=containerPlacement,proto3" json:"container_placement,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *FreeResources) Reset() {
@@ -578,6 +592,13 @@ func (x *FreeResources) GetPodsFingerprint() string {
 	return ""
 }
 
+func (x *FreeResources) GetContainerPlacement() string {
+	if x != nil {
+		return x.ContainerPlacement
+	}
+	return ""
+}
+
 // NUMANode has the resources of one NUMA node.
 type NUMANode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -585,9 +606,11 @@ type NUMANode struct {
 	// Distance to each node, by node id.
 	Distances map[uint32]uint32 `protobuf:"bytes,2,rep,name=distances,proto3" json:"distances,omitempty" protobuf_key:"varint,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// By name.
-	Resources     []*NodeResource `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Resources []*NodeResource `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty"`
+	// The containers of container_placement that are on the node. Empty for the node with the most of them, which has the rest.
+	ContainerVector string `protobuf:"bytes,4,opt,name=container_vector,json=containerVector,proto3" json:"container_vector,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NUMANode) Reset() {
@@ -639,6 +662,13 @@ func (x *NUMANode) GetResources() []*NodeResource {
 		return x.Resources
 	}
 	return nil
+}
+
+func (x *NUMANode) GetContainerVector() string {
+	if x != nil {
+		return x.ContainerVector
+	}
+	return ""
 }
 
 // NodeResource is the amount of a resource on one NUMA node: CPUs as whole ones, memory and huge pages
@@ -752,13 +782,14 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
 	"\x05moves\x18\a \x01(\rR\x05moves\x12\x1f\n" +
 	"\vmoved_bytes\x18\b \x01(\x04R\n" +
-	"movedBytes\"~\n" +
+	"movedBytes\"\xa1\x01\n" +
 	"\x17GetFreeResourcesRequest\x12&\n" +
 	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12%\n" +
-	"\x0enuma_resources\x18\x03 \x03(\tR\rnumaResources\"K\n" +
+	"\x0enuma_resources\x18\x03 \x03(\tR\rnumaResources\x12!\n" +
+	"\fpending_pods\x18\x04 \x03(\tR\vpendingPods\"K\n" +
 	"\x18GetFreeResourcesResponse\x12/\n" +
-	"\x04free\x18\x01 \x01(\v2\x1b.berth.fit.v1.FreeResourcesR\x04free\"\x98\x02\n" +
+	"\x04free\x18\x01 \x01(\v2\x1b.berth.fit.v1.FreeResourcesR\x04free\"\xc9\x02\n" +
 	"\rFreeResources\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12,\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x16.berth.fit.v1.NUMANodeR\x05nodes\x12'\n" +
@@ -767,11 +798,13 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\n" +
 	"cpu_policy\x18\x05 \x01(\tR\tcpuPolicy\x12#\n" +
 	"\rmemory_policy\x18\x06 \x01(\tR\fmemoryPolicy\x12)\n" +
-	"\x10pods_fingerprint\x18\a \x01(\tR\x0fpodsFingerprint\"\xe4\x01\n" +
+	"\x10pods_fingerprint\x18\a \x01(\tR\x0fpodsFingerprint\x12/\n" +
+	"\x13container_placement\x18\b \x01(\tR\x12containerPlacement\"\x8f\x02\n" +
 	"\bNUMANode\x12\x1b\n" +
 	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x12C\n" +
 	"\tdistances\x18\x02 \x03(\v2%.berth.fit.v1.NUMANode.DistancesEntryR\tdistances\x128\n" +
-	"\tresources\x18\x03 \x03(\v2\x1a.berth.fit.v1.NodeResourceR\tresources\x1a<\n" +
+	"\tresources\x18\x03 \x03(\v2\x1a.berth.fit.v1.NodeResourceR\tresources\x12)\n" +
+	"\x10container_vector\x18\x04 \x01(\tR\x0fcontainerVector\x1a<\n" +
 	"\x0eDistancesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\rR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xa0\x01\n" +

@@ -4,6 +4,7 @@ package fit
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	fitv1 "github.com/berthd/berth/api/berth/fit/v1"
@@ -20,10 +21,11 @@ import (
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// maxResources and maxPods bound the elements of a request.
+// These bound the elements of a request.
 const (
 	maxResources = 256
 	maxPods      = 256
+	maxPending   = 4096
 )
 
 // Parts are what the service reads.
@@ -62,6 +64,15 @@ func (s *service) GetFreeResources(ctx context.Context, req *fitv1.GetFreeResour
 			vs = append(vs, convert.Names(fmt.Sprintf("numa_resources[%d]", i), name)...)
 		}
 	}
+	if n := len(req.GetPendingPods()); n > maxPending {
+		vs.Addf("pending_pods", "expected at most %d pods, got %d", maxPending, n)
+	} else {
+		for i, pod := range req.GetPendingPods() {
+			if namespace, name, ok := strings.Cut(pod, "/"); !ok || namespace == "" || name == "" {
+				vs.Addf(fmt.Sprintf("pending_pods[%d]", i), "expected NAMESPACE/NAME, got %.80q", pod)
+			}
+		}
+	}
 	convert.Owner("owner", req.GetOwner(), &vs)
 	if err := vs.Err("request"); err != nil {
 		return nil, err
@@ -75,7 +86,9 @@ func (s *service) GetFreeResources(ctx context.Context, req *fitv1.GetFreeResour
 		return nil, err
 	}
 	return &fitv1.GetFreeResourcesResponse{
-		Free: fits.FreeResources(view, set, s.Inventory(), req.GetOwner(), req.GetNumaResources()),
+		Free: fits.FreeResources(view, set, s.Inventory(), fits.Counted{
+			Owner: req.GetOwner(), Elsewhere: req.GetNumaResources(), Pending: req.GetPendingPods(),
+		}),
 	}, nil
 }
 
@@ -120,5 +133,5 @@ func (s *service) Fit(ctx context.Context, req *fitv1.FitRequest) (*fitv1.FitRes
 	if err != nil {
 		return nil, err
 	}
-	return fits.Fit(fits.FreeResources(view, set, s.Inventory(), "", nil), outcomes, limited), nil
+	return fits.Fit(fits.FreeResources(view, set, s.Inventory(), fits.Counted{}), outcomes, limited), nil
 }

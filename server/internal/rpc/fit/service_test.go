@@ -118,7 +118,8 @@ func TestFreeResources(t *testing.T) {
 	}
 	want := &fitv1.FreeResources{
 		Revision: 3, TopologyPolicy: "single-numa-node", TopologyScope: "pod", CpuPolicy: "static", MemoryPolicy: "Static",
-		PodsFingerprint: "pfp0v0018e4fd649bc246fb0", // default/trainer
+		PodsFingerprint:    "pfp0v0018e4fd649bc246fb0", // default/trainer
+		ContainerPlacement: "npv0v001::ve=leb89::cc=1::nn=2::bn=0",
 		Nodes: []*fitv1.NUMANode{
 			{NumaNode: 0, Distances: map[uint32]uint32{0: 10, 1: 12}, Resources: []*fitv1.NodeResource{
 				amount("cpu", 4, 3, 1), amount("example.com/gpu", 2, 2, 1),
@@ -142,6 +143,7 @@ func TestPodsThatCount(t *testing.T) {
 	for _, req := range []*fitv1.GetFreeResourcesRequest{
 		{Owner: "kubernetes", NumaResources: []string{"example.com/nic"}}, {NumaResources: []string{"example.com/nic"}},
 		{Owner: "batch", NumaResources: []string{"example.com/nic"}}, {Owner: "batch"}, {},
+		{Owner: "kubernetes", PendingPods: []string{"default/trainer"}}, {Owner: "kubernetes", PendingPods: []string{"other/trainer"}},
 	} {
 		got, err := client.GetFreeResources(t.Context(), req)
 		if err != nil {
@@ -180,6 +182,9 @@ func TestInvalid(t *testing.T) {
 		{&fitv1.GetFreeResourcesRequest{NumaResources: []string{"a/b", "", strings.Repeat("x", 1000)}},
 			[]string{"numa_resources[1]", "numa_resources[2]"}},
 		{&fitv1.GetFreeResourcesRequest{NumaResources: make([]string, 257)}, []string{"numa_resources"}},
+		{&fitv1.GetFreeResourcesRequest{PendingPods: []string{"a/b", "a", "/b", "a/"}},
+			[]string{"pending_pods[1]", "pending_pods[2]", "pending_pods[3]"}},
+		{&fitv1.GetFreeResourcesRequest{PendingPods: make([]string, 4097)}, []string{"pending_pods"}},
 	} {
 		_, err := client.GetFreeResources(t.Context(), c.req)
 		rpctest.Failure{Code: codes.InvalidArgument, Message: message(err), Reason: "REQUEST_INVALID", Fields: c.fields}.Check(t, err)
