@@ -196,7 +196,10 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	if devices != nil {
 		c.Devices = devices
 	}
+	t := newTopology(client, devices, server, count, o.publishSpread, log)
+	c.Started = t.change
 	p = policy.New(c)
+	t.pending = p.Pending
 	stopHTTP, err := o.serveHTTP(health.Handler(count.registry, ready), server, log)
 	if err != nil {
 		return err
@@ -216,7 +219,6 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		}
 	}
 	if o.publish {
-		t := newTopology(client, devices, server, count, o.publishSpread)
 		tasks.Go(func() { t.run(ctx) })
 	}
 	// The connection to the runtime ends last: the containers may be moved before.

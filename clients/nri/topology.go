@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -42,14 +43,18 @@ type topology struct {
 	server    *apiServer
 	changed   chan struct{}
 	publisher *publish.Publisher
+	// pending returns the pods, as NAMESPACE/NAME, whose containers have not all started.
+	pending func() []string
 
 	owner *publish.Reference // nil until the namespace has been read
 }
 
-func newTopology(client *berth.Client, devices *podResources, server *apiServer, count *counters, spread time.Duration) *topology {
+// newTopology returns a topology that does not run yet; server is nil if none will.
+func newTopology(client *berth.Client, devices *podResources, server *apiServer, count *counters, spread time.Duration,
+	log *slog.Logger) *topology {
 	t := &topology{client: client, devices: devices, server: server, changed: make(chan struct{}, 1)}
 	t.publisher = publish.NewPublisher(publish.Config{
-		Store: t, Want: t.want, Changed: t.changed, Spread: spread, Log: server.log,
+		Store: t, Want: t.want, Changed: t.changed, Spread: spread, Log: log,
 		Wrote: func(err error) {
 			result := "ok"
 			if err != nil {
@@ -123,7 +128,7 @@ func (t *topology) want(ctx context.Context) (*publish.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubelet's devices: %w", err)
 	}
-	req := &fitv1.GetFreeResourcesRequest{Owner: t.client.Owner()}
+	req := &fitv1.GetFreeResourcesRequest{Owner: t.client.Owner(), PendingPods: t.pending()}
 	for _, d := range devices {
 		if !d.Nodes.IsEmpty() && !slices.Contains(req.GetNumaResources(), d.Resource) {
 			req.NumaResources = append(req.NumaResources, d.Resource)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
+	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -97,7 +98,7 @@ func (p *Policy) callKubelet(ctx context.Context) {
 	var ended []string
 	if errdefs.ClassOf(err) == errdefs.Unsupported {
 		// A kubelet that ends removes its socket, too. It has the API if a specification is from it.
-		ended = slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return p.fromKubelet(ctx, uid) })
+		ended = slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return fromKubelet(ctx, p.Client, uid) })
 		uids = slices.DeleteFunc(uids, func(uid string) bool { return slices.Contains(ended, uid) })
 	}
 	p.mu.Lock()
@@ -123,8 +124,8 @@ func (p *Policy) open() (uids []string) {
 }
 
 // fromKubelet reports whether the specification of a pod of berthd is, or may be, from the kubelet.
-func (p *Policy) fromKubelet(ctx context.Context, uid string) bool {
-	pod, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+func fromKubelet(ctx context.Context, client *berth.Client, uid string) bool {
+	pod, err := client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	from := pod.GetSpec().GetMetadata().GetAnnotations()[specificationAnnotation]
 	return err != nil || from == FromKubelet || from == FromKubeletServer
 }

@@ -117,7 +117,7 @@ func (p *Policy) readClaims(ctx context.Context, m *member) error {
 			continue
 		}
 		known[part.uid] = true
-		if err := p.readClaim(ctx, part.uid, all); err != nil {
+		if err := readClaim(ctx, p.Client, part.uid, all); err != nil {
 			return err
 		}
 	}
@@ -129,8 +129,8 @@ func (p *Policy) readClaims(ctx context.Context, m *member) error {
 }
 
 // readClaim adds the amounts of a claim to others, CPUs in milli-CPU. It is an error if the uid is that of a pod.
-func (p *Policy) readClaim(ctx context.Context, uid string, to map[workload.Resource]int64) error {
-	known, err := p.Client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
+func readClaim(ctx context.Context, client *berth.Client, uid string, to map[workload.Resource]int64) error {
+	known, err := client.Allocation().Get(ctx, &allocationv1.GetRequest{Subject: &allocationv1.GetRequest_PodUid{PodUid: uid}})
 	switch {
 	case berth.IsNotFound(err):
 		return errUnprepared

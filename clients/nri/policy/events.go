@@ -189,7 +189,7 @@ func (p *Policy) replace(m *member) {
 		}
 	}
 	p.members[m.id] = m
-	m.pod.made[m.name] = true
+	m.pod.make(m.name)
 }
 
 // ended reports whether the runtime says that a container has no process any more.

@@ -88,8 +88,9 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 
 // take adds a container of the runtime's list. known is its earlier state, or nil.
 func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
-	s.made[c.GetName()] = true
+	s.make(c.GetName())
 	if ended(c) {
+		p.ran(s, c.GetName())
 		return
 	}
 	r := c.GetLinux().GetResources()
@@ -183,7 +184,8 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		// Another sandbox of the pod may have had the allocations. Without a process, nothing else shows when the pod has ended.
 		was.unread, was.leaving = true, was.pid == 0
 	}
-	m.pod.made[m.name], m.unlisted = true, true
+	m.pod.make(m.name)
+	m.unlisted = true
 	p.members[m.id] = m
 }
 

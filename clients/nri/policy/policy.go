@@ -25,6 +25,17 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// Scheduler connects a policy with the API server's view of the node.
+type Scheduler struct {
+	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
+	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
+	// time that berthd gets the list of living pods.
+	Allocatable func() map[string]string
+	Excess      func(sentences []string)
+	// Started is called when a container has started for the first time, and does not wait; nil if nobody reads Pending.
+	Started func()
+}
+
 // Config has the parts and settings of a policy.
 type Config struct {
 	Client *berth.Client
@@ -70,11 +81,7 @@ type Config struct {
 	// Memory reads where the memory of a container is. cgroup is its cgroup as NRI names it, and pid a process that must be in
 	// it, 0 for none. nil if cgroups are not read. An error is why the memory cannot move, or cannot be seen.
 	Memory func(cgroup string, pid int) (Memory, error)
-	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
-	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
-	// time that berthd gets the list of living pods.
-	Allocatable func() map[string]string
-	Excess      func(sentences []string)
+	Scheduler
 	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
 	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
 	// refusals are not counted.
@@ -242,7 +249,7 @@ type sandbox struct {
 	unmoved string
 	// names has the containers that were admitted apart.
 	names map[string]part
-	// made has the names of all containers that there are, or were.
+	// made has the names of all containers that there are, or were: true if the container has started once.
 	made map[string]bool
 }
 

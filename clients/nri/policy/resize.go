@@ -445,11 +445,11 @@ func (p *Policy) sized(ctx context.Context, m *member, a *allocationv1.AllocateR
 func (p *Policy) present(ctx context.Context, m *member, differs error) (*typesv1.Pod, error) {
 	spec, err := p.ofKubelet(ctx, m.pod)
 	switch {
-	case err != nil && !m.pod.made[m.name]:
+	case err != nil && !m.pod.hasMade(m.name):
 		return nil, errors.Join(differs, err)
 	case spec != nil && agree(spec, m.name, m.without(m.resources)) == nil:
 		return spec, nil
-	case m.pod.made[m.name]:
+	case m.pod.hasMade(m.name):
 		return m.pod.spec, nil
 	}
 	return nil, differs

@@ -13,8 +13,8 @@ func TestSchedulerCountsMore(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t) // 8 CPUs, one of them reserved
 	counted, said := map[string]string{"cpu": "8"}, [][]string(nil)
-	e := newEngine(t, Config{Client: d.Client, Allocatable: func() map[string]string { return counted },
-		Excess: func(s []string) { said = append(said, s) }})
+	e := newEngine(t, Config{Client: d.Client, Scheduler: Scheduler{Allocatable: func() map[string]string { return counted },
+		Excess: func(s []string) { said = append(said, s) }}})
 	shown := func() string {
 		status, err := d.Node().GetStatus(t.Context(), &nodev1.GetStatusRequest{})
 		if err != nil {

@@ -245,6 +245,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 // began sends the start of a member's process to the tracker. CPUs that were sent earlier may
 // have come too late for the start, so the kernel's value is read.
 func (p *Policy) began(m *member, pid int) {
+	p.ran(m.pod, m.name)
 	if m.start = permitted; m.pid != pid {
 		m.pid, m.born, m.missed = pid, 0, !m.pushed.IsEmpty()
 	}

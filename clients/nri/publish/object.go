@@ -28,6 +28,8 @@ const (
 	fingerprintAttribute       = "nodeTopologyPodsFingerprint"
 	fingerprintMethodAttribute = "nodeTopologyPodsFingerprintMethod"
 	exclusiveResources         = "with-exclusive-resources"
+	placementAttribute         = "topology.node.k8s.io/numaplacement-metadata"
+	vectorAttribute            = "topology.node.k8s.io/numaplacement-vector" // of a zone
 
 	// assumedNodes is how many NUMA nodes schedulers expect at most if no attribute says more.
 	assumedNodes = 8
@@ -77,10 +79,11 @@ type Reference struct {
 
 // Zone is a NUMA node.
 type Zone struct {
-	Name      string     `json:"name"`
-	Type      string     `json:"type"`
-	Costs     []Cost     `json:"costs,omitempty"`
-	Resources []Resource `json:"resources,omitempty"`
+	Name       string      `json:"name"`
+	Type       string      `json:"type"`
+	Costs      []Cost      `json:"costs,omitempty"`
+	Resources  []Resource  `json:"resources,omitempty"`
+	Attributes []Attribute `json:"attributes,omitempty"`
 }
 
 // Cost is the distance to a zone.
@@ -111,7 +114,7 @@ func (q *Quantity) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(q))
 }
 
-// Attribute is a property of the node.
+// Attribute is a property of the node, or of a zone.
 type Attribute struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -161,6 +164,9 @@ func New(node string, owner *Reference, free *fitv1.FreeResources, devices []Dev
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			zone.Resources = append(zone.Resources, all[name].resource(name))
 		}
+		if vector := n.GetContainerVector(); vector != "" {
+			zone.Attributes = []Attribute{{vectorAttribute, vector}}
+		}
 		out.Zones = append(out.Zones, zone)
 	}
 	out.Attributes = attributes(free)
@@ -176,6 +182,9 @@ func attributes(free *fitv1.FreeResources) []Attribute {
 	}
 	if scope := free.GetTopologyScope(); scope == "container" || scope == "pod" {
 		out = append(out, Attribute{scopeAttribute, scope})
+	}
+	if placement := free.GetContainerPlacement(); placement != "" {
+		out = append(out, Attribute{placementAttribute, placement})
 	}
 	most := 0
 	for _, n := range free.GetNodes() {
@@ -249,24 +258,24 @@ func Compare(have, want *Object) Change {
 // steady is an object without what pods change.
 func steady(o *Object) *Object {
 	out := *o
-	out.Zones, out.Attributes = slices.Clone(o.Zones), slices.Clone(o.Attributes)
+	out.Zones = slices.Clone(o.Zones)
 	for i := range out.Zones {
+		out.Zones[i].Attributes = nil
 		out.Zones[i].Resources = slices.Clone(out.Zones[i].Resources)
 		for j := range out.Zones[i].Resources {
 			out.Zones[i].Resources[j].Available = ""
 		}
 	}
-	for i := range out.Attributes {
-		if out.Attributes[i].Name == fingerprintAttribute {
-			out.Attributes[i].Value = ""
-		}
-	}
+	out.Attributes = slices.DeleteFunc(slices.Clone(o.Attributes), func(a Attribute) bool {
+		return a.Name == fingerprintAttribute || a.Name == placementAttribute
+	})
 	return &out
 }
 
 func (o *Object) equal(b *Object) bool {
 	return slices.Equal(o.Metadata.OwnerReferences, b.Metadata.OwnerReferences) && slices.Equal(o.Attributes, b.Attributes) &&
 		slices.EqualFunc(o.Zones, b.Zones, func(x, y Zone) bool {
-			return x.Name == y.Name && x.Type == y.Type && slices.Equal(x.Costs, y.Costs) && slices.Equal(x.Resources, y.Resources)
+			return x.Name == y.Name && x.Type == y.Type && slices.Equal(x.Costs, y.Costs) && slices.Equal(x.Resources, y.Resources) &&
+				slices.Equal(x.Attributes, y.Attributes)
 		})
 }

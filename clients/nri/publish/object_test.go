@@ -22,9 +22,11 @@ func twoNodes() *fitv1.FreeResources {
 			{Resource: "memory", Capacity: 64 << 30, Allocatable: 62 << 30, Available: 62 << 30},
 		}}
 	}
+	vacant := node(1, 7)
+	vacant.ContainerVector = "#"
 	return &fitv1.FreeResources{
-		Nodes: []*fitv1.NUMANode{node(0, 3), node(1, 7)}, TopologyPolicy: "single-numa-node", TopologyScope: "pod",
-		PodsFingerprint: "pfp0v001607b76a0e9d3aeb4",
+		Nodes: []*fitv1.NUMANode{node(0, 3), vacant}, TopologyPolicy: "single-numa-node", TopologyScope: "pod",
+		PodsFingerprint: "pfp0v001607b76a0e9d3aeb4", ContainerPlacement: "npv0v001::ve=leb89::cc=3::nn=2::bn=0",
 	}
 }
 
@@ -63,7 +65,7 @@ func TestObject(t *testing.T) {
 // TestManyNodes: schedulers that expect at most eight NUMA nodes are told.
 func TestManyNodes(t *testing.T) {
 	free := twoNodes()
-	free.Nodes[1].NumaNode, free.TopologyScope = 16, "none"
+	free.Nodes[1].NumaNode, free.TopologyScope, free.ContainerPlacement = 16, "none", ""
 	want := []Attribute{
 		{fingerprintAttribute, free.GetPodsFingerprint()}, {fingerprintMethodAttribute, exclusiveResources},
 		{maxNodesAttribute, "17"}, {policyAttribute, "single-numa-node"},
@@ -90,6 +92,10 @@ func TestCompare(t *testing.T) {
 		"revision":    {func(f *fitv1.FreeResources, _ *Reference) { f.Revision++ }, Same},
 		"available":   {func(f *fitv1.FreeResources, _ *Reference) { f.Nodes[1].Resources[0].Available-- }, Minor},
 		"pods":        {func(f *fitv1.FreeResources, _ *Reference) { f.PodsFingerprint = "pfp0v0010" }, Minor},
+		"containers":  {func(f *fitv1.FreeResources, _ *Reference) { f.ContainerPlacement = "npv0" }, Minor},
+		"unknown":     {func(f *fitv1.FreeResources, _ *Reference) { f.ContainerPlacement = "" }, Minor},
+		"vector":      {func(f *fitv1.FreeResources, _ *Reference) { f.Nodes[1].ContainerVector = "!" }, Minor},
+		"no vector":   {func(f *fitv1.FreeResources, _ *Reference) { f.Nodes[1].ContainerVector = "" }, Minor},
 		"allocatable": {func(f *fitv1.FreeResources, _ *Reference) { f.Nodes[1].Resources[0].Allocatable-- }, Major},
 		"memory":      {func(f *fitv1.FreeResources, _ *Reference) { f.Nodes[1].Resources[2].Available-- }, Minor},
 		"policy":      {func(f *fitv1.FreeResources, _ *Reference) { f.TopologyPolicy = "restricted" }, Major},
