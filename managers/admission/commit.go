@@ -220,7 +220,7 @@ func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool
 	}
 	record := *c.record
 	trial := &candidate{record: &record, managers: c.managers}
-	_, err := e.plan(hint.WithCalls(ctx, c.calls.WhatIf()), view, trial)
+	_, err := e.plan(hint.WithCalls(ctx, c.calls.Trial()), view, trial)
 	return err == nil
 }
 

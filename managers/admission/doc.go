@@ -24,8 +24,8 @@
 //     commit.
 //   - running allocations: the allocations of a running pod's containers, as stated by the caller.
 //   - failure point: where a plan failed. The providers are called there for the shortage.
-//   - suggestion: one change with which a rejected pod would fit. What-ifs on the rejected
-//     view find it. It is suggested only if such a what-if admits the pod.
+//   - suggestion: one change with which a rejected pod would fit. Trials on the rejected
+//     view find it. It is suggested only if such a trial admits the pod.
 //
 // An admission has these steps:
 //
@@ -43,7 +43,7 @@
 // If the rules have changed before step 5, or an import has taken reserved resources, the
 // providers release their reservations and the plan is repeated. After any failure, the
 // prepared steps are undone and the reservation ends. A rejection is explained without a
-// lock. The explanation's what-ifs make no remote calls. The trace stores the suggestions.
+// lock. The explanation's trials make no remote calls. The trace stores the suggestions.
 //
 // An error becomes a verdict only if it concerns the pod: a refusal, a value that the
 // kernel does not accept, or a failure of a provider. A temporary failure of the node (no

@@ -47,7 +47,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 		Run: func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool {
 			record := *c.record
 			record.Pod = *pod
-			calls := c.calls.WhatIf()
+			calls := c.calls.Trial()
 			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.Bus, policy, c.rules}})
 			return err == nil && len(calls.Skipped) == 0
 		},

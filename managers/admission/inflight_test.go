@@ -302,9 +302,9 @@ func TestAdmissionsOfOnePluginTakeTurns(t *testing.T) {
 	}
 }
 
-// TestWhatIfsCallNobody: a rejection is explained, and a policy tried, without a call to
+// TestTrialsCallNobody: a rejection is explained, and a policy tried, without a call to
 // the plugin. Where the plan itself came as far as to the plugin, that is one call.
-func TestWhatIfsCallNobody(t *testing.T) {
+func TestTrialsCallNobody(t *testing.T) {
 	t.Parallel()
 	for policy, calls := range map[topology.Policy]int{topology.SingleNUMANode: 0, topology.BestEffort: 1} {
 		h, c := choosing(t, policy)

@@ -48,7 +48,7 @@ func (e *Engine) PlanRunning(ctx context.Context, b Basis, record *ledger.Pod, r
 	draft := ledger.NewDraft(b.View)
 	draft.PutPod(record)
 	c := &candidate{record: record, managers: b.managers, trace: trace, running: true}
-	if err := e.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), draft, c, rounds); err != nil {
+	if err := e.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), draft, c, rounds); err != nil {
 		return nil, err
 	}
 	return draft.View(), nil

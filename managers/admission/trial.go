@@ -65,7 +65,7 @@ func (t *Trial) decide(ctx context.Context, pod *workload.Pod, running bool, not
 }
 
 func (t *Trial) candidate(ctx context.Context, c *candidate) (Verdict, error) {
-	c.dryRun, c.calls = true, &hint.Calls{Mode: hint.WhatIf}
+	c.dryRun, c.calls = true, &hint.Calls{Mode: hint.Trial}
 	v, known, err := t.engine.known(t.view, t.view, c)
 	if !known && err == nil {
 		v, err = t.engine.decide(hint.WithCalls(ctx, c.calls), t.view, c)

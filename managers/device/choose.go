@@ -52,7 +52,7 @@ func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Res
 }
 
 // preferred calls the plugin's GetPreferredAllocation, if it has one, with free devices and
-// those taken already. It returns nil without the option, and in a what-if.
+// those taken already. It returns nil without the option, and in a trial.
 func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device,
 	size int) (map[string]bool, error) {
 	if !r.Options.Preferred {

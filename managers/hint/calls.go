@@ -17,8 +17,8 @@ const (
 	// Replay makes no call: planning ends with ErrUnanswered, and is repeated Live
 	// without the admission lock.
 	Replay
-	// WhatIf makes no call: the provider continues without the answer (ErrNotCalled).
-	WhatIf
+	// Trial makes no call: the provider continues without the answer (ErrNotCalled).
+	Trial
 )
 
 // maxRepeats bounds how often one call is repeated because its inputs have changed.
@@ -28,9 +28,9 @@ var (
 	// ErrUnanswered is returned by Call in the mode Replay for a call without a
 	// recorded answer. Providers return it as it is.
 	ErrUnanswered = errors.New("a remote call of the plan has no recorded answer")
-	// ErrNotCalled is returned by Call in the mode WhatIf for a call without a
+	// ErrNotCalled is returned by Call in the mode Trial for a call without a
 	// recorded answer. Providers choose without the answer.
-	ErrNotCalled = errors.New("remote calls are not made for a what-if")
+	ErrNotCalled = errors.New("remote calls are not made in a trial")
 	// ErrInputsChanged is returned by Call when the inputs of one call have changed
 	// more often than it may be repeated. Its class is Unavailable.
 	ErrInputsChanged error = &errdefs.Error{
@@ -82,9 +82,9 @@ type answer struct {
 	err   error // a refusal
 }
 
-// WhatIf returns a copy in the mode WhatIf, with the recorded answers.
-func (c *Calls) WhatIf() *Calls {
-	out := &Calls{Mode: WhatIf}
+// Trial returns a copy in the mode Trial, with the recorded answers.
+func (c *Calls) Trial() *Calls {
+	out := &Calls{Mode: Trial}
 	if c != nil {
 		out.answers, out.failed = c.answers, c.failed
 	}
@@ -128,7 +128,7 @@ func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T
 	case Replay:
 		c.Unanswered = rc.Party
 		return none, ErrUnanswered
-	case WhatIf:
+	case Trial:
 		return none, ErrNotCalled
 	}
 	if err := c.begin(ctx, rc); err != nil {

@@ -50,9 +50,9 @@ func TestCalls(t *testing.T) {
 	if calls.Unanswered != "gpu" {
 		t.Errorf("unanswered is %q", calls.Unanswered)
 	}
-	expect(hint.WhatIf, "a", "", hint.ErrNotCalled)
+	expect(hint.Trial, "a", "", hint.ErrNotCalled)
 	expect(hint.Live, "a", "answer to a", nil)
-	for _, mode := range []hint.CallMode{hint.Live, hint.Replay, hint.WhatIf} {
+	for _, mode := range []hint.CallMode{hint.Live, hint.Replay, hint.Trial} {
 		expect(mode, "a", "answer to a", nil)
 	}
 	expect(hint.Replay, "b", "", hint.ErrUnanswered)
@@ -69,7 +69,7 @@ func TestCalls(t *testing.T) {
 		t.Error(err)
 	}
 	// What is tried beside it knows the answers, and adds none.
-	tried := calls.WhatIf()
+	tried := calls.Trial()
 	beside := hint.WithCalls(t.Context(), tried)
 	if got, err := p.call(beside, "gpu", "a"); got != "answer to a" || err != nil {
 		t.Errorf("%q, %v", got, err)

@@ -43,7 +43,7 @@ func (t *Trial) Resize(ctx context.Context, req ResizeRequest) (Resized, error) 
 	if err != nil {
 		return Resized{}, err
 	}
-	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.WhatIf}), b)
+	out, err := r.allow(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), b)
 	if err == nil && out.Outcome == admission.Admitted && !out.Repeated {
 		t.put(out.View)
 		if r.move != nil {

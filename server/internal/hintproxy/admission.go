@@ -107,7 +107,7 @@ func (p *proxy) amounts(req hint.Request) (out []workload.Quantities) {
 	return out
 }
 
-// Hints requests topology hints from the provider. In a what-if without a recorded answer,
+// Hints requests topology hints from the provider. In a trial without a recorded answer,
 // the provider is treated as having no preference.
 func (p *proxy) Hints(ctx context.Context, view *ledger.View, req hint.Request) ([]hint.ResourceAnswer, error) {
 	if !p.concerned(req) {
@@ -161,7 +161,7 @@ func (p *proxy) readAnswers(messages []*typesv1.TopologyHints, machine numa.Mask
 	return answers, hint.CheckReply(hint.Reply{Provider: p.Name(), Answers: answers}, machine)
 }
 
-// Plan requests the claims for a request from the provider. In a what-if without a recorded
+// Plan requests the claims for a request from the provider. In a trial without a recorded
 // answer, it returns no claims and does not refuse.
 func (p *proxy) Plan(ctx context.Context, view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	if !p.concerned(req) {
