@@ -61,9 +61,9 @@ const ordered = head + `
 
 const beside = head + `
   initContainers:
-  - {name: side, image: root, restartPolicy: Always, command: [/probe, show, ",", wait], resources: {requests: {cpu: 50m}, limits: {memory: 32Mi}}}
+  - {name: side, image: root, restartPolicy: Always, command: [/probe, show, ",", wait], resources: {requests: {cpu: 50m}, limits: {memory: 96Mi}}}
   containers:
-  - {name: main, image: root, command: [/probe, show, ",", wait], resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 48Mi}}}
+  - {name: main, image: root, command: [/probe, show, ",", wait], resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 96Mi}}}
 `
 
 const device = head + `

@@ -140,9 +140,8 @@ func (h history) shrink(t *testing.T, kind string) history {
 
 // histories is how many there are in a test, in parts that run in parallel.
 const (
-	histories     = 10_000
-	longHistories = 500_000
-	historyParts  = 10
+	histories    = 10_000
+	historyParts = 10
 )
 
 // TestRandomHistories: on random histories of a node, no process ever runs on CPUs that a container has for itself, such
@@ -154,9 +153,6 @@ const (
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	first, end := uint64(0), uint64(histories)
-	if os.Getenv("BERTH_LONG") != "" {
-		end = longHistories
-	}
 	if text := os.Getenv("BERTH_HISTORY"); text != "" {
 		from, to, several := strings.Cut(text, "-")
 		var err error
