@@ -73,6 +73,8 @@ vm=(go run ./hack/vm -systemd -cgroup v2 -nodes 2 -no-skip -timeout 40m
 	-add "$programs/berth:/opt/berth" -env BERTH_BUILT=/opt/berth
 	-add "$(readlink -f /bin/sh):/usr/bin/sh" -add "$(readlink -f "$library"):/usr${library#/usr}")
 "${vm[@]}" './clients/berthlet:^TestContainerdSlices$' './clients/nri:^TestContainerdSlices(Release)?$'
+# AppArmor with the profile of containerd, as on Debian.
+"${vm[@]}" -deb apparmor './clients/nri:^TestContainerdSlicesAppArmor$'
 # A container moves to another NUMA node with its memory.
 "${vm[@]}" -cpus 8 './clients/nri:^TestContainerdSlicesMoveMemory$'
 "${vm[@]}" -cpus 8 -env BERTH_TEST_OFFLINE=1 './clients/berthlet:^TestContainerdSlicesExclusive$'
