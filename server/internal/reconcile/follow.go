@@ -104,17 +104,17 @@ func (l *Loop) finish(ctx context.Context, view *ledger.View, p *plan) (fresh []
 // limit is set to the use, as the kubelet does. The caller holds mu.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	done := l.applyTo(ctx, p.containers, p.ops)
-	done.err = errors.Join(done.err, l.gather(ctx, p.containers, p.whole))
+	scattered := l.gather(ctx, p.containers, p.whole)
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.kernel.observe(ctx, p.desired)
 		if err != nil {
-			return errors.Join(done.err, err)
+			return errors.Join(done.err, scattered, err)
 		}
 		desired := p.containers.present(qos.AboveUsage(p.desired, seen), seen)
 		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
 	}
 	l.drift.follow(view, p, done.failed)
-	return errors.Join(done.err, p.missing, p.unmet)
+	return errors.Join(done.err, scattered, p.missing, p.unmet)
 }
 
 // touched returns what in a view may differ from the one followed last: changed pods, stale pods, those with an event, and, if the

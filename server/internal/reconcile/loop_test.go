@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -261,6 +262,24 @@ func TestLimitsOfTiersFollowTheirUse(t *testing.T) {
 	b.pass()
 	if got := *b.seen("/kubepods/besteffort").Values.MemoryBytes; got != 6<<20 {
 		t.Errorf("the tier may use %d, want what is not reserved", got)
+	}
+}
+
+// TestGatherFailsBesideAWrite: where the limits of tiers are tried a second time, both failures are reported.
+func TestGatherFailsBesideAWrite(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, memtree.V1(), func(c *Config) {
+		c.QoS.ReservedMemory, c.QoS.Cgroup.AllocatableMemoryBytes = 100, 10<<20
+	})
+	b.pass()
+	b.set("/one", cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(1), Mems: numa.Of(0)}})
+	b.scatter.emptied()
+	b.scatter.noteAll(func(note func(cgroup.Name)) { note(cgroup.Name{"one"}) })
+	blind := errors.New("no processes are shown")
+	b.blind["/one/cgroup.procs"], b.refuse["/kubepods/poda"] = blind, errRefused
+	b.admit("a", workload.Guaranteed, cpus(1000))
+	if err := b.Pass(t.Context()); !errors.Is(err, blind) || !errors.Is(err, errRefused) {
+		t.Errorf("a pass reports %v, expected both failures", err)
 	}
 }
 
