@@ -47,7 +47,20 @@ func (d Driver) Parse(literal string) Name {
 
 // ToCgroupfs gives the path of directories from the root, "/" for the root.
 func (n Name) ToCgroupfs() string {
-	return path.Clean("/" + strings.Join(n, "/"))
+	size := len("/")
+	for _, c := range n {
+		size += len("/") + len(c)
+	}
+	var text strings.Builder
+	text.Grow(size)
+	for _, c := range n {
+		text.WriteByte('/')
+		text.WriteString(c)
+	}
+	if text.Len() == 0 {
+		return "/"
+	}
+	return path.Clean(text.String())
 }
 
 // ParseCgroupfs splits a path at its slashes; one leading slash is dropped. It

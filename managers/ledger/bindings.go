@@ -75,8 +75,14 @@ func (v *View) Bindings() iter.Seq[Binding] {
 // reading others.
 func (v *View) BindingsOf(uid string) iter.Seq[Binding] {
 	list, _ := v.bindings.byPod.Get(uid)
+	if len(list) == 0 {
+		return noBindings
+	}
 	return slices.Values(list)
 }
+
+// noBindings allocates nothing: most pods that a commit concerns have no container yet, or none any more.
+func noBindings(func(Binding) bool) {}
 
 // LastUnbound returns the generation of the last commit that removed a binding; 0 if there
 // was none since the ledger was opened.

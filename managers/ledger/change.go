@@ -1,8 +1,6 @@
 package ledger
 
 import (
-	"slices"
-
 	"github.com/berthd/berth/managers/internal/ordered"
 )
 
@@ -62,5 +60,8 @@ func Changes(old, new *View) []Change {
 			bound = append(bound, Change{Kind: Bound, Binding: c.New})
 		}
 	}
-	return slices.Concat(gone, removed, put, bound)
+	if len(gone)+len(removed)+len(bound) == 0 {
+		return put
+	}
+	return append(append(append(gone, removed...), put...), bound...)
 }

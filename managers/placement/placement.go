@@ -333,6 +333,9 @@ func (c *Container) copy() Container {
 // Starts returns the containers with a possible start in progress, in the order of their
 // keys.
 func (t *Tracker) Starts() (out []Container) {
+	if len(t.starting) == 0 {
+		return nil
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(t.starting), Key.Compare) {
 		out = append(out, t.starting[key].copy())
 	}

@@ -26,8 +26,11 @@ func Containers(view *ledger.View, pod *ledger.Pod) []*typesv1.ContainerAllocati
 
 // containerIDs returns the runtime's ids of each container of a pod, oldest first.
 func containerIDs(view *ledger.View, pod *ledger.Pod) map[ledger.Owner][]string {
-	ids := make(map[ledger.Owner][]string)
+	var ids map[ledger.Owner][]string
 	for b := range view.BindingsOf(pod.UID()) {
+		if ids == nil {
+			ids = map[ledger.Owner][]string{}
+		}
 		ids[b.Owner] = append(ids[b.Owner], b.ID)
 	}
 	return ids

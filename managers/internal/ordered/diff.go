@@ -19,12 +19,18 @@ type Change[K cmp.Ordered, V any] struct {
 // too, with the same value twice: balancing the tree moves a few.
 func Diff[K cmp.Ordered, V any](old, new Map[K, V]) iter.Seq[Change[K, V]] {
 	return func(yield func(Change[K, V]) bool) {
-		was, is := newRest(old.root), newRest(new.root)
+		if old.root == new.root {
+			return
+		}
+		var wasRoom, isRoom [usualRest]part[K, V] // more moves out by itself
+		was, is, same := newRest(wasRoom[:0], old.root), newRest(isRoom[:0], new.root), false
 		for len(was)+len(is) > 0 {
-			if was.skip(&is) {
+			if was, is, same = skip(was, is); same {
 				continue
 			}
-			a, b := was.first(), is.first()
+			var a, b *node[K, V]
+			was, a = was.first()
+			is, b = is.first()
 			var change Change[K, V]
 			var order int
 			switch {
@@ -50,7 +56,8 @@ func Diff[K cmp.Ordered, V any](old, new Map[K, V]) iter.Seq[Change[K, V]] {
 	}
 }
 
-// rest is what of a map has not been compared yet, the next part last.
+// rest is what of a map has not been compared yet, the next part last. It is passed and returned by value, so that it stays on the
+// stack.
 type rest[K cmp.Ordered, V any] []part[K, V]
 
 // part is a subtree, or with single its topmost node alone.
@@ -59,54 +66,57 @@ type part[K cmp.Ordered, V any] struct {
 	single bool
 }
 
-func newRest[K cmp.Ordered, V any](root *node[K, V]) rest[K, V] {
+// usualRest is how many parts a rest has in a map of some ten thousand keys at most: one or two for each level.
+const usualRest = 32
+
+// newRest returns the rest of a tree, in a room without parts.
+func newRest[K cmp.Ordered, V any](room rest[K, V], root *node[K, V]) rest[K, V] {
 	if root == nil {
-		return nil
+		return room
 	}
-	return rest[K, V]{{root, false}}
+	return append(room, part[K, V]{root, false})
 }
 
 // split puts the parts of the next subtree in its place.
-func (r *rest[K, V]) split() {
-	next := (*r)[len(*r)-1]
-	*r = (*r)[:len(*r)-1]
+func (r rest[K, V]) split() rest[K, V] {
+	next := r[len(r)-1]
+	r = r[:len(r)-1]
 	if next.right != nil {
-		*r = append(*r, part[K, V]{next.right, false})
+		r = append(r, part[K, V]{next.right, false})
 	}
-	*r = append(*r, part[K, V]{next.node, true})
+	r = append(r, part[K, V]{next.node, true})
 	if next.left != nil {
-		*r = append(*r, part[K, V]{next.left, false})
+		r = append(r, part[K, V]{next.left, false})
 	}
+	return r
 }
 
-// skip splits the next parts until they are single nodes, the larger one first, so
-// that a subtree of both comes next in both at the same time. Such a one it skips,
-// and returns true.
-func (r *rest[K, V]) skip(o *rest[K, V]) bool {
-	for len(*r) > 0 && len(*o) > 0 {
-		a, b := (*r)[len(*r)-1], (*o)[len(*o)-1]
+// skip splits the next parts of two rests until they are single nodes, the larger one first, so that a subtree of both comes
+// next in both at the same time. Such a one it skips, and returns true.
+func skip[K cmp.Ordered, V any](r, o rest[K, V]) (_, _ rest[K, V], skipped bool) {
+	for len(r) > 0 && len(o) > 0 {
+		a, b := r[len(r)-1], o[len(o)-1]
 		switch {
 		case a == b:
-			*r, *o = (*r)[:len(*r)-1], (*o)[:len(*o)-1]
-			return true
+			return r[:len(r)-1], o[:len(o)-1], true
 		case a.single && b.single:
-			return false
+			return r, o, false
 		case b.single || !a.single && a.size >= b.size:
-			r.split()
+			r = r.split()
 		default:
-			o.split()
+			o = o.split()
 		}
 	}
-	return false
+	return r, o, false
 }
 
-// first returns the next node; nil if there is none.
-func (r *rest[K, V]) first() *node[K, V] {
-	for len(*r) > 0 && !(*r)[len(*r)-1].single {
-		r.split()
+// first splits the next part until it is a single node, which it returns; nil if there is none.
+func (r rest[K, V]) first() (rest[K, V], *node[K, V]) {
+	for len(r) > 0 && !r[len(r)-1].single {
+		r = r.split()
 	}
-	if len(*r) == 0 {
-		return nil
+	if len(r) == 0 {
+		return r, nil
 	}
-	return (*r)[len(*r)-1].node
+	return r, r[len(r)-1].node
 }

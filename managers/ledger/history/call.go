@@ -39,8 +39,11 @@ func CallOf(ctx context.Context) *Call {
 	return c
 }
 
-// maxSteps limits the different steps of a call that are kept.
-const maxSteps = 64
+// maxSteps limits the different steps of a call that are kept; most calls have at most usualSteps.
+const (
+	maxSteps   = 64
+	usualSteps = 12
+)
 
 // Step adds the time of a step.
 func (c *Call) Step(step, provider string, took time.Duration) {
@@ -51,6 +54,9 @@ func (c *Call) Step(step, provider string, took time.Duration) {
 	case i >= 0:
 		c.steps[i].Took += took
 	case len(c.steps) < maxSteps:
+		if c.steps == nil {
+			c.steps = make([]Step, 0, usualSteps)
+		}
 		c.steps = append(c.steps, Step{step, provider, took})
 	}
 }

@@ -114,7 +114,8 @@ type Step struct {
 // MarshalText spells a step as "81542 hints cpu": its nanoseconds, name and provider. With a
 // field for each, the steps would be half of an entry.
 func (s Step) MarshalText() ([]byte, error) {
-	text := append(strconv.AppendInt(nil, int64(s.Took), 10), ' ')
+	const digits = 20 // of the longest number, with its sign
+	text := append(strconv.AppendInt(make([]byte, 0, digits+len("  ")+len(s.Step)+len(s.Provider)), int64(s.Took), 10), ' ')
 	text = append(text, s.Step...)
 	if s.Provider != "" {
 		text = append(append(text, ' '), s.Provider...)

@@ -128,13 +128,11 @@ func checksum(bucket, key string, value, room []byte) [crcLen]byte {
 
 // Seal makes the entry for a value.
 func Seal(bucket, key string, value any) (Entry, error) {
-	var w bytes.Buffer
-	w.WriteString(sealStart + noSum + sealMiddle)
-	if err := json.NewEncoder(&w).Encode(value); err != nil {
+	text, err := json.Marshal(value)
+	if err != nil {
 		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
 	}
-	w.Truncate(w.Len() - len("\n")) // of the encoder
-	return endSeal(bucket, key, &w), nil
+	return SealText(bucket, key, text), nil
 }
 
 // SealText makes the entry for the JSON of a value, which may be in parts.
@@ -144,21 +142,13 @@ func SealText(bucket, key string, text ...[]byte) Entry {
 	for _, part := range text {
 		size += len(part)
 	}
-	w := bytes.NewBuffer(make([]byte, 0, size))
-	w.WriteString(start)
+	out := append(make([]byte, 0, size), start...)
 	for _, part := range text {
-		w.Write(part)
+		out = append(out, part...)
 	}
-	return endSeal(bucket, key, w)
-}
-
-// endSeal puts the checksum in its place, where a value is written behind it.
-func endSeal(bucket, key string, w *bytes.Buffer) Entry {
-	out := w.Bytes()
-	sum := checksum(bucket, key, out[len(sealStart)+crcLen+len(sealMiddle):], w.AvailableBuffer())
+	sum := checksum(bucket, key, out[len(start):], out[len(out):])
 	copy(out[len(sealStart):], sum[:])
-	w.WriteString(sealEnd)
-	return Entry{Bucket: bucket, Key: key, Value: w.Bytes()}
+	return Entry{Bucket: bucket, Key: key, Value: append(out, sealEnd...)}
 }
 
 // noSum stands where the checksum will be.

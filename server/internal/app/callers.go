@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/server/internal/hintproxy"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/logs"
+	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/rpc"
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
@@ -283,18 +284,16 @@ func recordResize(ctx context.Context, req *live.ResizeRequest) {
 	}
 }
 
-// recordSteps adds the time of steps to the history's entry of their call.
-func recordSteps(next hint.Observer) hint.Observer {
+// recordSteps counts steps, and adds their time to the history's entry of their call.
+func recordSteps(set *metrics.Set) hint.Observer {
 	return func(ctx context.Context, step, provider string) (context.Context, func(error)) {
-		inner, end := next(ctx, step, provider)
-		c := history.CallOf(ctx)
-		if c == nil {
-			return inner, end
-		}
-		start := time.Now()
-		return inner, func(err error) {
-			end(err)
-			c.Step(step, provider, time.Since(start))
+		c, start := history.CallOf(ctx), time.Now()
+		return ctx, func(error) {
+			took := time.Since(start)
+			set.Step(step, provider, took)
+			if c != nil {
+				c.Step(step, provider, took)
+			}
 		}
 	}
 }

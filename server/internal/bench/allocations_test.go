@@ -31,8 +31,8 @@ func TestAllocations(t *testing.T) {
 		allocs.AtMost(t, c.operation, limit, func() error { _, err := d.decide(); return err })
 	}
 	r := runLocal(t)
-	allocs.AtMost(t, "dry run", 197, func() error { return r.admit(t.Context(), "a", true) })
-	allocs.AtMost(t, "Admit and RemovePod", 366, func() error {
+	allocs.AtMost(t, "dry run", 196, func() error { return r.admit(t.Context(), "a", true) })
+	allocs.AtMost(t, "Admit and RemovePod", 341, func() error {
 		return errors.Join(r.admit(t.Context(), "a", false), r.remove(t.Context(), "a"))
 	})
 	for i := range 100 {
@@ -40,7 +40,7 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocs.AtMost(t, "List of 100 pods", 2318, func() error {
+	allocs.AtMost(t, "List of 100 pods", 2218, func() error {
 		got, err := r.Allocation().List(t.Context(), &allocationv1.ListRequest{})
 		if err == nil && len(got.GetPods()) != 100 {
 			return fmt.Errorf("%d pods", len(got.GetPods()))

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -53,8 +52,7 @@ func (s *steps) of(key stepKey) prometheus.Observer {
 	return o
 }
 
-// Step is a hint.Observer that counts.
-func (s *Set) Step(ctx context.Context, step, provider string) (context.Context, func(error)) {
-	start := time.Now()
-	return ctx, func(error) { s.steps.of(stepKey{step, provider}).Observe(time.Since(start).Seconds()) }
+// Step counts a step of an admission.
+func (s *Set) Step(step, provider string, took time.Duration) {
+	s.steps.of(stepKey{step, provider}).Observe(took.Seconds())
 }

@@ -121,12 +121,8 @@ const streamWorkers = 4
 func NewServer(cfg Config) *Server {
 	cfg.MaxReceiveBytes = cmp.Or(cfg.MaxReceiveBytes, DefaultMaxReceiveBytes)
 	cfg.limits = cfg.firstLimits()
-	recovering := recovery.WithRecoveryHandlerContext(func(ctx context.Context, p any) error {
-		cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
-		return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
-	})
 	cfg.lines = newLines()
-	unary, stream := cfg.outermost()
+	unaryBefore, streamBefore := cfg.outermost()
 	peers := credentials.TransportCredentials(pageCredentials{PeerCredentials(), cfg.Page})
 	frame := cfg.unlimited(peers)
 	if cfg.Access != nil {
@@ -145,18 +141,14 @@ func NewServer(cfg Config) *Server {
 		grpc.MaxHeaderListSize(maxHeaderBytes),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.ChainUnaryInterceptor(append(unary,
-			requestIDUnary,
-			cfg.observeUnary,
-			recovery.UnaryServerInterceptor(recovering),
-			cfg.gateUnary,
-			statusUnary,
+		grpc.ChainUnaryInterceptor(append(unaryBefore,
+			unary{cfg}.call,
 		)...),
-		grpc.ChainStreamInterceptor(append(stream,
+		grpc.ChainStreamInterceptor(append(streamBefore,
 			reading.stream,
 			requestIDStream,
 			cfg.observeStream,
-			recovery.StreamServerInterceptor(recovering),
+			recovery.StreamServerInterceptor(recovery.WithRecoveryHandlerContext(cfg.panicked)),
 			cfg.gateStream,
 			statusStream,
 		)...),
@@ -174,7 +166,39 @@ func (cfg Config) outermost() (unary []grpc.UnaryServerInterceptor, stream []grp
 	return unary, stream
 }
 
-// gateUnary applies role and ceiling.
+// panicked logs a panic in a handler, and returns the error of the call.
+func (cfg Config) panicked(ctx context.Context, p any) error {
+	cfg.Log.ErrorContext(ctx, "panic in a handler", "panic", p, "request_id", RequestID(ctx), "stack", string(debug.Stack()))
+	return Status(ctx, errdefs.Internalf("panic in berthd, see its log: %v", p))
+}
+
+// unary is what every unary call goes through. It is one interceptor, because each one costs each call a closure.
+type unary struct{ cfg Config }
+
+// call gives the call its id, and counts and logs its outcome.
+func (u unary) call(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	ctx = withRequestID(ctx)
+	if err := grpc.SetHeader(ctx, metadata.Pairs(RequestIDHeader, RequestID(ctx))); err != nil {
+		return nil, fmt.Errorf("send the request id: %w", err)
+	}
+	start := time.Now()
+	resp, err := u.recovered(ctx, req, info, next)
+	u.cfg.observe(info.FullMethod, err, start)
+	u.cfg.logCall(ctx, info.FullMethod, err, start)
+	return resp, err
+}
+
+// recovered turns a panic into an error.
+func (u unary) recovered(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			resp, err = nil, u.cfg.panicked(ctx, p)
+		}
+	}()
+	return u.cfg.gateUnary(ctx, req, info, next)
+}
+
+// gateUnary applies role and ceiling, and converts the error to a status.
 func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if cfg.Access != nil {
 		if err := cfg.Access.authorize(ctx, info.FullMethod, req); err != nil {
@@ -199,7 +223,7 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	defer leave()
 	resp, err := next(ctx, req)
 	if err != nil {
-		return nil, revoked(ctx, err)
+		return nil, revoked(ctx, Status(ctx, err))
 	}
 	return encode(ctx, resp)
 }
@@ -281,14 +305,6 @@ func (s costlyStream) RecvMsg(m any) error {
 func (s costlyStream) SendMsg(m any) error {
 	defer Away(s.Context())()
 	return s.ServerStream.SendMsg(m)
-}
-
-func (cfg Config) observeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	start := time.Now()
-	resp, err := next(ctx, req)
-	cfg.observe(info.FullMethod, err, start)
-	cfg.logCall(ctx, info.FullMethod, err, start)
-	return resp, err
 }
 
 func (cfg Config) observeStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
@@ -381,14 +397,6 @@ func withRequestID(ctx context.Context) context.Context {
 func sane(id string) bool {
 	unprintable := func(r rune) bool { return r <= ' ' || r > '~' }
 	return id != "" && len(id) <= maxRequestID && !strings.ContainsFunc(id, unprintable)
-}
-
-func requestIDUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx = withRequestID(ctx)
-	if err := grpc.SetHeader(ctx, metadata.Pairs(RequestIDHeader, RequestID(ctx))); err != nil {
-		return nil, fmt.Errorf("send the request id: %w", err)
-	}
-	return next(ctx, req)
 }
 
 // streamWithContext is a stream with another context.

@@ -130,11 +130,6 @@ func clip(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage], "") + "..."
 }
 
-func statusUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	resp, err := next(ctx, req)
-	return resp, Status(ctx, err)
-}
-
 func statusStream(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 	return Status(ss.Context(), next(srv, ss))
 }

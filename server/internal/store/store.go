@@ -321,21 +321,26 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []journal.Entry) e
 // put writes a batch into a transaction. It returns by how many bytes the batch makes the state
 // larger; the history has its own limit and does not count.
 func put(tx *bbolt.Tx, batch []journal.Entry) (growth int, err error) {
+	var b *bbolt.Bucket
+	var name string // of b
 	for _, e := range batch {
-		b := tx.Bucket([]byte(e.Bucket))
-		if b == nil {
-			b, err = tx.CreateBucket([]byte(e.Bucket))
+		if b == nil || e.Bucket != name {
+			name = e.Bucket
+			if b = tx.Bucket([]byte(name)); b == nil {
+				b, err = tx.CreateBucket([]byte(name))
+			}
+			if err == nil && name == journal.BucketHistory {
+				b.FillPercent = 0.9 // its keys ascend
+			}
 		}
-		if err == nil && e.Bucket == journal.BucketHistory {
-			b.FillPercent = 0.9 // its keys ascend
-		}
-		if err == nil && !journal.OfHistory(e.Bucket) {
-			growth += len(e.Value) - len(b.Get([]byte(e.Key)))
+		key := []byte(e.Key)
+		if err == nil && !journal.OfHistory(name) {
+			growth += len(e.Value) - len(b.Get(key))
 		}
 		if err == nil && e.Value == nil {
-			err = b.Delete([]byte(e.Key))
+			err = b.Delete(key)
 		} else if err == nil {
-			err = b.Put([]byte(e.Key), e.Value)
+			err = b.Put(key, e.Value)
 		}
 		if err != nil {
 			return 0, fmt.Errorf("%s/%s: %w", e.Bucket, e.Key, err)
