@@ -29,6 +29,10 @@ type unit struct {
 	from, want []ledger.Claim
 	// part is true if the pod has memory as a whole, so that its containers' memory is not counted.
 	part bool
+
+	// pod is the record that present and wide are of; nil as long as there are none.
+	pod           *ledger.Pod
+	present, wide []ledger.Claim
 }
 
 // held returns the claims of the units with everything that they have before, during and after some steps.
@@ -162,14 +166,30 @@ func (p *planner) steps(units []*unit) ([]Step, error) {
 	}
 }
 
-// have returns the present claims of a unit, in the order of its future claims.
-func (p *planner) have(u *unit) []ledger.Claim {
+// look finds the claims of a unit, unless its pod is that of the last time: of many units that wait for each other, a round
+// changes few.
+func (p *planner) look(u *unit) {
 	pod, _ := p.view.Pod(u.owner.Pod)
-	out := make([]ledger.Claim, len(u.want))
-	for i := range u.want {
-		out[i] = pod.Claims[find(pod, &u.want[i])]
+	if u.pod == pod {
+		return
 	}
-	return out
+	u.pod, u.present = pod, make([]ledger.Claim, len(u.want))
+	for i := range u.want {
+		u.present[i] = pod.Claims[find(pod, &u.want[i])]
+	}
+	u.wide = widened(u.present, u.want, u.part)
+}
+
+// have returns the present claims of a unit, in the order of its future claims. They must not be changed.
+func (p *planner) have(u *unit) []ledger.Claim {
+	p.look(u)
+	return u.present
+}
+
+// wide returns the present claims of a unit together with its future ones. They must not be changed.
+func (p *planner) wide(u *unit) []ledger.Claim {
+	p.look(u)
+	return u.wide
 }
 
 // reached returns whether a unit has exactly its future claims.
@@ -179,15 +199,14 @@ func (p *planner) reached(u *unit) bool {
 
 // widen gives a unit its future resources, if they are free.
 func (p *planner) widen(u *unit) bool {
-	have := p.have(u)
-	wide := widened(have, u.want, u.part)
+	have, wide := p.have(u), p.wide(u)
 	return !equal(have, wide) && p.make(u, Widen, have, wide)
 }
 
 // narrow releases all other resources of a unit that has its future resources.
 func (p *planner) narrow(u *unit) bool {
 	have := p.have(u)
-	if equal(have, u.want) || !equal(have, widened(have, u.want, u.part)) {
+	if equal(have, u.want) || !equal(have, p.wide(u)) {
 		return false
 	}
 	next, ok := p.possible(u, u.want)
@@ -413,8 +432,7 @@ func (p *planner) awaited(u *unit, cpus cpuset.Set) (out cpuset.Set) {
 // stuck describes the first unit that cannot get its CPUs.
 func (p *planner) stuck() error {
 	for _, u := range p.units {
-		have := p.have(u)
-		wide := widened(have, u.want, u.part)
+		wide := p.wide(u)
 		if text := p.short(u, wide); text != "" && !u.part {
 			return errdefs.Refuse(errdefs.ResizeDeferred, "%s needs room for its memory on both sides while it moves: %s", u.owner, text)
 		}
