@@ -92,9 +92,12 @@ func TestReplaceLost(t *testing.T) {
 func TestCrashDuringAReplacement(t *testing.T) {
 	t.Parallel()
 	const shape = "2s1n4c1t,mem=8Gi"
-	crashes := 0
+	crashes, hits := 0, 4
+	if os.Getenv("BERTH_LONG") != "" {
+		hits = 8
+	}
 	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints(), []string{app.AfterMachineChange}) {
-		for hit := 1; hit <= 8; hit++ {
+		for hit := 1; hit <= hits; hit++ {
 			n := newChangingNode(t, machinetest.Build(shape), replacing)
 			d := n.start()
 			d.admitted(withMemory("a", 2, "1Gi"))
