@@ -2,6 +2,7 @@ package podresources
 
 import (
 	"context"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -39,6 +40,8 @@ type service struct {
 	v1.UnimplementedPodResourcesListerServer
 	Parts
 	features workload.Features
+	// listed is the newest answer to List.
+	listed atomic.Pointer[list]
 }
 
 // New makes the service for v1. With PodLevelResourceManagers the answers carry
@@ -50,13 +53,11 @@ func New(parts Parts, features workload.Features) v1.PodResourcesListerServer {
 // List implements PodResourcesLister.
 func (s *service) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
 	s.count(ListRequests)
-	view, missing := s.Ledger.View(), map[string]bool{}
-	pods := active(view)
-	out := &v1.ListPodResourcesResponse{PodResources: make([]*v1.PodResources, len(pods))}
-	for i, p := range pods {
-		out.PodResources[i] = s.pod(p, view.Machine().NodeMask(), missing)
+	l, err := s.list(s.Ledger.View())
+	if err != nil {
+		return nil, err
 	}
-	return out, name(ctx, missing)
+	return l.answer(), name(ctx, l.missing)
 }
 
 // Get implements PodResourcesLister. The status of a pod that is not there is
