@@ -30,6 +30,7 @@ var promises = []promise{
 	{name{"Admit", "decision, CPU, memory and 2 devices, half", "512", "berth"}, 100 * time.Microsecond, 0},
 	{name{"Transition", "plan, 200 pods move", "512", "berth"}, 50 * time.Millisecond, 0},
 	{name{"Restart", "first answer", "5000", "berth"}, time.Second, 0},
+	{name{"Rest", "processor time in a second", "5000", "berth"}, 5 * time.Millisecond, 0}, // 0.5 %
 }
 
 // limits are of parts of an operation.

@@ -40,7 +40,7 @@ func main() {
 }
 
 // inRounds are the benchmarks that run once, whatever -count is.
-var inRounds = []string{"BenchmarkBadUser"}
+var inRounds = []string{"BenchmarkBadUser", "BenchmarkRest"}
 
 func run(w io.Writer, bench string, count int, benchtime string) error {
 	names, err := goTest("-list", "^Benchmark")

@@ -310,6 +310,27 @@ func BenchmarkRestart(b *testing.B) {
 	})
 }
 
+// restBefore is how long berthd gets for what a start leaves to do, and restLong how long it is observed then.
+const (
+	restBefore = 15 * time.Second
+	restLong   = 30 * time.Second
+)
+
+// BenchmarkRest is the processor time that berthd takes in a second without any call, where a node has many pods.
+func BenchmarkRest(b *testing.B) {
+	b.Run("processor time in a second/5000/berth", func(b *testing.B) {
+		n, _ := nodes.with(b, 5000)
+		time.Sleep(restBefore)
+		var used, rested time.Duration
+		for b.Loop() {
+			before, begun := n.used(b), time.Now()
+			time.Sleep(restLong)
+			used, rested = used+n.used(b)-before, rested+time.Since(begun)
+		}
+		b.ReportMetric(float64(used)/rested.Seconds(), "ns/op")
+	})
+}
+
 // unread is a codec for messages of which only the number of bytes matters: what callers
 // do with them is not berthd's work.
 type unread struct{}
