@@ -485,15 +485,11 @@ func (c Config) Dump() ([]byte, error) {
 // Digest identifies the part of the configuration that decisions depend on. A setting with its default does not count, so a
 // release that adds settings does not change the digest of a configuration.
 func (c Config) Digest() (string, error) {
-	own, err := c.decisive()
+	own, err := c.decisiveChanges()
 	if err != nil {
 		return "", err
 	}
-	defaults, err := Default().decisive()
-	if err != nil {
-		return "", err
-	}
-	b, err := json.Marshal(withoutDefaults(own, defaults))
+	b, err := json.Marshal(own)
 	if err != nil {
 		return "", fmt.Errorf("digest the configuration: %w", err)
 	}
@@ -501,7 +497,20 @@ func (c Config) Digest() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// decisive returns what decisions depend on, as JSON has it.
+// decisiveChanges returns what decisions depend on, without the defaults.
+func (c Config) decisiveChanges() (settings map[string]any, err error) {
+	own, err := c.decisive()
+	if err != nil {
+		return nil, err
+	}
+	defaults, err := Default().decisive()
+	if err != nil {
+		return nil, err
+	}
+	return withoutDefaults(own, defaults), nil
+}
+
+// decisive returns what decisions depend on, as JSON has it. Settings has the same names, so none of it may be secret.
 func (c Config) decisive() (settings map[string]any, err error) {
 	b, err := json.Marshal(struct {
 		CPU       CPU

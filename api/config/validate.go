@@ -300,6 +300,10 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	if err != nil {
 		return managerset.Config{}, err
 	}
+	settings, err := c.Settings()
+	if err != nil {
+		return managerset.Config{}, err
+	}
 	whole, err := c.nodeOn(m)
 	if err != nil {
 		return managerset.Config{}, err
@@ -326,7 +330,7 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	return managerset.Config{
 		Claims: claims,
 		CPU:    cpus, Memory: mem, Topology: c.TopologyConfig(), Node: whole, Fit: c.Node.NodeFit,
-		Order: c.Providers.Order, Digest: digest,
+		Order: c.Providers.Order, Digest: digest, Settings: settings,
 	}, nil
 }
 

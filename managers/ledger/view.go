@@ -27,6 +27,9 @@ type Rules struct {
 	OnePool     bool
 	// ConfigDigest shows whether the configuration has changed since the last start.
 	ConfigDigest string
+	// Settings are what the digest was computed from: by name, without defaults. They only describe a change of the
+	// configuration, so Equal does not compare them; nil if they are not known.
+	Settings map[string]string
 }
 
 // NodeMemory is the amount of a resource on a NUMA node, and the part that pods may have,

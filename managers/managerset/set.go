@@ -28,6 +28,8 @@ type Config struct {
 	Order []string
 	// Digest identifies the configuration; views carry it as Rules.ConfigDigest.
 	Digest string
+	// Settings are what Digest was computed from, as Rules.Settings.
+	Settings map[string]string
 }
 
 // Set is the managers of one configuration. Its fields must not be changed.
@@ -74,7 +76,7 @@ func New(cfg Config, m *machine.Topology) (*Set, error) {
 		CPU: cpus, Memory: mem, Topology: policy, Node: whole, order: cfg.Order, fit: cfg.Fit, pages: cfg.Pages,
 		Rules: ledger.Rules{
 			Machine: m, ReservedCPUs: cpus.Reserved(), StrictReservation: cpus.StrictReservation(),
-			Memory: mem.Baseline(), ConfigDigest: cfg.Digest,
+			Memory: mem.Baseline(), ConfigDigest: cfg.Digest, Settings: cfg.Settings,
 		},
 	}
 	if cfg.Claims != nil {

@@ -32,7 +32,7 @@ func TestChangedRulesKeepClaims(t *testing.T) {
 		args             []string
 	}{
 		{"reserved since", "kept although today's rules would not allow it: CPUs ", "reserved", 1, []string{"--reserved-cpus", "0-3,8-11"}},
-		{"without policy", "the configuration has changed since the last commit", "", 0,
+		{"without policy", `the configuration has changed since the last commit: cpu.policy from "static" to the default`, "", 0,
 			[]string{"--cpu-manager-policy", "none", "--reserved-cpus", ""}},
 		{"half the machine", "broken: CPUs ", "vanished", 1, []string{"--machine", "1s1n4c2t"}},
 		{"as before", "", "", 0, nil},

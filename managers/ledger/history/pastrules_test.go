@@ -35,6 +35,9 @@ func TestPastHasWholeRules(t *testing.T) {
 		"ClaimMemory": []ledger.NodeMemory(nil), "OnePool": false, "ConfigDigest": "b",
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ledger.Rules]()) {
+		if field.Name == "Settings" {
+			continue // they explain another digest to people, and decide nothing
+		}
 		if reflect.ValueOf(first).FieldByIndex(field.Index).IsZero() || others[field.Name] == nil {
 			t.Fatalf("the test does not change %s", field.Name)
 		}

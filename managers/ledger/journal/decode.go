@@ -21,6 +21,7 @@ type state struct {
 	ledger.State                   // without rules
 	rules        ledger.PastRules  // of the last commit, as far as they are known
 	topology     *machine.Topology // of the last commit; nil: not known
+	settings     *storedSettings   // of the last commit that had some; nil: not known
 	known        map[string]bool   // keys of metaFacts whose values were read
 	unread       map[string]error  // why the others are unreadable; without absent ones
 	fresh        bool              // the journal was empty
@@ -331,6 +332,13 @@ func (d *decoder) metaValue(e Entry) error {
 		return err
 	case metaConfig:
 		return Decode(e, &d.rules.Config)
+	case metaSettings:
+		var stored storedSettings
+		if err := Decode(e, &stored); err != nil {
+			return err
+		}
+		d.settings = &stored
+		return nil
 	case metaMemory:
 		return Decode(e, &d.rules.Memory)
 	case metaReservation:

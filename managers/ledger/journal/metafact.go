@@ -23,6 +23,7 @@ var metaFacts = []metaFact{
 	{metaTopology, "the machine", "states before it cannot be computed", true},
 	{metaConfig, "the digest of the configuration",
 		"it is not known whether the configuration has changed since, and reserved CPUs that went offline are not kept", true},
+	{metaSettings, "the settings of the configuration", "it is not known which settings have changed since", false},
 	{metaMemory, "the memory of the NUMA nodes", "it is not known whether the memory has changed since", true},
 	{metaReservation, "the reserved CPUs", "the configuration alone decides which CPUs are reserved", true},
 	{metaClaims, "what resource claims may have", "it is not known whether that has changed since", true},

@@ -21,6 +21,7 @@ import (
 func factRules() ledger.Rules {
 	r := rules()
 	r.ReservedCPUs = cpuset.Of(0)
+	r.Settings = map[string]string{"cpu.policy": `"static"`, "dra.cpus": `"4"`}
 	r.Memory = []ledger.NodeMemory{{Node: 0, Resource: "memory", Total: 1 << 30, Allocatable: 1 << 30}}
 	return r
 }
@@ -75,6 +76,7 @@ func TestDamagedFacts(t *testing.T) {
 				}
 				next := factRules() // everything but the boot has changed
 				next.Machine, next.ConfigDigest, next.Memory = machinetest.Build("2s1n8c2t"), "two", nil
+				next.Settings = map[string]string{"cpu.policy": `"none"`}
 				l, report, err := journal.Open(t.Context(), journal.Options{Journal: j, Rules: next, BootID: someBoot,
 					History: newHistory()})
 				if err != nil {
@@ -93,12 +95,16 @@ func TestDamagedFacts(t *testing.T) {
 					}
 				}
 				derived := slices.Equal(set, []string{"machine"})
+				noRule := slices.Equal(set, []string{"boot-id"}) || slices.Equal(set, []string{"settings"})
+				if (len(report.Settings) == 2) == lacks("config", "settings") {
+					t.Errorf("changed settings: %v", report.Settings)
+				}
 				if report.MachineChanged != (!lacks("machine") || derived) || report.ConfigChanged != !lacks("config") ||
 					(len(report.Memory) == 0) != lacks("memory") ||
 					(report.LastBootID == "") != lacks("boot-id") {
 					t.Errorf("report %+v", report)
 				}
-				if wantHistory := !derived && !slices.Equal(set, []string{"boot-id"}); (report.History != "") != wantHistory {
+				if wantHistory := !derived && !noRule; (report.History != "") != wantHistory {
 					t.Errorf("history: %q", report.History)
 				}
 				put(t, l, "c")
@@ -110,10 +116,50 @@ func TestDamagedFacts(t *testing.T) {
 					t.Errorf("after a commit: %v, report %+v", err, report)
 				}
 				_, err = h.At(t.Context(), again.View(), history.Moment{Revision: v.Revision() - 1})
-				if known := err == nil; known != (derived || slices.Equal(set, []string{"boot-id"})) {
+				if known := err == nil; known != (derived || noRule) {
 					t.Errorf("the state before: %v", err)
 				}
 			})
+		}
+	}
+}
+
+// TestChangedSettings: the report of a start has the settings that have changed since the last commit, where it is known which
+// settings that had.
+func TestChangedSettings(t *testing.T) {
+	t.Parallel()
+	with := func(digest string, settings map[string]string) ledger.Rules {
+		r := rules()
+		r.ConfigDigest, r.Settings = digest, settings
+		return r
+	}
+	first, second := map[string]string{"a": "1", "b": "2", "same": "3"}, map[string]string{"b": `"x"`, "c": "4", "same": "3"}
+	changes := []journal.SettingChange{{Name: "a", Old: "1"}, {Name: "b", Old: "2", New: `"x"`}, {Name: "c", New: "4"}}
+	for _, row := range []struct {
+		name     string
+		commits  []ledger.Rules
+		now      ledger.Rules
+		want     []journal.SettingChange
+		unwanted bool // nothing has changed
+	}{
+		{name: "known", commits: []ledger.Rules{with("one", first)}, now: with("two", second), want: changes},
+		{name: "from the defaults", commits: []ledger.Rules{with("one", map[string]string{})}, now: with("two", map[string]string{"a": "1"}),
+			want: []journal.SettingChange{{Name: "a", New: "1"}}},
+		{name: "the same", commits: []ledger.Rules{with("one", first)}, now: with("one", first), unwanted: true},
+		{name: "without settings", commits: []ledger.Rules{with("one", nil)}, now: with("two", second)},
+		{name: "those of an earlier configuration", commits: []ledger.Rules{with("one", first), with("other", nil)}, now: with("two", second)},
+		{name: "added to the same configuration", commits: []ledger.Rules{with("one", nil), with("one", first)}, now: with("two", second),
+			want: changes},
+	} {
+		j := ledgertest.NewJournal()
+		for i, r := range row.commits {
+			l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: r})
+			put(t, l, fmt.Sprint("pod", i))
+			j = j.Reopen()
+		}
+		_, report := ledgertest.Open(t, journal.Options{Journal: j, Rules: row.now})
+		if report.ConfigChanged == row.unwanted || !slices.Equal(report.Settings, row.want) {
+			t.Errorf("%s: changed %v: %v, want %v", row.name, report.ConfigChanged, report.Settings, row.want)
 		}
 	}
 }

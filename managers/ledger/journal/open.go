@@ -2,9 +2,11 @@ package journal
 
 import (
 	"context"
+	"maps"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -65,6 +67,8 @@ type Report struct {
 	// machine or with another configuration.
 	MachineChanged bool `json:"machine_changed,omitempty"`
 	ConfigChanged  bool `json:"config_changed,omitempty"`
+	// Settings are what has changed in the configuration, by name; none if it has not, or if that is not known.
+	Settings []SettingChange `json:"settings,omitempty"`
 	// Memory is Rules.Memory at the last commit.
 	Memory []ledger.NodeMemory `json:"memory,omitempty"`
 	// Dropped is an earlier policy that is no longer in effect.
@@ -128,9 +132,11 @@ func Open(ctx context.Context, o Options) (*ledger.Ledger, Report, error) {
 		return nil, report, report.corrupt()
 	}
 	c := &committer{journal: o.Journal, newEpoch: o.NewEpochID, pending: st.pending}
-	if now := view.PastRules(); entered || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || !sameRules(&st.rules, now) {
+	if now := view.PastRules(); entered || len(st.unread) > 0 || st.otherMachine(o.Rules.Machine) || !sameRules(&st.rules, now) ||
+		st.otherSettings(o.Rules) {
 		report.MachineChanged = st.machineChanged(o.Rules)
 		report.ConfigChanged = st.configChanged(o.Rules)
+		report.Settings = st.settingsChanged(o.Rules)
 		for _, f := range metaFacts { // what is absent now, such as the memory, must not stay damaged
 			if st.unread[f.key] != nil {
 				c.pending = append(c.pending, Entry{Bucket: BucketMeta, Key: f.key})
@@ -174,6 +180,37 @@ func (st *state) machineChanged(r ledger.Rules) bool {
 // configChanged returns whether the last commit was made with another configuration, as far as that is known.
 func (st *state) configChanged(r ledger.Rules) bool {
 	return !st.fresh && st.unread[metaConfig] == nil && st.rules.Config != r.ConfigDigest
+}
+
+// SettingChange is a setting of the configuration that has changed, with both values as JSON; an empty one is the default.
+type SettingChange struct {
+	Name string `json:"name"`
+	Old  string `json:"old,omitempty"`
+	New  string `json:"new,omitempty"`
+}
+
+// settingsChanged returns what has changed in the configuration since the last commit, as far as that is known.
+func (st *state) settingsChanged(r ledger.Rules) (changes []SettingChange) {
+	if !st.configChanged(r) || st.settings == nil || st.settings.Config != st.rules.Config || r.Settings == nil {
+		return nil
+	}
+	names := maps.Clone(st.settings.Settings)
+	if names == nil {
+		names = map[string]string{}
+	}
+	maps.Copy(names, r.Settings)
+	for _, name := range ordered.Keys(names) {
+		if was, is := st.settings.Settings[name], r.Settings[name]; was != is {
+			changes = append(changes, SettingChange{name, was, is})
+		}
+	}
+	return changes
+}
+
+// otherSettings returns whether the stored settings are not those of the rules, because they are missing or damaged, or because an
+// earlier berth has not written them.
+func (st *state) otherSettings(r ledger.Rules) bool {
+	return r.Settings != nil && (st.settings == nil || st.settings.Config != r.ConfigDigest)
 }
 
 // otherMachine returns whether the machine differs from the stored one, also in what no claim relies on.

@@ -67,6 +67,7 @@ func Salvage(o Options, f Found) (Saved, error) {
 
 	saved.Report.MachineChanged = st.rules.Machine != "" && st.machineChanged(o.Rules)
 	saved.Report.ConfigChanged = st.rules.Config != "" && st.configChanged(o.Rules)
+	saved.Report.Settings = st.settingsChanged(o.Rules)
 	st.Generation++
 	st.Epoch.ID = o.EpochID
 	if st.restless || saved.Report.Uncertain != "" || st.Epoch.Base == 0 {
@@ -129,6 +130,9 @@ func (st *state) dump() ([]Entry, error) {
 	}
 	if st.rules.Config != "" {
 		b.put(BucketMeta, metaConfig, st.rules.Config)
+	}
+	if st.settings != nil {
+		b.put(BucketMeta, metaSettings, st.settings)
 	}
 	if len(st.rules.Memory) > 0 {
 		b.put(BucketMeta, metaMemory, st.rules.Memory)

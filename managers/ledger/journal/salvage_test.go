@@ -18,7 +18,7 @@ import (
 )
 
 // factKeys are the keys of meta that compare the last commit with the present.
-var factKeys = []string{"boot-id", "machine", "topology", "config", "memory", "reservation"}
+var factKeys = []string{"boot-id", "machine", "topology", "config", "settings", "memory", "reservation"}
 
 // many is a ledger with pods of each sort: a to d hold something, e nothing.
 func many(t *testing.T) *ledger.Ledger {
@@ -187,7 +187,7 @@ func TestDamageHitsWhatItHits(t *testing.T) {
 				optional := e.Bucket == journal.BucketMeta && e.Key != "generation" && e.Key != "config" && e.Key != "machine" &&
 					e.Key != "schema"
 				fact := name == "value" && slices.Contains(factKeys, e.Key) && e.Bucket == journal.BucketMeta
-				history := fact && e.Key != "boot-id" && e.Key != "machine"
+				history := fact && e.Key != "boot-id" && e.Key != "machine" && e.Key != "settings"
 				if history != (s.Report.History != "") || fact != (len(s.Report.Renewed) == 1) {
 					t.Errorf("of the history: %q, renewed %q", s.Report.History, s.Report.Renewed)
 				}

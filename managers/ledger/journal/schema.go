@@ -29,6 +29,7 @@ import (
 //	meta        machine                               machine.Topology.Fingerprint at the last commit
 //	meta        topology                              machine.Snapshot of that machine. Only the history depends on it
 //	meta        config                                Rules.ConfigDigest at the last commit
+//	meta        settings                              storedSettings of the last commit, absent if they were not known
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
 //	meta        claim-rules                           ClaimRules at the last commit, absent if claims may have nothing
@@ -78,6 +79,7 @@ const (
 	metaMachine    = "machine"
 	metaTopology   = "topology"
 	metaConfig     = "config"
+	metaSettings   = "settings"
 	metaMemory     = "memory"
 	metaUncertain  = "uncertain"
 	metaOverride   = "override"
@@ -98,6 +100,12 @@ type storedGeneration struct {
 	Unknown int    `json:"unknown,omitempty"`
 	// History is the number of the last entry of the history; 0 if none was written.
 	History uint64 `json:"history,omitempty"`
+}
+
+// storedSettings are Rules.Settings. They are of another commit than meta/config if a berth without them has written that.
+type storedSettings struct {
+	Config   string            `json:"config"` // Rules.ConfigDigest
+	Settings map[string]string `json:"settings"`
 }
 
 // storedPod is the value of a pod's record.
@@ -439,6 +447,9 @@ func (b *batch) facts(rules, stored ledger.Rules, epoch ledger.Epoch) {
 	b.put(BucketMeta, metaMachine, rules.Machine.Fingerprint())
 	b.put(BucketMeta, metaTopology, rules.Machine.Snapshot())
 	b.put(BucketMeta, metaConfig, rules.ConfigDigest)
+	if rules.Settings != nil {
+		b.put(BucketMeta, metaSettings, storedSettings{rules.ConfigDigest, rules.Settings})
+	}
 	b.put(BucketMeta, metaReservation, rules.Reservation())
 	if epoch.Base != 0 {
 		b.put(BucketMeta, metaEpoch, epoch.Base)

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/api/config"
@@ -252,7 +254,7 @@ func (s *state) lines(c config.Config) (lines []string) {
 		lines = append(lines, "the machine has changed since the last commit")
 	}
 	if r.ConfigChanged {
-		lines = append(lines, "the configuration has changed since the last commit")
+		lines = append(lines, "the configuration has changed since the last commit"+settingsText(r.Settings))
 	}
 	for _, f := range s.start.Drift {
 		lines = append(lines, f.Text)
@@ -272,6 +274,25 @@ func (s *state) lines(c config.Config) (lines []string) {
 		lines = append(lines, "free huge pages are not read: the machine is simulated")
 	}
 	return append(lines, s.first.Memory.Warnings()...)
+}
+
+// listedSettings limits how many changed settings a line lists.
+const listedSettings = 16
+
+// settingsText lists what has changed in the configuration, for the end of a sentence; empty if that is not known.
+func settingsText(changes []journal.SettingChange) string {
+	var all []string
+	for i, c := range changes {
+		if i == listedSettings {
+			all = append(all, fmt.Sprintf("and %d more settings", len(changes)-i))
+			break
+		}
+		all = append(all, fmt.Sprintf("%s from %s to %s", c.Name, cmp.Or(c.Old, "the default"), cmp.Or(c.New, "the default")))
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(all, ", ")
 }
 
 // policyLine reports what became of a policy that was set before; empty if there was
