@@ -125,11 +125,18 @@ func (p *Policy) runs(s *sandbox) bool {
 
 // over reports whether a sandbox of a runtime's list has ended; was is its earlier state, or nil. The list includes sandboxes that have
 // ended, and has no state of them. Not all runtimes report their processes: CRI-O makes most sandboxes without one. So a sandbox without a
-// process lives, unless something else says that it has ended. A later sweep looks for the pod's cgroup again.
+// process lives, unless something else says that it has ended. A later sweep looks for the pod's cgroup again. A start that this policy or
+// an earlier one has permitted goes on in a sandbox that has ended.
 func (p *Policy) over(s, was *sandbox) bool {
-	if s.pid != 0 || p.some(s, p.occupies) {
+	if s.pid != 0 || p.some(s, p.hasProcess) || !p.mayBeOver(s, was) {
 		return false
 	}
+	s.leaving = p.some(s, p.pending) // sweep ends the sandbox when the start is overdue
+	return !s.leaving
+}
+
+// mayBeOver is over without what runs or starts in the sandbox.
+func (p *Policy) mayBeOver(s, was *sandbox) bool {
 	if was != nil && was.pid != 0 {
 		if p.runs(was) {
 			s.pid, s.born = was.pid, was.born

@@ -106,12 +106,13 @@ func TestStartThatWasGivenUp(t *testing.T) {
 }
 
 // TestStartOutlivesItsPod: the start of a container with exclusive CPUs is in progress when its pod ends, and may have been given up
-// before. The CPUs stay the pod's until the process has ended, or the time of the start is over.
+// before. The CPUs stay the pod's until the process has ended, or the time of the start is over, even if berth-nri starts again.
 func TestStartOutlivesItsPod(t *testing.T) {
 	t.Parallel()
 	for _, replaced := range []bool{false, true} {
-		for _, completes := range []bool{false, true} {
-			t.Run(fmt.Sprintf("replaced %v, completes %v", replaced, completes), func(t *testing.T) {
+		for row := range 4 {
+			completes, renewed := row%2 == 1, row/2 == 1
+			t.Run(fmt.Sprintf("replaced %v, completes %v, new policy %v", replaced, completes, renewed), func(t *testing.T) {
 				t.Parallel()
 				d := startBerthd(t)
 				late := time.Duration(0)
@@ -126,6 +127,13 @@ func TestStartOutlivesItsPod(t *testing.T) {
 				}
 				if err := e.policy.StopPodSandbox(t.Context(), job); err != nil {
 					t.Fatal(err)
+				}
+				if renewed {
+					job.Pid = 0
+					e.renew(e.policy.Config)
+					if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
+						t.Fatal(err)
+					}
 				}
 				if completes {
 					e.complete(job, first)
