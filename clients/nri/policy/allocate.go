@@ -209,10 +209,20 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 		}
 	}
 	a, err := p.allocate(ctx, m, s.uid)
-	if berth.NeedsAdmission(err) && s.lists(m.name) {
+	switch {
+	case !berth.NeedsAdmission(err):
+	case s.lists(m.name):
 		s.form = unadmitted // berthd has lost the pod
 		if err = p.enter(ctx, s); err == nil {
 			a, err = p.allocate(ctx, m, s.uid)
+		}
+	case s.spec == nil:
+		l, failed := p.list(ctx)
+		if failed != nil {
+			return nil, failed
+		}
+		if l.pods[s.uid] == nil {
+			s.form = unadmitted // it is admitted container by container from now on
 		}
 	}
 	return a, err

@@ -473,3 +473,28 @@ func TestAnotherSizeReleasesNothing(t *testing.T) {
 		t.Errorf("the container returns to CPUs %s, it had %s", got, had)
 	}
 }
+
+// TestLostPodWithoutSpecification: berthd has lost a pod that was admitted as a whole, and no source has its specification any more. Its
+// containers are admitted one by one, also when the specification is known again: berthd has none of them twice.
+func TestLostPodWithoutSpecification(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
+	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
+	job := pod("job", "guaranteed")
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	e.renew(Config{Client: d.Client, Kubelet: &knows{active: kubelet.active}})
+	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, nil); err != nil {
+		t.Fatal(err)
+	}
+	d.forget()
+	e.made(job, container(job, "main", "job-1", 1000, gib))
+	e.policy.Kubelet = kubelet
+	e.run(job, container(job, "main", "job-2", 1000, gib))
+	e.run(job, container(job, "second", "job-3", 1000, gib))
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main", "job-uid.second"}) {
+		t.Errorf("berthd has %v", got)
+	}
+}
