@@ -49,8 +49,8 @@ func against(w io.Writer, commit, bench string, count int, benchtime string) (er
 	}
 	for range count {
 		for _, s := range []*side{then, now} {
-			text, err := output(filepath.Join(s.tree, measured), s.program, "-test.run", "^$", "-test.bench", bench, "-test.benchmem",
-				"-test.benchtime", benchtime)
+			text, err := outputOn(1, filepath.Join(s.tree, measured), s.program, "-test.run", "^$", "-test.bench", bench,
+				"-test.benchmem", "-test.benchtime", benchtime)
 			if err != nil {
 				return err
 			}
@@ -80,10 +80,15 @@ func printRatios(w io.Writer, now, then *results, commit string) {
 }
 
 // output runs a program in a directory and returns what it prints.
-func output(dir, name string, args ...string) ([]byte, error) {
+func output(dir, name string, args ...string) ([]byte, error) { return outputOn(0, dir, name, args...) }
+
+// outputOn is output on so many processors; on those of the machine, if the number is 0.
+func outputOn(processors int, dir, name string, args ...string) ([]byte, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // as goTest
+	if processors > 0 {
+		cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", processors)) // as goTest
+	}
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

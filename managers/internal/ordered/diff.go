@@ -23,8 +23,9 @@ func Diff[K cmp.Ordered, V any](old, new Map[K, V]) iter.Seq[Change[K, V]] {
 			return
 		}
 		var wasRoom, isRoom [usualRest]part[K, V] // more moves out by itself
-		was, is, same := newRest(wasRoom[:0], old.root), newRest(isRoom[:0], new.root), false
+		was, is := newRest(wasRoom[:0], old.root), newRest(isRoom[:0], new.root)
 		for len(was)+len(is) > 0 {
+			var same bool
 			if was, is, same = skip(was, is); same {
 				continue
 			}
