@@ -16,6 +16,7 @@ import (
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 )
 
 // Plugin identifies the tested plugin.
@@ -354,7 +355,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	}
 	text := "no plugin has registered"
 	for _, r := range last {
-		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), r.GetPluginState())
+		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), convert.Word(r.GetPluginState()))
 		if r.GetPluginState() == typesv1.PluginState_PLUGIN_STATE_CONNECTED && r.GetAwaited() {
 			text += " and has sent no list"
 		}

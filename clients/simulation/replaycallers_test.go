@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -163,7 +164,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 		Journal: j, Rules: sets[m.Fingerprint()].Rules, History: recorder,
 	})
 	check(t, err)
-	id := 0
+	var id atomic.Int64
 	n.Engine = live.New(admission.New(admission.Config{
 		Features: s.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: s.config.Limits.Containers},
 		Resources: s.config.Resources(time.Now()), Tries: -1, DeferWaits: true,
@@ -175,7 +176,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 		},
 		Environment: admission.Environment{
 			Now: time.Now, WithTimeout: context.WithTimeout,
-			NewID: func() string { id++; return fmt.Sprintf("id-%d-%d", time.Now().UnixNano(), id) },
+			NewID: func() string { return fmt.Sprintf("id-%d-%d", time.Now().UnixNano(), id.Add(1)) },
 		},
 	}), live.Options{})
 	return n

@@ -198,8 +198,11 @@ func (e *engine) cpusOf(pid int) (cpuset.Set, error) {
 
 // UpdateContainers implements Updater.
 func (e *engine) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
-	if e.before != nil {
-		e.before(updates)
+	e.calls.Lock()
+	before := e.before
+	e.calls.Unlock()
+	if before != nil {
+		before(updates)
 	}
 	e.calls.Lock()
 	defer e.calls.Unlock()
