@@ -114,30 +114,39 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 }
 
 // tryToAdmit admits a pod. If the node is full, or berthd has the pod with another specification, it first looks for processes that
-// have ended without an event. If the node is full, it then releases allocations of ended containers in other pods, which are kept for
-// a restart only. The kubelet has counted those CPUs as free when it admitted the pod.
+// have ended without an event. If the node is full nevertheless, it releases what is kept for a restart. The kubelet has counted those
+// CPUs as free when it admitted the pod.
 func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
 	err := p.admit(ctx, req)
 	_, rejected := errdefs.ReasonOf(err)
 	if !rejected && !berth.IsPrecondition(err) {
 		return err
 	}
-	reclaimed := p.sweepFor(ctx, s)
-	for _, other := range p.sandboxes {
-		if rejected && other.uid != s.uid {
-			reclaimed = p.release(ctx, other, func(name string, state part) bool {
-				mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
-				return !mayRun && (state == kept || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
-			}) || reclaimed
-		}
+	if p.sweepFor(ctx, s) {
+		err = p.admit(ctx, req)
+		_, rejected = errdefs.ReasonOf(err)
 	}
-	if reclaimed {
+	if rejected && p.releaseKept(ctx, s) {
 		err = p.admit(ctx, req)
 	}
 	if ending := p.ending(); err != nil && len(ending) > 0 {
 		err = fmt.Errorf("%w; %s", err, strings.Join(ending, "; "))
 	}
 	return err
+}
+
+// releaseKept releases allocations of ended containers in other pods, which are kept for a restart only.
+func (p *Policy) releaseKept(ctx context.Context, s *sandbox) (released bool) {
+	for _, other := range p.sandboxes {
+		if other.uid == s.uid {
+			continue
+		}
+		released = p.release(ctx, other, func(name string, state part) bool {
+			mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
+			return !mayRun && (state == kept || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
+		}) || released
+	}
+	return released
 }
 
 // sweepFor is sweep while a pod starts, which may have no process yet.
@@ -247,12 +256,12 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 }
 
 // bind reports the container's id to berthd, which calls PreStartContainer of its device plugins.
-func (p *Policy) bind(ctx context.Context, m *member) error {
+func (m *member) bind(ctx context.Context, client *berth.Client) error {
 	if m.key == "" || m.bound {
 		return nil
 	}
-	answer, err := p.Client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key, ContainerName: m.name,
-		ContainerId: m.id})
+	answer, err := client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key,
+		ContainerName: m.name, ContainerId: m.id})
 	if err != nil {
 		return err
 	}

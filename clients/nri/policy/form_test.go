@@ -498,3 +498,26 @@ func TestLostPodWithoutSpecification(t *testing.T) {
 		t.Errorf("berthd has %v", got)
 	}
 }
+
+// TestSweepMakesRoomFirst: a process that hung after the end of its pod has ended without an event. Its CPUs are enough for a new pod,
+// so a container that has crashed in another pod keeps its own for its restart.
+func TestSweepMakesRoomFirst(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	crashed, hung, fresh := pod("crashed", "guaranteed"), pod("hung", "guaranteed"), pod("fresh", "guaranteed")
+	c := container(crashed, "main", "crashed-1", 2000, gib)
+	had := e.run(crashed, c)
+	e.stop(crashed, c)
+	e.run(hung, container(hung, "main", "hung-1", 3000, gib))
+	if err := e.policy.StopPodSandbox(t.Context(), hung); err != nil {
+		t.Fatal(err)
+	}
+	e.mu.Lock()
+	delete(e.cpus, "hung-1")
+	e.mu.Unlock()
+	e.run(fresh, container(fresh, "main", "fresh-1", 3000, gib))
+	if again := e.run(crashed, container(crashed, "main", "crashed-2", 2000, gib)); again != had {
+		t.Errorf("the container was on CPUs %s, and starts again on %s", had, again)
+	}
+}

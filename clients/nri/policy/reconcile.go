@@ -377,5 +377,5 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	if m.pid == 0 {
 		return nil // StartContainer binds it
 	}
-	return p.bind(ctx, m)
+	return m.bind(ctx, p.Client)
 }

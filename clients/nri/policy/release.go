@@ -13,6 +13,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/placement"
 )
 
 // Everything has the CPUs and memory nodes of a container that berth does not place.
@@ -111,7 +112,7 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 		if m.pid != 0 {
 			cpus, err = p.cpusOf(m.pid, &m.born)
 		}
-		if gone(err) || m.back && (m.pid == 0 || err == nil && p.widened(m, cpus, all)) {
+		if gone(err) || m.back && (m.pid == 0 || err == nil && widened(&p.tracker, m, cpus, all)) {
 			continue
 		}
 		left = append(left, m.title())
@@ -123,8 +124,8 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 // widened reports whether an update to all CPUs has reached a process. If the process has narrowed its
 // own affinity, or a cgroup above has fewer CPUs, it still has fewer than all. Then its CPUs differ
 // from those that berth gave to the container.
-func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
-	c, _ := p.tracker.Get(m.at())
+func widened(tracker *placement.Tracker, m *member, cpus cpuset.Set, all Everything) bool {
+	c, _ := tracker.Get(m.at())
 	online := all.Online
 	if online.IsEmpty() {
 		online = all.CPUs

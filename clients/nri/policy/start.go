@@ -88,7 +88,7 @@ func (p *Policy) startable(ctx context.Context, m *member) error {
 		}
 	}
 	mems := m.mems
-	if err := p.bind(ctx, m); err != nil {
+	if err := m.bind(ctx, p.Client); err != nil {
 		return err
 	}
 	if err := p.inNodes(m, mems); err != nil {
