@@ -23,8 +23,9 @@ import (
 type history struct {
 	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API. cgroups is
 	// whether it reads the cgroups of pods. answers means that containers change only in answers to events.
-	crio, kubelet, cgroups, answers bool
-	happenings                      []happening
+	// full is whether the kubelet admits more than berthd has room for.
+	crio, kubelet, cgroups, answers, full bool
+	happenings                            []happening
 	// logs adds the log of berth-nri.
 	logs bool
 }
@@ -36,7 +37,12 @@ func newHistory(seed uint64) history {
 	for _, k := range kinds {
 		all += k.share
 	}
-	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0, cgroups: r.IntN(2) == 0, answers: seed%4 == 3}
+	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0, cgroups: r.IntN(2) == 0, answers: seed%4 == 3, full: r.IntN(4) == 0}
+	if h.full {
+		for range 6 {
+			h.happenings = append(h.happenings, happening{kinds[0], r.IntN(1 << 10), 6 + 7*r.IntN(100)})
+		}
+	}
 	for range 6 + r.IntN(25) {
 		i, at := 0, r.IntN(all)
 		for ; at >= kinds[i].share; i++ {
@@ -72,6 +78,9 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 			Client: berth.Over(n.link, berth.Options{Attempts: 1}), CPUsOf: n.cpusOf, Unsolicited: UnsolicitedAlways,
 			Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now, Log: slog.New(slog.DiscardHandler),
 		}
+		if n.most = most; h.full {
+			n.most = tooMany
+		}
 		if n.answers = h.answers; h.answers {
 			n.config.Unsolicited = UnsolicitedNever
 		}
@@ -85,7 +94,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 			n.config.Log = slog.New(slog.NewTextHandler(noting{n}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
 		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v, and cgroups: %v; "+
-			"it changes containers only in answers: %v", !h.crio, h.kubelet, h.cgroups, h.answers)
+			"it changes containers only in answers: %v; the kubelet admits too many pods: %v", !h.crio, h.kubelet, h.cgroups, h.answers, h.full)
 		n.policy = n.newPolicy()
 		n.connect(nothing)
 		for _, e := range h.happenings {

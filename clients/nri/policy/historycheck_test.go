@@ -14,7 +14,7 @@ import (
 func (n *node) compareAll() {
 	alive := n.containers(func(c *nodeContainer) bool { return c.alive })
 	for _, c := range alive {
-		if c.own.IsEmpty() {
+		if c.own.IsEmpty() || n.lost && n.refused(c) { // berthd has refused it after the loss: it is about to leave them
 			continue
 		}
 		if quota := c.resources.GetCpu().GetQuota().GetValue(); quota > 0 {
@@ -24,6 +24,24 @@ func (n *node) compareAll() {
 			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) {
 				n.fail("%s runs on CPUs %s, and %s has %s for itself", o.id, o.cpus, c.id, c.own)
 			}
+		}
+	}
+}
+
+// crashedWait checks that berthd keeps the CPUs of containers that have crashed. Others get them only if there is not enough room, because
+// something is left of ended containers or the kubelet has admitted too much. They do not get them from a container that had ended before
+// the runtime connected: it may be starting again.
+func (n *node) crashedWait() {
+	left := len(n.containers(func(c *nodeContainer) bool { return c.left() || c.phase == begun && c.sandbox.stopped })) > 0
+	for _, c := range n.containers((*nodeContainer).waits) {
+		switch holds := n.holds(c); {
+		case n.lost || holds == c.own:
+		case c.endedBefore:
+			n.fail("%s had ended on its CPUs %s when the runtime connected, and berthd has %s for it", c.id, c.own, holds)
+		case left || n.most > most:
+			c.made = -1
+		default:
+			n.fail("%s has ended on its CPUs %s, and berthd has %s for it", c.id, c.own, holds)
 		}
 	}
 }
@@ -80,15 +98,17 @@ func (n *node) containerStep(p *nodePod, w wanted, late bool) bool {
 // Bounds of the time in which everything heals.
 const (
 	healRounds = 12
-	healTime   = 15 * time.Second
-	settleTime = 65 * time.Second
+	// Before this round each resize was confirmed, or berth-nri counts the size from before it.
+	undoneRound = 9
+	healTime    = 15 * time.Second
+	settleTime  = 65 * time.Second
 )
 
 // heal makes everything reachable, and checks that then everything has its place.
 func (n *node) heal() {
 	n.note("everything is reachable")
 	n.kubelet.away, n.kubelet.early, n.updates = false, false, atOnce
-	if n.link.reach == away {
+	if n.link.is(away) {
 		n.restartBerthd()
 	}
 	n.link.become(answers)
@@ -99,8 +119,10 @@ func (n *node) heal() {
 		n.note("the runtime connects again")
 		n.connect(nothing)
 	}
+	n.evict()
 	for round := range healRounds {
 		for _, p := range n.pods {
+			p.shown, p.hidden = p.shown || p.hidden, false
 			n.endHanging(p)
 			for range 20 {
 				if !n.kubeletStep(p, false) {
@@ -108,9 +130,9 @@ func (n *node) heal() {
 				}
 			}
 			n.collect(p)
-			n.repeatResizes(p, round == healRounds/2)
+			n.repeatResizes(p, round == undoneRound)
 		}
-		if n.answers && round%4 == 3 {
+		if n.answers && round%2 == 1 {
 			n.oneMore()
 		}
 		n.pass(healTime)
@@ -121,9 +143,26 @@ func (n *node) heal() {
 	}
 }
 
+// evict deletes the newest pods for which berthd has no room.
+func (n *node) evict() {
+	n.most = most
+	for _, p := range slices.Backward(n.pods) {
+		if n.requested() <= n.most {
+			return
+		}
+		if p.deleted {
+			continue
+		}
+		n.note("pod %s is deleted", p.title())
+		if p.deleted = true; p.sandbox != nil {
+			n.stopSandbox(p, p.sandbox, leavesNothing, true)
+		}
+	}
+}
+
 // oneMore has a pod come and go: answers to its events carry what others wait for.
 func (n *node) oneMore() {
-	p := &nodePod{template: templates[0], number: len(n.pods), shown: true}
+	p := n.newPod(templates[0], true)
 	n.note("pod %s comes and goes", p.title())
 	n.pods = append(n.pods, p)
 	for range 20 {
@@ -132,16 +171,23 @@ func (n *node) oneMore() {
 		}
 	}
 	if p.deleted = true; p.sandbox != nil {
-		n.stopSandbox(p, p.sandbox, false, true)
+		n.stopSandbox(p, p.sandbox, leavesNothing, true)
 	}
 	n.collect(p)
 }
 
 // endHanging ends the processes that hang.
 func (n *node) endHanging(p *nodePod) {
-	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p && c.alive && c.phase == exited }) {
-		n.note("the process of %s ends", c.id)
-		c.alive = false
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p && c.left() }) {
+		n.endProcess(c)
+	}
+}
+
+// endProcess ends a process that was left behind.
+func (n *node) endProcess(c *nodeContainer) {
+	n.note("the process of %s ends", c.id)
+	if c.alive = false; c.phase == running {
+		n.ends(c, true)
 	}
 }
 
@@ -166,13 +212,13 @@ func (n *node) repeatResizes(p *nodePod, undone bool) {
 		}
 	}
 	for _, c := range p.containers {
-		if undone && c.phase == running && !c.givenUp {
+		if undone && c.serves() {
 			c.wanted().milli = milliRequest(c.resources)
 			if size, known := n.counted(c); known && c.takenBack && n.refused(c) {
 				c.wanted().milli = size
 			}
 		}
-		if c.phase == running && !c.givenUp && !sameShares(c.wanted().milli, c) {
+		if c.serves() && !sameShares(c.wanted().milli, c) {
 			n.resize(c, false)
 		}
 	}
@@ -199,7 +245,7 @@ func (n *node) healed() {
 		case size != milliRequest(c.resources) && !c.givenUp:
 			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, milliRequest(c.resources))
 		}
-		if c.phase == running && !c.givenUp && size != w.milli {
+		if c.serves() && size != w.milli {
 			n.fail("everything is reachable, and %s was not resized from %dm to %dm", c.id, size, w.milli)
 		}
 	}
@@ -219,7 +265,7 @@ func (n *node) healed() {
 // waiting returns whether a container of a pod does not run.
 func (n *node) waiting(p *nodePod) bool {
 	for _, w := range p.template.containers {
-		if !w.init && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.name == w.name && c.phase == running }) {
+		if !w.init && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.name == w.name && c.serves() }) {
 			return true
 		}
 	}
@@ -243,7 +289,7 @@ func (n *node) finish() {
 	n.note("all pods end")
 	for _, p := range n.pods {
 		if p.deleted = true; p.sandbox != nil {
-			n.stopSandbox(p, p.sandbox, false, true)
+			n.stopSandbox(p, p.sandbox, leavesNothing, true)
 		}
 		n.endHanging(p)
 		n.collect(p)

@@ -19,6 +19,7 @@ type kind struct {
 	do    func(n *node, a, how int)
 }
 
+// kinds are the kinds of happenings. A full node has the first one several times at first.
 var kinds = []kind{
 	{"a pod comes", 8, (*node).addPod},
 	{"the kubelet works", 14, (*node).works},
@@ -42,11 +43,16 @@ var kinds = []kind{
 	{"time passes", 16, (*node).passes},
 }
 
+// newPod returns a pod of a template. Its containers are its own: what the kubelet has accepted for them changes.
+func (n *node) newPod(t template, shown bool) *nodePod {
+	t.containers = slices.Clone(t.containers)
+	return &nodePod{template: t, number: len(n.pods), shown: shown}
+}
+
 // addPod has the kubelet get a pod that fits.
 func (n *node) addPod(a, how int) {
-	p := &nodePod{template: templates[a%len(templates)], number: len(n.pods), shown: how%3 != 0}
-	p.template.containers = slices.Clone(p.template.containers)
-	if n.requested()+p.request() > most {
+	p := n.newPod(templates[a%len(templates)], how%3 != 0)
+	if n.requested()+p.request() > n.most {
 		return
 	}
 	n.note("pod %s comes; its specification is shown: %v", p.title(), p.shown)
@@ -56,12 +62,16 @@ func (n *node) addPod(a, how int) {
 	}
 }
 
-// most is what the kubelet has for pods, in milli-CPU. Berthd has 7 CPUs for them, and at least one is to be shared.
-const most = 6000
+// most is what the kubelet has for pods, in milli-CPU. Berthd has 7 CPUs for them, and at least one is to be shared. A kubelet that
+// counts tooMany admits pods for which berthd has no room.
+const (
+	most    = 6000
+	tooMany = 9000
+)
 
 func (n *node) requested() (all int64) {
 	for _, p := range n.pods {
-		if !p.ended() {
+		if p.counts() {
 			all += p.request()
 		}
 	}
@@ -134,15 +144,27 @@ func (n *node) isRemoved(a, _ int) {
 	}
 }
 
+var leavings = []leaves{leavesProcesses, leavesStarts, leavesStarts, leavesNothing, leavesNothing}
+
+// endsWith begins a start in a pod whose sandbox is going to leave it.
+func (n *node) endsWith(p *nodePod, how int) {
+	if leavings[how%len(leavings)] == leavesStarts && p.sandbox != nil {
+		for range how / len(leavings) % 3 {
+			n.kubeletStep(p, true)
+		}
+	}
+}
+
 func (n *node) isDeleted(a, how int) {
 	p := n.active(a)
 	if p == nil {
 		return
 	}
 	n.note("pod %s is deleted", p.title())
+	n.endsWith(p, how/2)
 	p.deleted = true
 	if p.sandbox != nil {
-		n.stopSandbox(p, p.sandbox, how%3 == 0, how%4 != 0)
+		n.stopSandbox(p, p.sandbox, leavings[how/2%len(leavings)], how%4 != 0)
 	}
 	if how%2 == 0 {
 		for _, s := range slices.Clone(p.old) {
@@ -156,25 +178,22 @@ func (n *node) sandboxEnds(a, how int) {
 	if p == nil || p.sandbox == nil {
 		return
 	}
-	n.stopSandbox(p, p.sandbox, how%4 == 0, how%3 != 0)
+	n.endsWith(p, how/8)
+	n.stopSandbox(p, p.sandbox, leavings[how/8%len(leavings)], how%3 != 0)
 	for range how % 5 {
 		n.kubeletStep(p, false)
 	}
 }
 
 func (n *node) processEnds(a, _ int) {
-	c := pick(n.containers(func(c *nodeContainer) bool { return c.alive && c.phase == exited }), a)
-	if c != nil {
-		n.note("the process of %s ends", c.id)
-		c.alive = false
+	if c := pick(n.containers((*nodeContainer).left), a); c != nil {
+		n.endProcess(c)
 	}
 }
 
 // isResized has the kubelet resize a container, or repeat a resize that was refused.
 func (n *node) isResized(a, how int) {
-	c := pick(n.containers(func(c *nodeContainer) bool {
-		return c.phase == running && !c.givenUp && !c.pod.deleted && !c.wanted().init
-	}), a)
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.serves() && !c.pod.deleted && !c.wanted().init }), a)
 	if c == nil {
 		return
 	}
@@ -184,28 +203,37 @@ func (n *node) isResized(a, how int) {
 		if before%1000 != 0 {
 			w.milli = []int64{200, 300, 500}[how%7%3]
 		}
-		if n.requested() > most {
+		if n.requested() > n.most {
 			w.milli = before
 		}
 	}
-	if !sameShares(w.milli, c) {
-		n.resize(c, how%5 == 0)
+	if sameShares(w.milli, c) {
+		return
+	}
+	if how/32%3 == 0 {
+		n.link.misses(pick([]int{2, 2, 1, 3}, how/96), pick([]reach{refuses, refuses, drops}, how/8))
+	}
+	if n.resize(c, how%5 == 0); c.declined && how%2 == 0 {
+		n.takeBack(c)
 	}
 }
 
-// isTakenBack has the kubelet take back a resize that the runtime has failed to carry out: no event tells of that.
+// isTakenBack has the kubelet take back a resize that was refused, or that the runtime has failed to carry out: no event tells of that.
 func (n *node) isTakenBack(a, _ int) {
-	c := pick(n.containers(func(c *nodeContainer) bool { return c.unapplied && c.phase == running && !c.givenUp }), a)
-	if c == nil {
-		return
+	c := pick(n.containers(func(c *nodeContainer) bool { return c.serves() && (c.unapplied || c.declined) }), a)
+	if c != nil {
+		n.takeBack(c)
 	}
+}
+
+func (n *node) takeBack(c *nodeContainer) {
 	w := c.wanted()
 	before := w.milli
-	if w.milli = milliRequest(c.resources); n.requested() > most {
+	if w.milli = milliRequest(c.resources); n.requested() > n.most {
 		w.milli = before // another pod has come meanwhile
 		return
 	}
-	c.unapplied, c.takenBack = false, true
+	c.unapplied, c.declined, c.takenBack = false, false, true
 	w.accepted = w.milli
 	n.note("the kubelet takes back the resize of %s: it has %dm", c.id, w.milli)
 }
@@ -248,12 +276,25 @@ func (n *node) startsAgain(a, how int) {
 		n.endHanging(p) // a later berth-nri does not know a process of a container that the runtime takes for ended
 	}
 	n.policy = n.newPolicy()
+	p := n.active(a)
+	if p != nil && how/4%4 == 0 && p.shown {
+		n.note("the kubelet's API does not show pod %s", p.title())
+		p.shown, p.hidden = false, true
+	}
+	if how/16%3 == 0 {
+		n.link.misses(1+how/64%4, refuses)
+	}
 	if c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == running }), a); c != nil && how%5 == 0 && !n.crio {
 		n.note("meanwhile container %s has ended", c.id)
 		n.kill(c, false)
 	}
 	n.partial = false
 	n.connect(nothing)
+	if p != nil {
+		for range how / 128 % 3 {
+			n.kubeletStep(p, false)
+		}
+	}
 }
 
 // restartBerthd starts berthd with the ledger that it had.
@@ -270,7 +311,7 @@ func (n *node) changesBerthd(_, how int) {
 		}
 		n.unfollow()
 	}
-	if n.link.reach == away || to == answers {
+	if n.link.is(away) || to == answers {
 		n.note("berthd starts again")
 		n.restartBerthd()
 	}
@@ -282,11 +323,9 @@ func (n *node) changesBerthd(_, how int) {
 
 // losesAnswer has berthd end after a call, or not answer it.
 func (n *node) losesAnswer(a, how int) {
-	if n.link.reach != answers {
-		return
-	}
-	n.link.after, n.link.next = 1+a%8, away
-	n.note("berthd ends after %d calls", n.link.after)
+	after, next := 1+a%8, pick([]reach{away, away, refuses, drops}, how)
+	n.note("berthd misses a call after %d calls: %s", after, next)
+	n.link.misses(after, next)
 }
 
 // losesLedger has berthd start with an empty ledger.

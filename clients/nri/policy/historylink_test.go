@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,11 +27,20 @@ const (
 	away    reach = "is away"
 	stuck   reach = "does nothing and does not answer"
 	mute    reach = "does not answer, but does what it is told"
+	// These are of one call, and not of those after it. Streams go on.
+	refuses reach = "refuses"
+	drops   reach = "carries out, and does not answer"
 )
 
 // prompt returns whether calls take no time. Only then does Follow go on beside events, as it does when the runtime has not answered its
 // request: for one that waits for the lock of a slow call of the other, the clock of synctest would stand still for ever.
-func (l *link) prompt() bool { return l.reach == answers || l.reach == away }
+func (l *link) prompt() bool { return l.is(answers) || l.is(away) }
+
+func (l *link) is(r reach) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reach == r
+}
 
 // slowCall is the time of a call of a slow berthd: a pass of Follow has time for a few of them.
 const slowCall = 60 * time.Millisecond
@@ -38,6 +48,7 @@ const slowCall = 60 * time.Millisecond
 // link is the connection to berthd.
 type link struct {
 	*servertest.Daemon
+	mu    sync.Mutex // guards the fields below: Follow calls beside events
 	reach reach
 	// after is in how many calls reach becomes next; 0 for never.
 	after int
@@ -51,29 +62,34 @@ type link struct {
 // mostCalls are more than berth-nri has reason for at one moment.
 const mostCalls = 3000
 
-// count ends an endless loop of calls.
-func (l *link) count() {
-	now := time.Now()
-	if l.calls++; !now.Equal(l.at) {
-		l.at, l.calls = now, 0
+// of returns how berthd is reached by the next call, and whether it is away afterwards. endless means that the calls are a loop.
+func (l *link) of() (now reach, gone, endless bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := time.Now()
+	if l.calls++; !at.Equal(l.at) {
+		l.at, l.calls = at, 0
 	}
-	if l.calls == mostCalls {
-		l.fail("berth-nri has called berthd %d times without a pause", l.calls)
-		l.become(away)
+	endless = l.calls == mostCalls
+	now = l.reach
+	if l.after > 0 {
+		if l.after--; l.after == 0 {
+			if now = l.next; now == away { // it ends after this call
+				now, gone = answers, true
+			}
+		}
 	}
+	return now, gone, endless
 }
 
 // Invoke implements grpc.ClientConnInterface.
 func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
-	l.count()
-	now := l.reach
-	if l.after > 0 {
-		if l.after--; l.after == 0 {
-			if now = l.next; now == away { // it ends after this call
-				defer l.become(away)
-				now = answers
-			}
-		}
+	now, gone, endless := l.of()
+	if endless {
+		l.fail("berth-nri has called berthd %d times without a pause", mostCalls)
+	}
+	if gone || endless {
+		defer l.become(away)
 	}
 	if now == slow {
 		select {
@@ -81,27 +97,32 @@ func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts .
 		case <-ctx.Done():
 		}
 	}
-	if now == away {
+	switch now {
+	case away:
 		return status.Error(codes.Unavailable, "connection refused")
+	case refuses:
+		return status.Error(codes.Unavailable, "stream refused")
 	}
 	var err error
 	if now != stuck {
 		err = l.Daemon.Invoke(ctx, method, req, reply, opts...)
 	}
-	if now != stuck && now != mute {
+	if now != stuck && now != mute && now != drops {
 		return err
 	}
-	proto.Reset(reply.(proto.Message))
+	if proto.Reset(reply.(proto.Message)); now == drops {
+		return status.Error(codes.Unavailable, "stream reset")
+	}
 	<-ctx.Done()
 	return status.FromContextError(ctx.Err()).Err()
 }
 
 // NewStream implements grpc.ClientConnInterface.
 func (l *link) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	switch l.reach {
-	case away:
+	switch {
+	case l.is(away):
 		return nil, status.Error(codes.Unavailable, "connection refused")
-	case stuck, mute:
+	case l.is(stuck), l.is(mute):
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -113,11 +134,24 @@ func (l *link) become(r reach) {
 	if r == away {
 		l.Stop()
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.reach, l.after = r, 0
+}
+
+// misses has one of the next calls fail, unless one is to fail already.
+func (l *link) misses(after int, how reach) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reach == answers && l.after == 0 {
+		l.after, l.next = after, how
+	}
 }
 
 // renew replaces berthd by one that was started later.
 func (l *link) renew(d *servertest.Daemon, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err == nil {
 		l.Daemon, l.reach, l.after = d, answers, 0
 	}
@@ -138,6 +172,7 @@ var (
 
 // Pod implements Source.
 func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, string, error) {
+	k.node.publish()
 	if k.away {
 		return nil, "", errKubelet
 	}
@@ -154,6 +189,7 @@ func (k *fakeKubelet) Pod(_ context.Context, uid string) (*typesv1.Pod, string, 
 
 // Active implements Source.
 func (k *fakeKubelet) Active(context.Context) (uids []string, err error) {
+	k.node.publish()
 	if k.away {
 		return nil, errKubelet
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 
 // node is a node with its kubelet, its runtime, its kernel and berthd, of which a policy is a part.
 type node struct {
+	written sync.Mutex // see publish
 	t       *testing.T
 	local   *servertest.Local
 	link    *link
@@ -32,7 +34,9 @@ type node struct {
 	crio bool
 	// answers means that containers change only in answers to events.
 	answers bool
-	pids    map[int]*nodeContainer
+	// most is what the kubelet has for pods.
+	most int64
+	pids map[int]*nodeContainer
 	// pauses are the processes of sandboxes.
 	pauses map[int]bool
 	serial int
@@ -84,7 +88,9 @@ type nodePod struct {
 	template
 	number int
 	// shown means that the kubelet's API has the specification.
-	shown   bool
+	shown bool
+	// hidden means that it has not any more, until everything is reachable.
+	hidden  bool
 	deleted bool
 	// sandbox is the newest one; nil if the kubelet has to make one. old are others that the runtime still has.
 	sandbox  *nodeSandbox
@@ -146,6 +152,9 @@ func (p *nodePod) ended() bool {
 		func(c *nodeContainer) bool { return c.alive || c.phase == begun })
 }
 
+// counts returns whether the kubelet counts what a pod requests. Processes that hang do not count.
+func (p *nodePod) counts() bool { return !p.deleted || p.sandbox != nil }
+
 // describe returns what NRI has of a sandbox.
 func (n *node) describe(p *nodePod, s *nodeSandbox) *api.PodSandbox {
 	out := pod(p.title(), p.qos)
@@ -192,6 +201,10 @@ type nodeContainer struct {
 	// unapplied means that the runtime has failed to resize it, and the kubelet tries again. takenBack means that it did not: berthd
 	// may have given CPUs to another pod meanwhile that the container needs.
 	unapplied, takenBack bool
+	// declined means that the last resize was refused.
+	declined bool
+	// endedBefore means that it had ended when the runtime connected.
+	endedBefore bool
 	// given up: the kubelet makes another container of this name.
 	givenUp bool
 }
@@ -200,6 +213,22 @@ type nodeContainer struct {
 func (c *nodeContainer) whole() bool {
 	milli := milliRequest(c.resources)
 	return c.pod.qos == "guaranteed" && milli%milliPerCPU == 0 && milli > 0
+}
+
+// serves returns whether a container runs that the kubelet takes for its pod's.
+func (c *nodeContainer) serves() bool {
+	return c.phase == running && !c.givenUp && c.sandbox == c.pod.sandbox
+}
+
+// left returns whether a process runs that the kubelet and the runtime have ended, or will.
+func (c *nodeContainer) left() bool {
+	return c.alive && (c.phase == exited || c.phase == running && c.sandbox.stopped)
+}
+
+// waits returns whether a container has crashed that had CPUs for itself, and was the last one that was made in its sandbox.
+func (c *nodeContainer) waits() bool {
+	return c.phase == exited && !c.alive && !c.own.IsEmpty() && c.whole() && c.made == c.sandbox.made && c.sandbox == c.pod.sandbox &&
+		!c.wanted().resized
 }
 
 // wanted returns the container in its pod's specification.
@@ -258,6 +287,7 @@ func pick[T any](from []T, i int) (out T) {
 
 // cpusOf implements Config.CPUsOf.
 func (n *node) cpusOf(pid int) (cpuset.Set, error) {
+	n.publish()
 	if n.pauses[pid] {
 		return allCPUs, nil
 	}
@@ -269,6 +299,7 @@ func (n *node) cpusOf(pid int) (cpuset.Set, error) {
 
 // podQuota implements Config.PodQuota. The kubelet removes the cgroup of a pod that has ended.
 func (n *node) podQuota(cgroup string, _ int64) (int64, error) {
+	n.publish()
 	for _, p := range n.pods {
 		if pod(p.title(), p.qos).GetLinux().GetCgroupParent() == cgroup && !p.ended() {
 			return -1, nil
@@ -330,7 +361,7 @@ func (n *node) moves(c *nodeContainer, to cpuset.Set) {
 	holds := n.holds(c)
 	switch {
 	case to == c.own || c.own.IsEmpty() && (!c.whole() || !to.IsSubsetOf(holds)):
-	case to.IsSubsetOf(holds) && (n.lost || c.wanted().resized):
+	case to.IsSubsetOf(holds) && (n.lost || c.wanted().resized || c.sandbox.stopped): // what is left of a pod is admitted again
 		c.own = to
 	case n.lost || c.wanted().resized && !c.whole():
 		c.own = cpuset.Set{}

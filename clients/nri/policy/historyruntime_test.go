@@ -51,6 +51,7 @@ func (n *node) newPolicy() *Policy {
 
 // UpdateContainers implements Updater.
 func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	n.publish()
 	how := n.updates
 	if !n.link.prompt() && (how == waits || how == unspoken) {
 		how = atOnce // the next one waits
@@ -102,7 +103,7 @@ func (n *node) answer(lost, carried bool) {
 
 // pass has the policy follow berthd for some time. Each move of berthd's goes on by one step.
 func (n *node) pass(d time.Duration) {
-	if n.link.reach != away {
+	if !n.link.is(away) {
 		n.done(n.link.Advance(in()))
 	}
 	if n.following == nil {
@@ -130,8 +131,16 @@ func (n *node) elapse(d time.Duration) {
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.phase == begun || c.phase == shows }) {
 		n.proceed(c)
 	}
+	n.publish()
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// publish makes what was written visible to whom a timer wakes: only the race detector needs it, because in synctest a timer fires
+// when all others are blocked. A reader that Follow calls publishes, too.
+func (n *node) publish() {
+	n.written.Lock()
+	defer n.written.Unlock()
 }
 
 // unfollow ends Follow.
@@ -162,6 +171,7 @@ func (n *node) runSandbox(p *nodePod, told bool) bool {
 	n.pauses[s.pid] = true
 	err := n.policy.RunPodSandbox(in(), n.describe(p, s))
 	n.note("sandbox %s is made: %v", s.id, err)
+	n.crashedWait()
 	if err != nil {
 		delete(n.pauses, s.pid)
 		if s.stopped = true; told {
@@ -199,13 +209,15 @@ func (n *node) create(p *nodePod, name string, late bool) bool {
 				before.made = -1 // its place was free for this one
 			}
 		}
+		n.crashedWait()
 		return false
 	}
+	p.sandbox.made++
+	c.made = p.sandbox.made
+	n.crashedWait()
 	n.apply(updates)
 	n.returns(c, adjust.GetLinux().GetResources().GetCpu().GetCpus())
 	p.wanted(name).accepted = p.wanted(name).milli
-	p.sandbox.made++
-	c.made = p.sandbox.made
 	n.update(c, adjust.GetLinux().GetResources())
 	p.containers = append(p.containers, c)
 	if !late {
@@ -235,8 +247,9 @@ func (n *node) start(c *nodeContainer, late bool) bool {
 	return true
 }
 
-// proceed makes the next step of what the runtime does with a container.
+// proceed makes the next step of what the runtime does with a container, when Follow has done what an earlier step has woken it for.
 func (n *node) proceed(c *nodeContainer) {
+	synctest.Wait()
 	switch c.phase {
 	case making:
 		n.note("container %s is stored", c.id)
@@ -289,14 +302,26 @@ func (n *node) forget(c *nodeContainer) {
 	c.pod.containers = slices.DeleteFunc(c.pod.containers, func(o *nodeContainer) bool { return o == c })
 }
 
-// stopSandbox ends a sandbox and its containers. Processes that hang end later. If told, the runtime sends events.
-func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, hang, told bool) {
-	n.note("sandbox %s ends; processes hang: %v; events: %v", s.id, hang, told)
+// leaves is what an ended sandbox leaves behind.
+type leaves string
+
+const (
+	leavesNothing   leaves = "nothing"
+	leavesProcesses leaves = "processes that hang"
+	leavesStarts    leaves = "starts that go on"
+)
+
+// stopSandbox ends a sandbox and its containers. What it leaves ends later. If told, the runtime sends events.
+func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, left leaves, told bool) {
+	n.note("sandbox %s ends, and leaves %s; events: %v", s.id, left, told)
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s && c.phase != exited }) {
-		for hang && (c.phase == begun || c.phase == shows) {
+		if left == leavesStarts && c.phase == begun {
+			continue
+		}
+		for left == leavesProcesses && (c.phase == begun || c.phase == shows) {
 			n.proceed(c)
 		}
-		c.alive = c.alive && hang
+		c.alive = c.alive && left == leavesProcesses
 		n.ends(c, told && c.pid != 0)
 	}
 	delete(n.pauses, s.pid)
@@ -309,8 +334,14 @@ func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, hang, told bool) {
 	}
 }
 
-// removeSandbox removes an ended sandbox and its containers.
+// removeSandbox removes an ended sandbox and its containers, if none is starting.
 func (n *node) removeSandbox(p *nodePod, s *nodeSandbox) {
+	if len(n.containers(func(c *nodeContainer) bool { return c.sandbox == s && (c.phase == begun || c.phase == shows) })) > 0 {
+		return
+	}
+	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s && c.phase == running }) {
+		n.kill(c, true)
+	}
 	n.note("sandbox %s is removed", s.id)
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s }) {
 		n.remove(c)
@@ -325,7 +356,7 @@ func (n *node) returns(c *nodeContainer, now string) {
 		if before.name != c.name || before.sandbox != c.sandbox || before.phase != exited || before.alive || before.own.IsEmpty() {
 			continue
 		}
-		if cpus := n.parse(now); before.made == c.sandbox.made && cpus != before.own && !n.lost && !before.wanted().resized && c.whole() {
+		if cpus := n.parse(now); before.made == c.made-1 && cpus != before.own && !n.lost && !before.wanted().resized && c.whole() {
 			n.fail("%s has crashed on its CPUs %s, and gets %s now", before.id, before.own, cpus)
 		}
 	}
@@ -341,7 +372,7 @@ func (n *node) resize(c *nodeContainer, fails bool) bool {
 	w.resized = true
 	updates, err := n.policy.UpdateContainer(in(), n.describe(c.pod, c.sandbox), c.describe(), r)
 	n.note("container %s is resized to %dm: %v; fails: %v", c.id, w.milli, err, fails)
-	if err != nil {
+	if c.declined = err != nil; c.declined {
 		return false
 	}
 	if size, known := n.counted(c); known && size != w.milli || !known && !n.refused(c) {
@@ -408,4 +439,7 @@ func (n *node) connect(lacks func(id string) bool) {
 	updates, err := n.policy.Synchronize(in(), pods, containers)
 	n.done(err)
 	n.apply(updates)
+	for _, c := range n.containers((*nodeContainer).waits) {
+		c.endedBefore = c.endedBefore || n.holds(c) == c.own && !lacks(c.id)
+	}
 }
