@@ -41,7 +41,9 @@ func factJournal(t *testing.T) *ledgertest.Journal {
 	r := factRules()
 	r.ReservedCPUs = cpuset.Of(1)
 	j := ledgertest.NewJournal()
-	l, _ := ledgertest.Open(t, journal.Options{Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: newHistory()})
+	l, _ := ledgertest.Open(t, journal.Options{
+		Journal: j, Rules: r, Epoch: 7, EpochID: someEpoch, BootID: someBoot, History: newHistory(),
+	})
 	put(t, l, "a")
 	put(t, l, "b")
 	return j.Reopen()
@@ -143,11 +145,13 @@ func TestChangedSettings(t *testing.T) {
 		unwanted bool // nothing has changed
 	}{
 		{name: "known", commits: []ledger.Rules{with("one", first)}, now: with("two", second), want: changes},
-		{name: "from the defaults", commits: []ledger.Rules{with("one", map[string]string{})}, now: with("two", map[string]string{"a": "1"}),
+		{name: "from the defaults", commits: []ledger.Rules{with("one", map[string]string{})},
+			now:  with("two", map[string]string{"a": "1"}),
 			want: []journal.SettingChange{{Name: "a", New: "1"}}},
 		{name: "the same", commits: []ledger.Rules{with("one", first)}, now: with("one", first), unwanted: true},
 		{name: "without settings", commits: []ledger.Rules{with("one", nil)}, now: with("two", second)},
-		{name: "those of an earlier configuration", commits: []ledger.Rules{with("one", first), with("other", nil)}, now: with("two", second)},
+		{name: "those of an earlier configuration", commits: []ledger.Rules{with("one", first), with("other", nil)},
+			now: with("two", second)},
 		{name: "added to the same configuration", commits: []ledger.Rules{with("one", nil), with("one", first)}, now: with("two", second),
 			want: changes},
 	} {
