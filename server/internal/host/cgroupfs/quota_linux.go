@@ -13,8 +13,8 @@ import (
 )
 
 // longQuotaWait ends the waits between attempts at a quota, which double: about
-// a quarter of a second in all.
-const longQuotaWait = 128 * time.Millisecond
+// a second in all.
+const longQuotaWait = 512 * time.Millisecond
 
 // setV1 writes values on v1. A valid quota can fail there with "invalid argument", for two
 // reasons:
@@ -22,7 +22,7 @@ const longQuotaWait = 128 * time.Millisecond
 //   - Quota and period are two files. The limits of the parent and the children may
 //     allow neither to change first. The quota is removed meanwhile.
 //   - A removed child counts until the kernel has freed it, some 20 ms later (an RCU
-//     grace period). The write is repeated.
+//     grace period), or 300 ms with ten busy processes for each CPU. The write is repeated.
 func (d *Driver) setV1(ctx context.Context, name cgroup.Name, r *cgroups.Resources, set func(*cgroups.Resources) error) error {
 	for wait := time.Millisecond; ; wait *= 2 {
 		err := set(r)
