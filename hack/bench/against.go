@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -21,8 +22,8 @@ type side struct {
 }
 
 // against runs the benchmarks of this tree and of a commit in turns, so that a slow moment of the machine slows both, and prints
-// the ratios.
-func against(w io.Writer, commit, bench string, count int, benchtime string) (err error) {
+// the ratios. When ctx ends, it removes what it has made.
+func against(ctx context.Context, w io.Writer, commit, bench string, count int, benchtime string) (err error) {
 	dir, err := os.MkdirTemp("", "bench")
 	if err != nil {
 		return err
@@ -33,23 +34,23 @@ func against(w io.Writer, commit, bench string, count int, benchtime string) (er
 		return err
 	}
 	then := &side{tree: filepath.Join(dir, "tree"), program: filepath.Join(dir, "then")}
-	if _, err := output(here, "git", "worktree", "add", "--detach", then.tree, commit); err != nil {
+	if _, err := output(ctx, here, "git", "worktree", "add", "--detach", then.tree, commit); err != nil {
 		return err
 	}
 	defer func() {
-		_, removed := output(here, "git", "worktree", "remove", "--force", then.tree)
+		_, removed := output(context.WithoutCancel(ctx), here, "git", "worktree", "remove", "--force", then.tree)
 		err = errors.Join(err, removed)
 	}()
 	now := &side{tree: here, program: filepath.Join(dir, "now")}
 	for _, s := range []*side{now, then} {
 		// Without paths, both trees share what is cached of packages that are the same.
-		if _, err := output(s.tree, "go", "test", "-c", "-trimpath", "-o", s.program, "./"+measured); err != nil {
+		if _, err := output(ctx, s.tree, "go", "test", "-c", "-trimpath", "-o", s.program, "./"+measured); err != nil {
 			return err
 		}
 	}
 	for range count {
 		for _, s := range []*side{then, now} {
-			text, err := outputOn(1, filepath.Join(s.tree, measured), s.program, "-test.run", "^$", "-test.bench", bench,
+			text, err := outputOn(ctx, 1, filepath.Join(s.tree, measured), s.program, "-test.run", "^$", "-test.bench", bench,
 				"-test.benchmem", "-test.benchtime", benchtime)
 			if err != nil {
 				return err
@@ -80,11 +81,13 @@ func printRatios(w io.Writer, now, then *results, commit string) {
 }
 
 // output runs a program in a directory and returns what it prints.
-func output(dir, name string, args ...string) ([]byte, error) { return outputOn(0, dir, name, args...) }
+func output(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	return outputOn(ctx, 0, dir, name, args...)
+}
 
 // outputOn is output on so many processors; on those of the machine, if the number is 0.
-func outputOn(processors int, dir, name string, args ...string) ([]byte, error) {
-	cmd := exec.Command(name, args...)
+func outputOn(ctx context.Context, processors int, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	if processors > 0 {
 		cmd.Env = append(os.Environ(), fmt.Sprint("GOMAXPROCS=", processors)) // as goTest

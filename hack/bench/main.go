@@ -14,13 +14,16 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 func main() {
@@ -31,7 +34,11 @@ func main() {
 	flag.Parse()
 	do := func() error { return run(os.Stdout, *bench, *count, *benchtime) }
 	if *commit != "" {
-		do = func() error { return against(os.Stdout, *commit, *bench, *count, *benchtime) }
+		do = func() error {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return against(ctx, os.Stdout, *commit, *bench, *count, *benchtime)
+		}
 	}
 	if err := do(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
