@@ -62,7 +62,7 @@ func FreeResources(view *ledger.View, set *managerset.Set, devices *device.Snaps
 		})
 	}
 	pods := slices.DeleteFunc(slices.Collect(fit.ExclusivePods(view, counted.Owner, onNodes)), func(p *ledger.Pod) bool {
-		return slices.Contains(counted.Pending, p.Pod.Namespace+"/"+p.Pod.Name)
+		return slices.Contains(counted.Pending, p.Pod.Namespace+"/"+nameOf(p))
 	})
 	out := &fitv1.FreeResources{
 		Revision:       view.Revision(),
@@ -96,6 +96,14 @@ func distances(m *machine.Topology, from int) map[uint32]uint32 {
 	return out
 }
 
+// nameOf returns the name that a pod has in Kubernetes: that of the whole pod for a container that was admitted by itself.
+func nameOf(p *ledger.Pod) string {
+	if _, name, apart := p.Pod.ApartFrom(); apart {
+		return name
+	}
+	return p.Pod.Name
+}
+
 // podsFingerprint computes the fingerprint of a set of pods: the XXH64 digest of the digests of all
 // pods in ascending order, as little-endian numbers. The digest of a pod is that of its name, with the
 // digest of its namespace as the seed. A pod of which each container was admitted by itself counts
@@ -105,7 +113,7 @@ func podsFingerprint(pods []*ledger.Pod) string {
 	var sums []uint64
 	for _, p := range pods {
 		h := xxhash.NewWithSeed(xxhash.Sum64String(p.Pod.Namespace))
-		_, _ = h.WriteString(p.Pod.Name) // never fails
+		_, _ = h.WriteString(nameOf(p)) // never fails
 		sums = append(sums, h.Sum64())
 	}
 	slices.Sort(sums)

@@ -25,7 +25,7 @@ func containerPlacement(m *machine.Topology, pods []*ledger.Pod, onNodes func(st
 			if !known {
 				return "", nil
 			}
-			on[digest(p.Pod.Namespace, p.Pod.Name, name)] = node
+			on[digest(p.Pod.Namespace, nameOf(p), name)] = node
 		}
 	}
 	numbers := map[int][]int{}

@@ -141,3 +141,26 @@ func TestContainerDigest(t *testing.T) {
 		}
 	}
 }
+
+// TestContainersAdmittedApart: a pod whose containers were admitted one by one counts as the scheduler counts it, once and by its name.
+func TestContainersAdmittedApart(t *testing.T) {
+	m := machinetest.Build("2s2n4c2t")
+	none := func(string) bool { return false }
+	whole := held("web", 0, m.CPUs().IDs()[m.CPUs().Len()-1])
+	whole.Pod.UID = "web-uid"
+	var apart []*ledger.Pod
+	for i, c := range whole.Pod.Containers {
+		p := &ledger.Pod{QoS: whole.QoS, Claims: whole.Claims[i : i+1]}
+		p.Pod = workload.Pod{Namespace: "ns", Containers: []workload.Container{c}}
+		p.Pod.UID, p.Pod.Name = workload.Apart("web-uid", "web", c.Name)
+		apart = append(apart, p)
+	}
+	if got, want := podsFingerprint(apart), podsFingerprint([]*ledger.Pod{whole}); got != want {
+		t.Errorf("the fingerprint is %s, expected %s", got, want)
+	}
+	got, vectors := containerPlacement(m, apart, none)
+	want, wantVectors := containerPlacement(m, []*ledger.Pod{whole}, none)
+	if got != want || !maps.Equal(vectors, wantVectors) {
+		t.Errorf("the placement is %q %v, expected %q %v", got, vectors, want, wantVectors)
+	}
+}
