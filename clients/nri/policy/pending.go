@@ -25,9 +25,10 @@ func (p *Policy) ran(s *sandbox, name string) {
 	}
 }
 
-// Pending returns the pods, as NAMESPACE/NAME, whose containers have not all started: the API server has them in the phase Pending. A
-// container that ended, and starts again, has started. Init containers do not count. But without a specification a pod is pending only
-// until the first of its containers has started.
+// Pending returns the pods, as NAMESPACE/NAME, whose containers have not all started in their sandbox. Most of them are in the phase
+// Pending at the API server; a pod whose sandbox was replaced, or with a start that always fails, is not. A container that ended, and
+// starts again in the same sandbox, has started. Init containers do not count. But without a specification a pod is pending only until
+// the first of its containers has started.
 func (p *Policy) Pending() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
