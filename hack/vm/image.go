@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/berthd/berth/hack/vm/arch"
 	"github.com/berthd/berth/hack/vm/archive"
 	"github.com/berthd/berth/hack/vm/job"
 	"github.com/berthd/berth/hack/vm/shape"
@@ -70,7 +71,9 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 		test = []string{"test", "-c", small + " -linkmode external -extldflags -static", "-tags=netgo,osusergo"}
 		cgo = "CGO_ENABLED=1"
 	}
-	if _, err := gotool(ctx, "CGO_ENABLED=0", "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init"); err != nil {
+	goarch := o.arch.Name
+	_, err := gotool(ctx, goarch, "CGO_ENABLED=0", "build", small, "-o", filepath.Join(dir, "init"), module+"/hack/vm/init")
+	if err != nil {
 		return nil, err
 	}
 	var all []compiled
@@ -79,13 +82,13 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 		if !ok {
 			run = o.run
 		}
-		list, err := gotool(ctx, cgo, "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", pattern)
+		list, err := gotool(ctx, goarch, cgo, "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", pattern)
 		if err != nil {
 			return nil, err
 		}
 		for pkg := range strings.FieldsSeq(list) {
 			c := compiled{pkg: pkg, run: run, index: len(all), binary: filepath.Join(dir, fmt.Sprintf("%d.test", len(all)))}
-			if _, err := gotool(ctx, cgo, append(slices.Clone(test), "-o", c.binary, pkg)...); err != nil {
+			if _, err := gotool(ctx, goarch, cgo, append(slices.Clone(test), "-o", c.binary, pkg)...); err != nil {
 				return nil, err
 			}
 			all = append(all, c)
@@ -100,10 +103,10 @@ func build(ctx context.Context, o options, dir string) ([]compiled, error) {
 // module is the path of the module whose tests are run.
 const module = "github.com/berthd/berth"
 
-// gotool runs the go command for the VM's system; cgo is the variable CGO_ENABLED.
-func gotool(ctx context.Context, cgo string, args ...string) (string, error) {
+// gotool runs the go command for the VM's system; cgo sets the variable CGO_ENABLED.
+func gotool(ctx context.Context, goarch, cgo string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Env = append(os.Environ(), cgo, "GOOS=linux", "GOARCH=amd64")
+	cmd.Env = append(os.Environ(), cgo, "GOOS=linux", "GOARCH="+goarch)
 	out, err := cmd.Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -119,6 +122,7 @@ func gotool(ctx context.Context, cgo string, args ...string) (string, error) {
 type image struct {
 	// path is where it is written, init the VM's program on the host.
 	path, init string
+	arch       arch.Arch
 	job        job.Job
 	tests      []compiled
 	// debs are the packages of a VM with a system of its own.
@@ -155,12 +159,13 @@ func (i image) pack(ctx context.Context) (err error) {
 		return err
 	}
 	a.Bytes(job.Path, 0o644, text)
+	a.Link(job.Line, i.arch.Line)
 	a.Bytes(job.Kept, 0o644, []byte(strings.Join(i.kept, "")))
 	for _, t := range i.tests {
 		a.Folder(source(t.pkg))
 		a.File(t.program(), t.binary)
 	}
-	if err := packData(ctx, a); err != nil {
+	if err := packData(ctx, a, i.arch.Name); err != nil {
 		return err
 	}
 	if len(i.debs) > 0 {
@@ -175,8 +180,8 @@ func (i image) pack(ctx context.Context) (err error) {
 }
 
 // packData adds the folders testdata.
-func packData(ctx context.Context, a *archive.Writer) error {
-	list, err := gotool(ctx, "CGO_ENABLED=0", "list", "-find", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
+func packData(ctx context.Context, a *archive.Writer, goarch string) error {
+	list, err := gotool(ctx, goarch, "CGO_ENABLED=0", "list", "-find", "-f", "{{.ImportPath}}\t{{.Dir}}", module+"/...")
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/hack/vm/arch"
 	"github.com/berthd/berth/hack/vm/debian"
 	"github.com/berthd/berth/hack/vm/emulator"
 	"github.com/berthd/berth/hack/vm/job"
@@ -34,6 +35,7 @@ import (
 
 // options are the command line.
 type options struct {
+	arch        arch.Arch
 	cgroup      string
 	shape       string
 	nodes       int
@@ -112,6 +114,7 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		fmt.Fprintln(stderr, "usage: go run ./hack/vm [flags] PACKAGE[:REGEXP]...")
 		f.PrintDefaults()
 	}
+	architecture := f.String("arch", arch.Default, "the machine's architecture: amd64 or arm64")
 	f.StringVar(&o.cgroup, "cgroup", string(job.V2), "cgroup version: v1, hybrid or v2")
 	f.BoolVar(&o.systemd, "systemd", false, "systemd is process 1 in the VM, and mounts the cgroups")
 	f.StringVar(&o.shape, "shape", "", "a named machine, instead of -nodes, -cpus, -memory")
@@ -161,6 +164,16 @@ func parse(args []string, stderr io.Writer) (options, shape.Shape, error) {
 		return o, shape.Shape{}, err
 	}
 	o.packages = f.Args()
+	var err error
+	if o.arch, err = arch.Named(*architecture); err != nil {
+		return o, shape.Shape{}, fmt.Errorf("-arch: %w", err)
+	}
+	if o.shape != "" && o.arch.Name != arch.Default {
+		return o, shape.Shape{}, fmt.Errorf("-shape contradicts -arch %s: the shapes are machines of %s", o.arch.Name, arch.Default)
+	}
+	if o.cgo && o.arch.Name != runtime.GOARCH {
+		return o, shape.Shape{}, fmt.Errorf("-cgo contradicts -arch %s: this machine is %s", o.arch.Name, runtime.GOARCH)
+	}
 	switch job.Cgroup(o.cgroup) {
 	case job.V1, job.Hybrid, job.V2:
 	default:
@@ -202,7 +215,7 @@ func (o options) machine() (machine shape.Shape, err error) {
 	if o.shape != "" {
 		machine, err = shape.Named(o.shape)
 	} else {
-		machine, err = shape.Even(o.nodes, o.cpus, o.memoryMiB)
+		machine, err = shape.Even(o.arch, o.nodes, o.cpus, o.memoryMiB)
 	}
 	if err == nil && o.hugePages != "" {
 		machine.HugePages, err = shape.ParseHugePages(o.hugePages)
@@ -220,13 +233,13 @@ func (o options) title(machine shape.Shape) string {
 	if o.systemd {
 		first = "systemd, "
 	}
-	return fmt.Sprintf("%scgroup %s, %s, %d CPUs, %d MiB", first, o.cgroup, name, machine.CPUs(), machine.MemoryMiB())
+	return fmt.Sprintf("%s, %scgroup %s, %s, %d CPUs, %d MiB", o.arch.Name, first, o.cgroup, name, machine.CPUs(), machine.MemoryMiB())
 }
 
 // do builds, boots and reports. An error is something else than a failed test.
 func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.Writer) (passed bool, err error) {
 	cfg := emulator.Config{
-		QEMU: o.qemu, Kernel: o.kernel, Accelerator: o.accelerator,
+		Arch: o.arch, QEMU: o.qemu, Kernel: o.kernel, Accelerator: o.accelerator,
 		Machine: machine.Args(), KernelArgs: machine.KernelArgs(),
 		BootLimit: o.limit(machine), Log: stderr,
 	}
@@ -239,7 +252,7 @@ func (o options) do(ctx context.Context, machine shape.Shape, stdout, stderr io.
 		return false, err
 	}
 	defer func() { _ = os.RemoveAll(cfg.Dir) }()
-	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), debs: debs, files: o.files}
+	i := image{path: filepath.Join(cfg.Dir, "image"), init: filepath.Join(cfg.Dir, "init"), arch: o.arch, debs: debs, files: o.files}
 	if i.tests, err = build(ctx, o, cfg.Dir); err != nil {
 		return false, err
 	}
@@ -281,7 +294,7 @@ func (o *options) tools(ctx context.Context, cfg *emulator.Config, log io.Writer
 	if err != nil {
 		cache = os.TempDir() // no home: as good as any place
 	}
-	store := debian.Store{Cache: filepath.Join(cache, "berth-vm"), Log: log}
+	store := debian.Store{Arch: o.arch, Cache: filepath.Join(cache, "berth-vm", o.arch.Name), Log: log}
 	if cfg.QEMU == "" {
 		if cfg.QEMU, err = store.QEMU(ctx); err != nil {
 			return nil, err

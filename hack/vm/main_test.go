@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,28 @@ func TestLines(t *testing.T) {
 	}
 	if want := []string{"plug cpu4", "", "keep 1"}; !slices.Equal(all, want) {
 		t.Errorf("%q, want %q", all, want)
+	}
+}
+
+// TestArchitecture: what another architecture does not have is refused by name.
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	foreign := "arm64"
+	if runtime.GOARCH == foreign {
+		foreign = "amd64"
+	}
+	o, machine, err := parse([]string{"-arch", "arm64", "-nodes", "2", "./x"}, io.Discard)
+	if err != nil || o.arch.Name != "arm64" || !strings.HasPrefix(machine.Machine, "virt") {
+		t.Errorf("%+v, %+v, %v", o.arch, machine, err)
+	}
+	for says, args := range map[string][]string{
+		"-shape contradicts -arch arm64":    {"-arch", "arm64", "-shape", "n4"},
+		"-cgo contradicts -arch " + foreign: {"-arch", foreign, "-cgo"},
+		`-arch: architecture "riscv64"`:     {"-arch", "riscv64"},
+	} {
+		if _, _, err := parse(append(args, "./x"), io.Discard); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", args, err, says)
+		}
 	}
 }
 

@@ -25,6 +25,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"github.com/berthd/berth/hack/vm/arch"
 )
 
 // MissingError says what cannot be had on this machine.
@@ -47,7 +49,9 @@ func (e *MissingError) Unwrap() error { return e.Err }
 
 // Store fetches and keeps.
 type Store struct {
-	// Cache is where kernels are kept.
+	// Arch is the machine's architecture.
+	Arch arch.Arch
+	// Cache is where its kernels and packages are kept.
 	Cache string
 	// Log receives messages about slow steps.
 	Log io.Writer
@@ -55,7 +59,7 @@ type Store struct {
 
 // QEMU finds the emulator, or installs it.
 func (s Store) QEMU(ctx context.Context) (string, error) {
-	const program, pkg = "qemu-system-x86_64", "qemu-system-x86"
+	program, pkg := s.Arch.QEMU, s.Arch.Package
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
 	}
@@ -63,8 +67,9 @@ func (s Store) QEMU(ctx context.Context) (string, error) {
 		return "", &MissingError{program, "install Debian's package " + pkg + ", run this as root, or name one with -qemu", nil}
 	}
 	fmt.Fprintf(s.Log, "installing %s\n", pkg)
-	err := s.withLists(ctx, func() error {
-		_, err := aptGet(ctx, "", "install", "-y", "--no-install-recommends", pkg)
+	host := Store{Arch: arch.Arch{Name: runtime.GOARCH}, Log: s.Log}
+	err := host.withLists(ctx, func() error {
+		_, err := host.aptGet(ctx, "", "install", "-y", "--no-install-recommends", pkg)
 		return err
 	})
 	if err != nil {
@@ -79,16 +84,13 @@ func (s Store) QEMU(ctx context.Context) (string, error) {
 
 // Kernel finds the newest kernel of the cache, or fetches one.
 func (s Store) Kernel(ctx context.Context) (string, error) {
-	const meta = "linux-image-cloud-amd64"
-	if runtime.GOARCH != "amd64" {
-		return "", &MissingError{"a kernel for " + runtime.GOARCH, "the VM is an amd64 machine: name a kernel with -kernel", nil}
-	}
+	meta := s.Arch.Kernel
 	if have, _ := filepath.Glob(filepath.Join(s.Cache, "vmlinuz-*")); len(have) > 0 {
 		return slices.Max(have), nil
 	}
 	var path string
 	err := s.withLists(ctx, func() error {
-		name, err := dependency(ctx, meta)
+		name, err := s.dependency(ctx, meta)
 		if err == nil {
 			path, err = s.fetchKernel(ctx, name)
 		}
@@ -111,7 +113,7 @@ func (s Store) fetchKernel(ctx context.Context, pkg string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	debs, err := download(ctx, dir, pkg)
+	debs, err := s.download(ctx, dir, pkg)
 	if err != nil {
 		return "", err
 	}
@@ -154,7 +156,7 @@ func (s Store) fetchModule(ctx context.Context, pkg, path string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	debs, err := download(ctx, dir, pkg)
+	debs, err := s.download(ctx, dir, pkg)
 	if err != nil {
 		return err
 	}
@@ -177,8 +179,8 @@ func (s Store) fetchModule(ctx context.Context, pkg, path string) error {
 }
 
 // dependency gives the first package that a meta package stands for.
-func dependency(ctx context.Context, meta string) (string, error) {
-	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
+func (s Store) dependency(ctx context.Context, meta string) (string, error) {
+	out, err := s.apt(ctx, "", "apt-cache", "depends", "--important", meta)
 	if err != nil {
 		return "", err
 	}
@@ -191,22 +193,47 @@ func dependency(ctx context.Context, meta string) (string, error) {
 }
 
 // withLists does something that needs the lists of packages; where it fails,
-// root fetches the lists and does it once more.
+// root fetches the lists and does it once more. The cache's own lists need no root.
 func (s Store) withLists(ctx context.Context, do func() error) error {
 	err := do()
-	if err == nil || os.Getuid() != 0 || errors.Is(err, exec.ErrNotFound) {
+	if err == nil || os.Getuid() != 0 && s.lists() == "" || errors.Is(err, exec.ErrNotFound) {
 		return err
 	}
 	fmt.Fprintln(s.Log, "fetching the lists of packages")
-	if _, update := aptGet(ctx, "", "update"); update != nil {
+	if _, update := s.aptGet(ctx, "", "update"); update != nil {
 		return errors.Join(err, update)
 	}
 	return do()
 }
 
 // aptGet runs apt-get, which repeats failed downloads, and waits for other package managers.
-func aptGet(ctx context.Context, dir string, args ...string) (string, error) {
-	return run(ctx, dir, "apt-get", append([]string{"-q", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
+func (s Store) aptGet(ctx context.Context, dir string, args ...string) (string, error) {
+	return s.apt(ctx, dir, "apt-get", append([]string{"-q", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120"}, args...)...)
+}
+
+// apt runs a program of apt, for another architecture than this machine's with lists in the cache. The machine itself never
+// hears of that architecture.
+func (s Store) apt(ctx context.Context, dir, program string, args ...string) (string, error) {
+	if lists := s.lists(); lists != "" {
+		for _, part := range []string{"lists", "archives"} {
+			if err := os.MkdirAll(filepath.Join(lists, part, "partial"), 0o755); err != nil {
+				return "", err
+			}
+		}
+		args = append([]string{
+			"-o", "APT::Architecture=" + s.Arch.Name, "-o", "APT::Architectures::=" + s.Arch.Name, "-o", "Dir::State=" + lists,
+			"-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + lists,
+		}, args...)
+	}
+	return run(ctx, dir, program, args...)
+}
+
+// lists is the folder of apt's lists in the cache; empty where apt's own serve.
+func (s Store) lists() string {
+	if s.Arch.Name == runtime.GOARCH {
+		return ""
+	}
+	return filepath.Join(s.Cache, "apt")
 }
 
 // run runs a command and gives its output; the error holds what it said.

@@ -31,7 +31,7 @@ func (s Store) Packages(ctx context.Context, name string, pkgs ...string) ([]str
 
 // fetchPackages fills a folder of the cache, wholly or not at all.
 func (s Store) fetchPackages(ctx context.Context, dir string, pkgs []string) error {
-	all, err := closure(ctx, pkgs)
+	all, err := s.closure(ctx, pkgs)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (s Store) fetchPackages(ctx context.Context, dir string, pkgs []string) err
 		return err
 	}
 	defer func() { _ = os.RemoveAll(part) }()
-	if _, err := download(ctx, part, all...); err != nil {
+	if _, err := s.download(ctx, part, all...); err != nil {
 		return err
 	}
 	return os.Rename(part, dir)
@@ -56,8 +56,8 @@ var installers = regexp.MustCompile(`^(adduser|c?debconf|dpkg|gcc-.*|init-system
 	`lib(db5|debian-installer|elogind|file-find|gdbm|newt|number-compare|pam-modules|perl|readline|semanage|sepol|slang|text).*)$`)
 
 // closure lists packages with what they depend on, sorted.
-func closure(ctx context.Context, pkgs []string) ([]string, error) {
-	out, err := run(ctx, "", "apt-cache", append([]string{
+func (s Store) closure(ctx context.Context, pkgs []string) ([]string, error) {
+	out, err := s.apt(ctx, "", "apt-cache", append([]string{
 		"depends", "--recurse", "--no-recommends", "--no-suggests", "--no-conflicts", "--no-breaks", "--no-replaces", "--no-enhances",
 	}, pkgs...)...)
 	if err != nil {
@@ -81,8 +81,8 @@ func closure(ctx context.Context, pkgs []string) ([]string, error) {
 }
 
 // download fetches packages into a folder.
-func download(ctx context.Context, dir string, pkgs ...string) ([]string, error) {
-	if _, err := aptGet(ctx, dir, append([]string{"download"}, pkgs...)...); err != nil {
+func (s Store) download(ctx context.Context, dir string, pkgs ...string) ([]string, error) {
+	if _, err := s.aptGet(ctx, dir, append([]string{"download"}, pkgs...)...); err != nil {
 		return nil, err
 	}
 	return filepath.Glob(filepath.Join(dir, "*.deb"))

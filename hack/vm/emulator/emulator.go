@@ -27,11 +27,14 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/berthd/berth/hack/vm/arch"
 	"github.com/berthd/berth/hack/vm/job"
 )
 
 // Config of a machine.
 type Config struct {
+	// Arch has the machine's serial lines.
+	Arch arch.Arch
 	// QEMU, Kernel and Image are paths of the host.
 	QEMU, Kernel, Image string
 	// Disk is the file of an NVMe disk; empty for none. It outlives the machine.
@@ -137,10 +140,10 @@ func (cfg Config) args(console string) []string {
 	kernel := slices.Concat([]string{
 		// A kernel that lies elsewhere each time lies now and then where a page of 1 GiB
 		// should.
-		"console=ttyS0", "quiet", "panic=-1", "nokaslr",
-		// What costs time under emulation or misjudges it.
-		"mitigations=off", "nowatchdog", "tsc=reliable", "no_timer_check",
-	}, cfg.KernelArgs)
+		"console=" + cfg.Arch.Console, "quiet", "panic=-1", "nokaslr",
+		// What costs time under emulation.
+		"mitigations=off", "nowatchdog",
+	}, cfg.Arch.KernelArgs, cfg.KernelArgs)
 	var disk []string
 	if cfg.Disk != "" {
 		disk = []string{"-drive", "if=none,id=disk,format=raw,file=" + cfg.Disk, "-device", "nvme,drive=disk,serial=berth"}
@@ -150,11 +153,11 @@ func (cfg Config) args(console string) []string {
 		monitor = []string{"-qmp", "unix:" + cfg.Monitor + ",server=on,wait=off"}
 	}
 	return slices.Concat(cfg.Machine, disk, monitor, []string{
+		"-chardev", "file,id=events,path=/dev/fd/3",
 		"-accel", cfg.Accelerator, "-nodefaults", "-display", "none", "-no-reboot",
-		"-serial", "file:" + console,
-		"-chardev", "file,id=events,path=/dev/fd/3", "-serial", "chardev:events",
 		"-kernel", cfg.Kernel, "-initrd", cfg.Image, "-append", strings.Join(kernel, " "),
-	})
+		"-serial", "file:" + console,
+	}, cfg.Arch.Events)
 }
 
 const emptyConsole = "the console is empty"

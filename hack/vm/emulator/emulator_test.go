@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/hack/vm/arch"
 	"github.com/berthd/berth/hack/vm/job"
 )
 
@@ -95,5 +96,25 @@ func TestConsoleIsShown(t *testing.T) {
 	}
 	if got := tail(path); !strings.HasSuffix(got, "Kernel panic") || len(got) > consoleTail+20 {
 		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// TestSerialLines: the console comes first, and the events go out on the line that the architecture has for them.
+func TestSerialLines(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string][]string{
+		"amd64": {"console=ttyS0 ", " -serial file:c -serial chardev:events"},
+		"arm64": {"console=ttyAMA0 ", " -serial file:c -device pci-serial,chardev=events"},
+	} {
+		a, err := arch.Named(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Join(Config{Arch: a}.args("c"), " ")
+		for _, part := range append(want, "-chardev file,id=events,path=/dev/fd/3 ") {
+			if !strings.Contains(args, part) {
+				t.Errorf("%s: %q lacks %q", name, args, part)
+			}
+		}
 	}
 }

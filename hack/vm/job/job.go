@@ -29,8 +29,8 @@ const (
 	Path = "/berth/job.json"
 	// Modules is a folder of kernel modules, which are loaded before the tests.
 	Modules = "/berth/modules"
-	// Line is the device that events are written to.
-	Line = "/dev/ttyS1"
+	// Line is a link to the device that events are written to.
+	Line = "/berth/line"
 )
 
 // ShapeEnv names the shape of the machine to the tests that run on it (package

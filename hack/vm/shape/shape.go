@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/berthd/berth/hack/vm/arch"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -87,7 +88,7 @@ func (s Shape) Parts() (all []Part) {
 }
 
 // Even makes a machine of equal nodes, CPUs in order, distance 20.
-func Even(nodes, cpus, memoryMiB int) (Shape, error) {
+func Even(a arch.Arch, nodes, cpus, memoryMiB int) (Shape, error) {
 	switch {
 	case nodes < 1 || nodes > 64:
 		return Shape{}, fmt.Errorf("%d NUMA nodes: between 1 and 64 can be had", nodes)
@@ -97,7 +98,7 @@ func Even(nodes, cpus, memoryMiB int) (Shape, error) {
 		return Shape{}, fmt.Errorf("%d MiB on %d nodes: a node needs at least 128", memoryMiB, nodes)
 	}
 	return Shape{
-		Machine: "pc", CPU: "max", Sockets: nodes, Dies: 1, Cores: cpus / nodes, Threads: 1,
+		Machine: a.Machine, CPU: a.CPU, Sockets: nodes, Dies: 1, Cores: cpus / nodes, Threads: 1,
 		Nodes: even(nodes, cpus/nodes, memoryMiB/nodes), Distance: flat(20),
 	}, nil
 }

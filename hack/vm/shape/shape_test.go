@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/hack/vm/arch"
 )
 
 // The arguments in testdata are those of the machines on which the kubelet's
@@ -93,7 +95,11 @@ func TestParts(t *testing.T) {
 
 func TestEven(t *testing.T) {
 	t.Parallel()
-	s, err := Even(2, 4, 1024)
+	amd64, err := arch.Named("amd64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Even(amd64, 2, 4, 1024)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +110,7 @@ func TestEven(t *testing.T) {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	for _, bad := range [][3]int{{0, 4, 1024}, {65, 65, 65536}, {3, 4, 1024}, {4, 2, 1024}, {4, 4, 256}} {
-		if _, err := Even(bad[0], bad[1], bad[2]); err == nil {
+		if _, err := Even(amd64, bad[0], bad[1], bad[2]); err == nil {
 			t.Errorf("%v: no error", bad)
 		}
 	}

@@ -49,7 +49,7 @@ func KernelArgs(version job.Cgroup) []string {
 // masked units wait for devices, or do what a machine of a few seconds does not
 // need.
 var masked = []string{
-	"serial-getty@ttyS0.service", "getty@tty1.service",
+	"serial-getty@ttyS0.service", "serial-getty@ttyAMA0.service", "getty@tty1.service",
 	"systemd-firstboot.service", "systemd-hwdb-update.service", "systemd-journal-catalog-update.service",
 	"systemd-machine-id-commit.service", "systemd-pstore.service", "systemd-random-seed.service", "systemd-sysusers.service",
 	"systemd-tmpfiles-setup-dev.service", "systemd-update-done.service", "systemd-update-utmp.service",
@@ -108,7 +108,7 @@ var mergedFolders = []string{"bin", "lib", "lib64", "sbin"}
 // unwanted are folders that no program of the VM reads.
 var unwanted = []string{
 	"usr/share/doc/", "usr/share/man/", "usr/share/locale/", "usr/share/info/", "usr/share/bash-completion/", "usr/share/zsh/",
-	"usr/share/lintian/", "usr/share/bug/", "usr/share/i18n/", "usr/lib/x86_64-linux-gnu/gconv/", "usr/share/polkit-1/",
+	"usr/share/lintian/", "usr/share/bug/", "usr/share/i18n/", "usr/share/polkit-1/",
 	"usr/lib/locale/", "usr/lib/systemd/catalog/", "etc/os-release", "usr/lib/udev/",
 }
 
@@ -116,7 +116,7 @@ var unwanted = []string{
 func add(a *archive.Writer, h *tar.Header, data io.Reader) error {
 	name := merged(h.Name)
 	for _, u := range unwanted {
-		if strings.HasPrefix(name, u) {
+		if strings.HasPrefix(name, u) || strings.Contains(name, "/gconv/") {
 			return nil
 		}
 	}

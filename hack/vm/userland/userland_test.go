@@ -34,6 +34,7 @@ func TestAdd(t *testing.T) {
 		{Typeflag: tar.TypeLink, Name: "./bin/two", Linkname: "./bin/one"},
 		{Typeflag: tar.TypeSymlink, Name: "./bin/three", Linkname: "one"},
 		{Typeflag: tar.TypeReg, Name: "./usr/share/doc/one/copyright"},
+		{Typeflag: tar.TypeReg, Name: "./usr/lib/aarch64-linux-gnu/gconv/UTF-16.so"},
 	} {
 		if err := add(a, h, strings.NewReader("abc")); err != nil {
 			t.Fatal(err)
@@ -43,7 +44,8 @@ func TestAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for part, want := range map[string]bool{
-		"usr/bin/one\x00": true, "/usr/bin/one": true, "usr/bin/two\x00": true, "usr/bin/three\x00": true, "copyright": false,
+		"usr/bin/one\x00": true, "/usr/bin/one": true, "usr/bin/two\x00": true, "usr/bin/three\x00": true,
+		"copyright": false, "UTF-16": false,
 	} {
 		if got := strings.Contains(out.String(), part); got != want {
 			t.Errorf("the image has %q: %t, want %t", part, got, want)
