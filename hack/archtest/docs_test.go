@@ -158,3 +158,41 @@ func TestFirstPages(t *testing.T) {
 		}
 	}
 }
+
+var (
+	commentTest = regexp.MustCompile(`(?:func )?\bTest[A-Z][A-Za-z0-9]+\b`)
+	loopRow     = regexp.MustCompile(`(?m)^//\t(?:\w+\.)?(\w+) .* Test\w+,?$`)
+)
+
+// TestPackageCommentsNameTheirTests: every test that a package comment names is in its package, and so are the functions of its tables.
+func TestPackageCommentsNameTheirTests(t *testing.T) {
+	t.Parallel()
+	tests, functions := declaredTests(t), map[string]bool{}
+	for _, s := range files(t, func(s *source) bool { return !s.test }) {
+		for _, decl := range s.ast.Decls {
+			if d, ok := decl.(*ast.FuncDecl); ok {
+				functions[d.Name.Name] = true
+			}
+		}
+	}
+	rows := 0
+	for _, s := range files(t, func(s *source) bool { return filepath.Base(s.path) == "doc.go" }) {
+		text, err := os.ReadFile(filepath.Join(root, s.path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range commentTest.FindAllString(string(text), -1) {
+			if !strings.HasPrefix(name, "func ") && !tests[s.folder()+"."+name] {
+				t.Errorf("%s names %s, which is no test of the package", s.path, name)
+			}
+		}
+		for _, row := range loopRow.FindAllStringSubmatch(string(text), -1) {
+			if rows++; !functions[row[1]] {
+				t.Errorf("%s names %s, which is no function", s.path, row[1])
+			}
+		}
+	}
+	if rows < 30 {
+		t.Errorf("the tables have %d rows", rows)
+	}
+}

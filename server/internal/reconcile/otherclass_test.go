@@ -1,9 +1,7 @@
 package reconcile
 
 import (
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -98,38 +96,5 @@ func TestUnknownPodThatStays(t *testing.T) {
 				t.Errorf("the pod is removed, and the record is %q, %v", record, err)
 			}
 		})
-	}
-}
-
-// TestSkippingLoopsAreTested: each test in the table of loops that leave something out exists.
-func TestSkippingLoopsAreTested(t *testing.T) {
-	t.Parallel()
-	doc, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tests strings.Builder
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests.Write(text)
-	}
-	found := 0
-	for _, word := range strings.FieldsFunc(string(doc), func(r rune) bool { return strings.ContainsRune(" \t\n,", r) }) {
-		if !strings.HasPrefix(word, "Test") {
-			continue
-		}
-		if found++; !strings.Contains(tests.String(), "func "+word+"(t *testing.T)") {
-			t.Errorf("doc.go has %s, which is no test", word)
-		}
-	}
-	if found == 0 {
-		t.Error("doc.go has no table")
 	}
 }
