@@ -36,6 +36,7 @@ func (c *Client) listOnce(ctx context.Context, req *allocationv1.ListRequest, at
 			return nil, err
 		}
 		got.Pods = append(all.GetPods(), got.GetPods()...)
+		got.UnadmittedPods = append(all.GetUnadmittedPods(), got.GetUnadmittedPods()...)
 		all, page.PageToken = got, got.GetNextPageToken()
 		if page.GetPageToken() == "" {
 			return all, nil

@@ -69,6 +69,9 @@ func (u UnknownLivePod) kept() *UnknownLivePod {
 	return &u
 }
 
+// Held returns the claims of a pod of a view as those of a pod without a specification. It must not be changed.
+func (u *UnknownLivePod) Held() *Pod { return u.holds }
+
 // UnknownLive returns whether a running pod is not in the ledger.
 func (v *View) UnknownLive(uid string) bool {
 	_, ok := v.unknown.Get(uid)

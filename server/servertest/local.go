@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -31,6 +32,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/moves"
@@ -80,21 +82,74 @@ type Daemon struct {
 	local   *Local
 	journal *ledgertest.Journal
 	history *allocation.History
+	// records are the claim records of pods that the ledger does not have.
+	records map[string][]byte
 }
 
-// Start starts a berthd with an empty ledger. With uncertain, which is the reason, it does not know which pods live.
-func (l *Local) Start(ctx context.Context, uncertain string) (*Daemon, error) {
-	d, err := l.open(ctx, ledgertest.NewJournal())
-	if err == nil && uncertain != "" {
-		_, err = d.Ledger.Update(ctx, func(d *ledger.Draft) error { d.SetUncertain(uncertain); return nil })
-	}
-	return d, err
+// Start starts a berthd with an empty ledger.
+func (l *Local) Start(ctx context.Context) (*Daemon, error) {
+	return l.open(ctx, ledgertest.NewJournal())
 }
 
 // Restart ends a berthd, which has ended its streams then, and starts another one with its ledger.
 func (d *Daemon) Restart(ctx context.Context) (*Daemon, error) {
 	d.Stop()
-	return d.local.open(ctx, d.journal.Reopen())
+	next, err := d.local.open(ctx, d.journal.Reopen())
+	if err == nil {
+		next.records = d.records
+	}
+	return next, err
+}
+
+// Lose ends a berthd, and starts another one with an empty ledger and those claim records that are kept. With uncertain, which is the
+// reason, it does not know which pods live. The cgroups are the kubelet's, so it sees no processes.
+func (d *Daemon) Lose(ctx context.Context, uncertain string, keeps func(uid string) bool) (*Daemon, error) {
+	d.Stop()
+	records, err := d.claimRecords(keeps)
+	if err != nil {
+		return nil, err
+	}
+	next, err := d.local.open(ctx, ledgertest.NewJournal())
+	if err != nil {
+		return nil, err
+	}
+	next.records = records
+	view := next.Ledger.View()
+	in := recovery.Input{View: view, BootID: view.BootID(), Unseen: true, Now: time.Now()}
+	for uid, data := range records {
+		r, err := claimrecord.Decode(uid, data)
+		if err != nil {
+			return nil, err
+		}
+		in.Observed = append(in.Observed, recovery.Observation{
+			UID: uid, QoS: r.QoS, Record: recovery.Whole, Claims: r, Processes: recovery.Unseen,
+		})
+	}
+	plan := recovery.Decide(in)
+	_, err = next.Ledger.Update(ctx, func(d *ledger.Draft) error { plan.Apply(d); d.SetUncertain(uncertain); return nil })
+	return next, err
+}
+
+// claimRecords returns the claim records that are kept of those that there are: of each pod, and of unadmitted pods as they were found.
+func (d *Daemon) claimRecords(keeps func(uid string) bool) (map[string][]byte, error) {
+	view, out := d.Ledger.View(), map[string][]byte{}
+	for uid, data := range d.records {
+		if _, unadmitted := view.UnknownLivePod(uid); unadmitted && keeps(uid) {
+			out[uid] = data
+		}
+	}
+	for p := range view.Pods() {
+		if !keeps(p.UID()) {
+			continue
+		}
+		r := claimrecord.New(view, p, p.ChangedGeneration)
+		data, err := r.Encode()
+		if err != nil {
+			return nil, err
+		}
+		out[p.UID()] = data
+	}
+	return out, nil
 }
 
 // Stop ends all streams.

@@ -22,7 +22,7 @@ func TestLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		d, err := local.Start(t.Context(), "")
+		d, err := local.Start(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

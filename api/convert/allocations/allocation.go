@@ -1,6 +1,8 @@
 package allocations
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -56,6 +58,12 @@ func Pod(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 	if pod.Move != nil {
 		out.MoveReason = pod.Move.Reason
 	}
+	ofPod(out, pod)
+	return out
+}
+
+// ofPod adds what a pod, or a resource claim, has as a whole.
+func ofPod(out *typesv1.PodAllocation, pod *ledger.Pod) {
 	if claim := pod.Pod.ResourceClaim; claim != nil {
 		out.ResourceClaimNodes = convert.SomeNodes(claim.Nodes())
 		for _, p := range claim.Pods {
@@ -67,6 +75,30 @@ func Pod(view *ledger.View, pod *ledger.Pod) *typesv1.PodAllocation {
 			out.Claims = append(out.Claims, bare(&pod.Claims[i]))
 		}
 	}
+}
+
+// Unadmitted returns what is known of a running pod that a view's ledger does not have. Its containers are those with claims or ids.
+func Unadmitted(view *ledger.View, u *ledger.UnknownLivePod) *typesv1.PodAllocation {
+	pod, ids := u.Held(), map[ledger.Owner][]string{}
+	var names []string
+	for _, b := range u.Bindings {
+		owner := ledger.Owner{Pod: u.UID, Container: b.Container}
+		ids[owner], names = append(ids[owner], b.ID), append(names, b.Container)
+	}
+	for i := range pod.Claims {
+		if name := pod.Claims[i].Owner.Container; name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	out := &typesv1.PodAllocation{Uid: u.UID, Namespace: u.Namespace, Name: u.Name, QosClass: convert.QoS(u.QoS)}
+	if owner, known := u.Agent(); known {
+		out.Owner = owner
+	}
+	for _, name := range slices.Compact(names) {
+		out.Containers = append(out.Containers, container(view, pod, name, ids))
+	}
+	ofPod(out, pod)
 	return out
 }
 

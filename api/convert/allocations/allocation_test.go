@@ -70,3 +70,47 @@ func TestPods(t *testing.T) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want.GetContainers()[1])
 	}
 }
+
+// TestUnadmitted: of a pod that is not in the ledger, an agent learns what is known: its containers with their ids and claims.
+func TestUnadmitted(t *testing.T) {
+	t.Parallel()
+	held := ledgertest.With(ledgertest.Pod("u1", "main"),
+		ledgertest.CPUs("", "2-5", ledger.CPUPod), ledgertest.CPUs("main", "2-3", ledger.CPUPodExclusive)).Claims
+	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c2t")})
+	view, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		d.PutUnknownLive(ledger.UnknownLivePod{
+			UID: "u1", Namespace: "default", Name: "job", Source: ledger.FromClaimRecord, QoS: workload.Guaranteed, OwnedBy: "agent",
+			Claims:   held,
+			Bindings: []ledger.RecordedBinding{{ID: "id-1", Container: "main"}, {ID: "id-2", Container: "shared"}},
+		})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "u2", DevicesUnknown: true})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := convert.Claims(held)
+	for _, c := range claims {
+		c.PodUid, c.ContainerName = "", ""
+	}
+	for _, want := range []*typesv1.PodAllocation{
+		{
+			Uid: "u1", Namespace: "default", Name: "job", QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, Owner: "agent",
+			Claims: claims[:1],
+			Containers: []*typesv1.ContainerAllocation{
+				{
+					ContainerName: "main", ContainerIds: []string{"id-1"},
+					Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
+					Claims: claims[1:], CpuLocations: []*typesv1.CPULocation{{Cpu: 2, Core: 2}, {Cpu: 3, Core: 3}},
+				},
+				{ContainerName: "shared", ContainerIds: []string{"id-2"}},
+			},
+		},
+		{Uid: "u2"},
+	} {
+		u, ok := view.UnknownLivePod(want.GetUid())
+		if got := allocations.Unadmitted(view, &u); !ok || !proto.Equal(got, want) {
+			t.Errorf("got\n\t%v\nwant\n\t%v", got, want)
+		}
+	}
+}

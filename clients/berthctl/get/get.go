@@ -1,6 +1,7 @@
 package get
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -95,6 +96,7 @@ func getPods(c *command.Ctl) *cobra.Command {
 		t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
 			Wide(s.Wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
 		list.Pods = slices.DeleteFunc(list.GetPods(), command.IsClaim)
+		warnOfUnadmitted(s, list.GetUnadmittedPods())
 		for _, p := range list.GetPods() {
 			claims := command.AllClaims(p)
 			t.Row(p.GetNamespace(), p.GetName(), string(podspec.QoSClass(p.GetQosClass())), strconv.Itoa(len(p.GetContainers())),
@@ -105,6 +107,22 @@ func getPods(c *command.Ctl) *cobra.Command {
 	})
 	f.flags(cmd)
 	return cmd
+}
+
+// warnOfUnadmitted names the pods that run and are not in the ledger.
+func warnOfUnadmitted(s *command.Session, pods []*typesv1.PodAllocation) {
+	if len(pods) == 0 || s.Lines || s.ForPrograms() {
+		return
+	}
+	var names []string
+	for _, p := range pods[:min(len(pods), 10)] {
+		names = append(names, cmp.Or(strings.Trim(p.GetNamespace()+"/"+p.GetName(), "/"), p.GetUid()))
+	}
+	if left := len(pods) - len(names); left > 0 {
+		names = append(names, fmt.Sprintf("%d more", left))
+	}
+	fmt.Fprintln(s.Err, "warning:", command.OneLine(fmt.Sprintf("%s not in the ledger: %s. No other pod gets what they hold, until "+
+		"their agent admits or ends them", table.Count(len(pods), "running pod"), strings.Join(names, ", "))))
 }
 
 // claimPods returns the names of the pods that a claim is reserved for.

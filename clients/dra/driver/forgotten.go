@@ -85,7 +85,7 @@ func (d *Driver) unused(ctx context.Context) (map[string]*claim, error) {
 	d.mu.Lock()
 	out := maps.Clone(d.prepared)
 	d.mu.Unlock()
-	for _, p := range list.GetPods() {
+	for _, p := range slices.Concat(list.GetPods(), list.GetUnadmittedPods()) {
 		if p.GetOwner() == Owner && p.GetResourceClaimNodes() != nil {
 			out[p.GetUid()] = admitted(p)
 		}

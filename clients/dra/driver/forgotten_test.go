@@ -50,6 +50,13 @@ func TestForgottenClaims(t *testing.T) {
 			p.startDriver()
 		}, release: true},
 		{name: "berthd has lost it", change: func(p *place) { p.lose() }, release: true},
+		{name: "berthd has lost the ledger, and the file is gone", change: func(p *place) {
+			if err := p.files.remove("a"); err != nil {
+				p.t.Fatal(err)
+			}
+			p.loseOnly("/state")
+			p.startDriver()
+		}, release: true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -249,10 +249,13 @@ func (p *place) want(what, held string) {
 }
 
 // lose restarts berthd without its ledger.
-func (p *place) lose() {
+func (p *place) lose() { p.loseOnly("/state", "/claims") }
+
+// loseOnly starts berthd again without some of its directories.
+func (p *place) loseOnly(dirs ...string) {
 	p.t.Helper()
 	p.stop()
-	for _, dir := range []string{"/state", "/claims"} {
+	for _, dir := range dirs {
 		if err := os.RemoveAll(p.root + dir); err != nil {
 			p.t.Fatal(err)
 		}

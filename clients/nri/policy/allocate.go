@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -129,10 +130,49 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	if rejected && p.releaseKept(ctx, s) {
 		err = p.admit(ctx, req)
 	}
+	uid := req.GetPod().GetMetadata().GetUid()
+	// A container by itself that starts again may have another size than the one before it.
+	if held := p.ledger.unadmitted[uid]; held != nil && berth.IsPrecondition(err) && (uid == s.uid || p.holds(s, held)) {
+		req = proto.CloneOf(req)
+		asHeld(req.GetPod(), held)
+		err = p.admit(ctx, req)
+	}
 	if ending := p.ending(); err != nil && len(ending) > 0 {
 		err = fmt.Errorf("%w; %s", err, strings.Join(ending, "; "))
 	}
 	return err
+}
+
+// asHeld changes a pod's specification to what berthd, which has lost the pod, knows that its containers hold: their size was changed
+// since, or a change was refused, or not carried out. The sizes are compared when it is admitted.
+func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
+	amounts := map[string]map[string]string{} // by container and resource
+	for _, c := range held.GetContainers() {
+		of := map[string]string{}
+		amounts[c.GetContainerName()] = of
+		for _, claim := range c.GetClaims() {
+			if cpus, err := cpuset.Parse(claim.GetCpu().GetCpus().GetList()); err == nil && !cpus.IsEmpty() {
+				of[claim.GetResource()] = strconv.Itoa(cpus.Len())
+			}
+			var bytes uint64
+			for _, block := range claim.GetMemory().GetBlocks() {
+				bytes += block.GetBytes()
+			}
+			if bytes > 0 {
+				of[claim.GetResource()] = strconv.FormatUint(bytes, 10)
+			}
+		}
+	}
+	spec := pod.GetSpec()
+	for _, c := range slices.Concat(spec.GetInitContainers(), spec.GetContainers()) {
+		for resource, amount := range amounts[c.GetName()] {
+			for _, of := range []map[string]string{c.GetResources().GetRequests(), c.GetResources().GetLimits()} {
+				if of != nil {
+					of[resource] = amount
+				}
+			}
+		}
+	}
 }
 
 // releaseKept releases allocations of ended containers in other pods, which are kept for a restart only.
@@ -230,7 +270,11 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 		if failed != nil {
 			return nil, failed
 		}
-		if l.pods[s.uid] == nil {
+		switch {
+		case l.unadmitted[s.uid] != nil: // it is admitted as a whole, as soon as its specification is known
+			s.unfound = true
+			err = errUnspecified
+		case l.pods[s.uid] == nil:
 			s.form = unadmitted // it is admitted container by container from now on
 		}
 	}

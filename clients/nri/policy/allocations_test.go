@@ -19,7 +19,7 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := l.Start(t.Context(), "")
+	d, err := l.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

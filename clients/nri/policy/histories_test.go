@@ -69,7 +69,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{t: t, local: l, pids: map[int]*nodeContainer{}, pauses: map[int]bool{}, crio: h.crio}
 		n.kubelet = &fakeKubelet{node: n}
-		d, err := l.Start(in(), "")
+		d, err := l.Start(in())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -328,16 +328,23 @@ func (n *node) losesAnswer(a, how int) {
 	n.link.misses(after, next)
 }
 
-// losesLedger has berthd start with an empty ledger.
-func (n *node) losesLedger(_, how int) {
+// losesLedger has berthd start with an empty ledger, and with all, some or none of the claim records.
+func (n *node) losesLedger(a, how int) {
 	uncertain := ""
 	if how%2 == 0 {
 		uncertain = "the ledger was lost"
 	}
-	n.note("berthd starts with an empty ledger; it knows that: %v", uncertain != "")
-	n.link.Stop()
-	n.lost = true
-	n.done(n.link.renew(n.local.Start(in(), uncertain)))
+	uids := n.link.ledgerPods()
+	for p := range n.link.Ledger.View().UnknownLivePods() {
+		uids = append(uids, p.UID)
+	}
+	keeps := func(uid string) bool {
+		return how/2%3 == 0 || how/2%3 == 1 && slices.Index(uids, uid)%3 != a%3
+	}
+	kept := slices.DeleteFunc(slices.Clone(uids), func(uid string) bool { return !keeps(uid) })
+	n.note("berthd starts with an empty ledger; it knows that: %v; claim records are left of %q", uncertain != "", kept)
+	n.lost = n.lost || len(kept) < len(uids)
+	n.done(n.link.renew(n.link.Lose(in(), uncertain, keeps)))
 }
 
 func (n *node) changesKubelet(a, how int) {

@@ -372,12 +372,15 @@ func (n *node) moves(c *nodeContainer, to cpuset.Set) {
 
 // holds returns the CPUs that berthd has for a container alone.
 func (n *node) holds(c *nodeContainer) (out cpuset.Set) {
+	view := n.link.Ledger.View()
 	for _, uid := range []string{c.pod.uid(), c.pod.uid() + "." + c.name} {
-		p, ok := n.link.Ledger.View().Pod(uid)
-		if !ok {
-			continue
+		var claims []ledger.Claim
+		if p, ok := view.Pod(uid); ok {
+			claims = p.Claims
+		} else if u, ok := view.UnknownLivePod(uid); ok {
+			claims = u.Claims
 		}
-		for _, claim := range p.Claims {
+		for _, claim := range claims {
 			if claim.CPUs != nil && claim.Owner.Container == c.name && claim.CPUs.Use == ledger.CPUExclusive {
 				out = out.Union(claim.CPUs.Set)
 			}

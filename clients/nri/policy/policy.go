@@ -450,7 +450,7 @@ func (p *Policy) syncPods(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		uids, _, err := p.living(l.pods)
+		uids, _, err := p.living(l.known())
 		return uids, err
 	}
 	answer, err := p.Client.SyncPods(ctx, living, func(req *admissionv1.SyncPodsRequest) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -115,7 +116,19 @@ type listing struct {
 	pods       map[string]*typesv1.PodAllocation       // by uid
 	containers map[string]*typesv1.ContainerAllocation // by uid/name
 	loose      map[string]bool                         // uids of pods with allocations that no sandbox had then
+	// unadmitted are the pods that berthd has lost, and of which it knows what they hold; by uid.
+	unadmitted map[string]*typesv1.PodAllocation
 }
+
+// known returns the pods that berthd has, and those that it has lost and of which it knows what they hold.
+func (l listing) known() map[string]*typesv1.PodAllocation {
+	known := maps.Clone(l.unadmitted)
+	maps.Copy(known, l.pods)
+	return known
+}
+
+// has reports whether berthd has a pod, or has lost it and knows what it holds.
+func (l listing) has(uid string) bool { return l.pods[uid] != nil || l.unadmitted[uid] != nil }
 
 // of returns a member's allocation; nil if berthd has none.
 func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
@@ -147,15 +160,16 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	if p.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
-	l = listing{answer.GetRevision(), map[string]*typesv1.PodAllocation{}, map[string]*typesv1.ContainerAllocation{}, map[string]bool{}}
+	l = listing{revision: answer.GetRevision(), pods: byUID(answer.GetPods()), unadmitted: byUID(answer.GetUnadmittedPods()),
+		containers: map[string]*typesv1.ContainerAllocation{}, loose: map[string]bool{}}
 	for _, pod := range answer.GetPods() {
-		l.pods[pod.GetUid()] = pod
 		for _, c := range pod.GetContainers() {
 			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
 		}
 	}
-	p.adopt(l.pods)
-	living, missing, err := p.living(l.pods)
+	known := l.known()
+	p.adopt(known)
+	living, missing, err := p.living(known)
 	for _, uid := range missing {
 		l.loose[podOf(uid)] = true
 		if _, lives := slices.BinarySearch(living, uid); err == nil && !lives {
@@ -170,6 +184,14 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	return l, nil
 }
 
+func byUID(pods []*typesv1.PodAllocation) map[string]*typesv1.PodAllocation {
+	out := make(map[string]*typesv1.PodAllocation, len(pods))
+	for _, pod := range pods {
+		out[pod.GetUid()] = pod
+	}
+	return out
+}
+
 // complete compares the members with the ledger, until enough. Members without an allocation are
 // admitted, and berthd gets the runtime's sizes, because members may have been resized while this
 // plugin was not running.
@@ -179,7 +201,7 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 		return err
 	}
 	for _, s := range p.sandboxes {
-		has := l.pods[s.uid] != nil
+		has := l.has(s.uid)
 		switch {
 		case s.form == whole && !has: // berthd has lost it
 			s.form = unadmitted

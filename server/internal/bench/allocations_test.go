@@ -59,7 +59,7 @@ func runLocal(t *testing.T) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := local.Start(t.Context(), "")
+	d, err := local.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

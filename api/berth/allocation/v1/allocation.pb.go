@@ -767,9 +767,13 @@ type ListResponse struct {
 	// For the next page; empty if this is the last one.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The CPUs of the containers without CPUs of their own.
-	SharedCpus    *v1.CPUSet `protobuf:"bytes,4,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SharedCpus *v1.CPUSet `protobuf:"bytes,4,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
+	// The matching pods that run and are not in the ledger, for example after its loss, by uid, with what is known of
+	// them. No other pod gets what they hold, until the agent admits them or sends a SyncPods without them. On the first
+	// page only.
+	UnadmittedPods []*v1.PodAllocation `protobuf:"bytes,5,rep,name=unadmitted_pods,json=unadmittedPods,proto3" json:"unadmitted_pods,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListResponse) Reset() {
@@ -826,6 +830,13 @@ func (x *ListResponse) GetNextPageToken() string {
 func (x *ListResponse) GetSharedCpus() *v1.CPUSet {
 	if x != nil {
 		return x.SharedCpus
+	}
+	return nil
+}
+
+func (x *ListResponse) GetUnadmittedPods() []*v1.PodAllocation {
+	if x != nil {
+		return x.UnadmittedPods
 	}
 	return nil
 }
@@ -1678,13 +1689,14 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\x12&\n" +
-	"\x02at\x18\b \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xbe\x01\n" +
+	"\x02at\x18\b \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\x86\x02\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +
 	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x127\n" +
 	"\vshared_cpus\x18\x04 \x01(\v2\x16.berth.types.v1.CPUSetR\n" +
-	"sharedCpus\"\x14\n" +
+	"sharedCpus\x12F\n" +
+	"\x0funadmitted_pods\x18\x05 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x0eunadmittedPods\"\x14\n" +
 	"\x12GetRevisionRequest\"1\n" +
 	"\x13GetRevisionResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"\xb9\x01\n" +
@@ -1830,40 +1842,41 @@ var file_berth_allocation_v1_allocation_proto_depIdxs = []int32{
 	27, // 13: berth.allocation.v1.ListRequest.at:type_name -> berth.types.v1.Moment
 	23, // 14: berth.allocation.v1.ListResponse.pods:type_name -> berth.types.v1.PodAllocation
 	24, // 15: berth.allocation.v1.ListResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	1,  // 16: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
-	13, // 17: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
-	23, // 18: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
-	23, // 19: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
-	23, // 20: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
-	16, // 21: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
-	16, // 22: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
-	24, // 23: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
-	17, // 24: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
-	18, // 25: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
-	14, // 26: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
-	15, // 27: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
-	24, // 28: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
-	26, // 29: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
-	24, // 30: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
-	24, // 31: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
-	28, // 32: berth.allocation.v1.DeviceResource.plugin_state:type_name -> berth.types.v1.PluginState
-	29, // 33: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
-	25, // 34: berth.allocation.v1.DeviceHealth.holders:type_name -> berth.types.v1.ContainerRef
-	2,  // 35: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
-	4,  // 36: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
-	7,  // 37: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
-	9,  // 38: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
-	11, // 39: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
-	3,  // 40: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
-	5,  // 41: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
-	8,  // 42: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
-	10, // 43: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
-	12, // 44: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
-	40, // [40:45] is the sub-list for method output_type
-	35, // [35:40] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	23, // 16: berth.allocation.v1.ListResponse.unadmitted_pods:type_name -> berth.types.v1.PodAllocation
+	1,  // 17: berth.allocation.v1.WatchRequest.types:type_name -> berth.allocation.v1.EventType
+	13, // 18: berth.allocation.v1.WatchResponse.events:type_name -> berth.allocation.v1.Event
+	23, // 19: berth.allocation.v1.Event.added:type_name -> berth.types.v1.PodAllocation
+	23, // 20: berth.allocation.v1.Event.removed:type_name -> berth.types.v1.PodAllocation
+	23, // 21: berth.allocation.v1.Event.changed:type_name -> berth.types.v1.PodAllocation
+	16, // 22: berth.allocation.v1.Event.bound:type_name -> berth.allocation.v1.ContainerBinding
+	16, // 23: berth.allocation.v1.Event.unbound:type_name -> berth.allocation.v1.ContainerBinding
+	24, // 24: berth.allocation.v1.Event.shared_cpus:type_name -> berth.types.v1.CPUSet
+	17, // 25: berth.allocation.v1.Event.device_resource:type_name -> berth.allocation.v1.DeviceResource
+	18, // 26: berth.allocation.v1.Event.device_health:type_name -> berth.allocation.v1.DeviceHealth
+	14, // 27: berth.allocation.v1.Event.policy:type_name -> berth.allocation.v1.PolicyState
+	15, // 28: berth.allocation.v1.Event.machine:type_name -> berth.allocation.v1.MachineState
+	24, // 29: berth.allocation.v1.PolicyState.reserved_cpus:type_name -> berth.types.v1.CPUSet
+	26, // 30: berth.allocation.v1.PolicyState.set_time:type_name -> google.protobuf.Timestamp
+	24, // 31: berth.allocation.v1.MachineState.cpus:type_name -> berth.types.v1.CPUSet
+	24, // 32: berth.allocation.v1.MachineState.offline_cpus:type_name -> berth.types.v1.CPUSet
+	28, // 33: berth.allocation.v1.DeviceResource.plugin_state:type_name -> berth.types.v1.PluginState
+	29, // 34: berth.allocation.v1.DeviceHealth.device:type_name -> berth.types.v1.Device
+	25, // 35: berth.allocation.v1.DeviceHealth.holders:type_name -> berth.types.v1.ContainerRef
+	2,  // 36: berth.allocation.v1.AllocationService.Allocate:input_type -> berth.allocation.v1.AllocateRequest
+	4,  // 37: berth.allocation.v1.AllocationService.Get:input_type -> berth.allocation.v1.GetRequest
+	7,  // 38: berth.allocation.v1.AllocationService.List:input_type -> berth.allocation.v1.ListRequest
+	9,  // 39: berth.allocation.v1.AllocationService.GetRevision:input_type -> berth.allocation.v1.GetRevisionRequest
+	11, // 40: berth.allocation.v1.AllocationService.Watch:input_type -> berth.allocation.v1.WatchRequest
+	3,  // 41: berth.allocation.v1.AllocationService.Allocate:output_type -> berth.allocation.v1.AllocateResponse
+	5,  // 42: berth.allocation.v1.AllocationService.Get:output_type -> berth.allocation.v1.GetResponse
+	8,  // 43: berth.allocation.v1.AllocationService.List:output_type -> berth.allocation.v1.ListResponse
+	10, // 44: berth.allocation.v1.AllocationService.GetRevision:output_type -> berth.allocation.v1.GetRevisionResponse
+	12, // 45: berth.allocation.v1.AllocationService.Watch:output_type -> berth.allocation.v1.WatchResponse
+	41, // [41:46] is the sub-list for method output_type
+	36, // [36:41] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_berth_allocation_v1_allocation_proto_init() }

@@ -159,6 +159,13 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 		}
 		out.Pods = append(out.Pods, a)
 	}
+	if req.GetPageToken() == "" {
+		for u := range view.UnknownLivePods() {
+			if matches(u.Held(), req) && (req.GetPodUid() == "" || req.GetPodUid() == u.UID) {
+				out.UnadmittedPods = append(out.UnadmittedPods, allocations.Unadmitted(view, &u))
+			}
+		}
+	}
 	return out, nil
 }
 

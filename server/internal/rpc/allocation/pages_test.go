@@ -3,6 +3,7 @@ package allocation
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,5 +196,56 @@ func TestPagesOfAMoment(t *testing.T) {
 	}
 	if shared[0] == shared[1] || revisions[0] != revisions[1] {
 		t.Errorf("shared CPUs %q, revisions %d", shared, revisions)
+	}
+}
+
+// TestListUnadmitted: a list has the matching pods that are not in the ledger, on its first page.
+func TestListUnadmitted(t *testing.T) {
+	t.Parallel()
+	options := journal.Options{Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: machinetest.Build("4c")}}
+	l := ledgertest.OpenRecording(t, options, history.Limits{Entries: 9}, time.Now)
+	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+		for _, uid := range []string{"a", "b"} {
+			p := ledgertest.Pod(uid, "c")
+			p.Claims = nil
+			d.PutPod(p)
+		}
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "x", Namespace: "shop", Name: "web", Source: ledger.FromClaimRecord, OwnedBy: "agent",
+			Claims: ledgertest.With(ledgertest.Pod("x", "c"), ledgertest.Exclusive("c", "2")).Claims})
+		d.PutUnknownLive(ledger.UnknownLivePod{UID: "y", Namespace: "default", Name: "job", Source: ledger.FromClaimRecord})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	s := &service{Parts: Parts{Ledger: l, Inventory: noDevices{}}}
+	for _, test := range []struct {
+		req  *allocationv1.ListRequest
+		want string
+	}{
+		{&allocationv1.ListRequest{}, "x y"},
+		{&allocationv1.ListRequest{Namespace: "shop"}, "x"},
+		{&allocationv1.ListRequest{Name: "job"}, "y"},
+		{&allocationv1.ListRequest{Resource: "cpu"}, "x"},
+		{&allocationv1.ListRequest{Owner: "agent"}, "x"},
+		{&allocationv1.ListRequest{PodUid: "y"}, "y"},
+		{&allocationv1.ListRequest{PageSize: 1}, "x y"},
+	} {
+		page, err := s.list(t.Context(), test.req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var uids []string
+		for _, p := range page.GetUnadmittedPods() {
+			uids = append(uids, p.GetUid())
+		}
+		if got := strings.Join(uids, " "); got != test.want {
+			t.Errorf("%v: %q, want %q", test.req, got, test.want)
+		}
+		if token := page.GetNextPageToken(); token != "" {
+			test.req.PageToken = token
+			if page, err := s.list(t.Context(), test.req); err != nil || len(page.GetUnadmittedPods()) > 0 {
+				t.Errorf("the second page: %v, %v", page.GetUnadmittedPods(), err)
+			}
+		}
 	}
 }

@@ -1,0 +1,36 @@
+package get
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/internal/command"
+)
+
+// TestWarnOfUnadmitted: a list of pods warns of those that run and are not in the ledger. It names ten, and escapes their names.
+func TestWarnOfUnadmitted(t *testing.T) {
+	t.Parallel()
+	var many []*typesv1.PodAllocation
+	for i := range 12 {
+		many = append(many, &typesv1.PodAllocation{Uid: fmt.Sprint("u", i)})
+	}
+	rest := " not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them\n"
+	for _, test := range []struct {
+		pods   []*typesv1.PodAllocation
+		format command.Format
+		want   string
+	}{
+		{},
+		{[]*typesv1.PodAllocation{{Namespace: "shop", Name: "web\x1b", Uid: "u"}}, "", "warning: 1 running pod" + fmt.Sprintf(rest, `shop/web\x1b`)},
+		{many, "", "warning: 12 running pods" + fmt.Sprintf(rest, "u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, 2 more")},
+		{many, "json", ""},
+	} {
+		var out bytes.Buffer
+		warnOfUnadmitted(&command.Session{Ctl: &command.Ctl{Env: command.Env{Err: &out}, Format: test.format}}, test.pods)
+		if got := out.String(); got != test.want {
+			t.Errorf("got %q, want %q", got, test.want)
+		}
+	}
+}
