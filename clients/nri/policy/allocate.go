@@ -175,15 +175,25 @@ func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
 	}
 }
 
-// releaseKept releases allocations of ended containers in other pods, which are kept for a restart only.
+// releaseKept releases allocations of ended containers in other pods, which are kept for a restart only. An earlier sandbox of a pod
+// may be leaving, with processes on them, while the present one has them.
 func (p *Policy) releaseKept(ctx context.Context, s *sandbox) (released bool) {
 	for _, other := range p.sandboxes {
 		if other.uid == s.uid {
 			continue
 		}
 		released = p.release(ctx, other, func(name string, state part) bool {
-			mayRun := p.some(other, func(m *member) bool { return m.name == name && p.may(m) })
-			return !mayRun && (state == kept || p.some(other, func(m *member) bool { return m.name == name && m.pid != 0 }))
+			ended := state == kept
+			for _, m := range p.members {
+				if m.pod.uid != other.uid || m.name != name {
+					continue
+				}
+				if p.may(m) || m.pod != other && !m.stopped {
+					return false
+				}
+				ended = ended || m.pod == other && m.pid != 0
+			}
+			return ended
 		}) || released
 	}
 	return released

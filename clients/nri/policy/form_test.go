@@ -521,3 +521,31 @@ func TestSweepMakesRoomFirst(t *testing.T) {
 		t.Errorf("the container was on CPUs %s, and starts again on %s", had, again)
 	}
 }
+
+// TestEarlierSandboxReleasesNothing: an ended sandbox of a pod has a process that hangs. A new pod, for which there is not enough room,
+// does not get the CPUs of the container that runs in the pod's next sandbox.
+func TestEarlierSandboxReleasesNothing(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	e := newEngine(t, Config{Client: d.Client})
+	duo, big := pod("duo", "guaranteed"), pod("big", "guaranteed")
+	first, second := container(duo, "main", "duo-1", 2000, gib), container(duo, "second", "duo-2", 2000, gib)
+	e.run(duo, first)
+	e.run(duo, second)
+	e.stop(duo, first)
+	if err := e.policy.StopPodSandbox(t.Context(), duo); err != nil { // the process of the second one hangs
+		t.Fatal(err)
+	}
+	next := pod("duo", "guaranteed")
+	next.Id = "duo-next"
+	if err := e.policy.RunPodSandbox(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	had := set(t, e.run(next, container(next, "main", "duo-3", 2000, gib)))
+	if _, err := e.create(big, container(big, "main", "big-1", 4000, gib)); err == nil && set(t, e.on("big-1")).Overlaps(had) {
+		t.Errorf("another pod gets CPUs %s, and the container runs on CPUs %s", e.on("big-1"), had)
+	}
+	if got := d.uids(); !slices.Contains(got, "duo-uid.main") {
+		t.Errorf("berthd has %v, and duo-uid.main runs", got)
+	}
+}
