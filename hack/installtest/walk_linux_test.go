@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 )
@@ -37,12 +38,36 @@ type section struct {
 	commands    []command
 }
 
-const walkIntroduction = `# What does berth print, from the installation to the metrics?
+const (
+	walkTitle        = "# What does berth print, from the installation to the metrics?"
+	walkIntroduction = "This page is a transcript: every command of a new user, with its output. The machine is a virtual machine with two NUMA " +
+		"nodes of two CPUs each, cgroup v2 and systemd. All commands run as root. `hack/installtest/test.sh walk` runs the commands again, and " +
+		"compares their output with this page, without times and ids. `hack/installtest/test.sh update` writes the page. `make test-all` " +
+		"includes the comparison."
+	walkDashboard = "The table lists the metrics of each panel of the dashboard (some through recording rules in `berth.rules.yaml`), and " +
+		"whether berthd serves them at this point:"
+)
 
-This page is a transcript: every command of a new user, with its output. The machine is a virtual machine with two NUMA nodes of two CPUs each,
-cgroup v2 and systemd. All commands run as root. ` + "`hack/installtest/test.sh walk`" + ` runs the commands again, and compares their output with this page,
-without times and ids. ` + "`hack/installtest/test.sh update`" + ` writes the page. ` + "`make test-all`" + ` includes the comparison.
-`
+// prose breaks a paragraph into lines of at most 140 characters.
+func prose(text string) string {
+	var page strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := utf8.RuneCountInString(word)
+		switch {
+		case i == 0:
+		case at+1+n > 140:
+			page.WriteByte('\n')
+			at = 0
+		default:
+			page.WriteByte(' ')
+			at++
+		}
+		page.WriteString(word)
+		at += n
+	}
+	return page.String()
+}
 
 // pod is a manifest whose container prints its CPUs and environment, and runs until it is stopped.
 func pod(name, limits string) command {
@@ -64,7 +89,9 @@ const scrape = "curl -s http://localhost:10470/metrics"
 
 var walk = []section{
 	{
-		"Install it", "[install.md](install.md) describes the package. Where apt is, `apt install ./berth_*_amd64.deb` does the same. The installation starts no service.",
+		"Install it",
+		"[install.md](install.md) describes the package. Where apt is, `apt install ./berth_*_amd64.deb` does the same. The installation " +
+			"starts no service.",
 		[]command{
 			{run: "dpkg -i berth_*_amd64.deb"},
 			{run: "systemctl is-active berthd berthlet", code: 3},
@@ -180,7 +207,7 @@ func commands(sections []section) (lines []string) {
 	return lines
 }
 
-// TestWalkPage: the page has the commands of the walk. Their output is compared in the virtual machine.
+// TestWalkPage: the page has the texts and the commands of the walk. Their output is compared in the virtual machine.
 func TestWalkPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/walk.md")
@@ -191,7 +218,17 @@ func TestWalkPage(t *testing.T) {
 			have = append(have, strings.TrimSuffix(line, "\n"))
 		}
 	}
-	if want := commands(append(slices.Clone(walk), walkEnd)); !slices.Equal(have, want) {
+	sections := append(slices.Clone(walk), walkEnd)
+	texts := []string{walkTitle, prose(walkIntroduction), prose(walkDashboard)}
+	for _, s := range sections {
+		texts = append(texts, "## "+s.title+"\n\n"+prose(s.text))
+	}
+	for _, want := range texts {
+		if !strings.Contains("\n"+string(text), "\n"+want+"\n") {
+			t.Errorf("docs/walk.md does not have\n%s\nhack/installtest/test.sh update writes the page", want)
+		}
+	}
+	if want := commands(sections); !slices.Equal(have, want) {
 		t.Errorf("the commands of docs/walk.md are\n%s\nwant\n%s\nhack/installtest/test.sh update writes the page",
 			strings.Join(have, "\n"), strings.Join(want, "\n"))
 	}
@@ -233,7 +270,7 @@ func TestWalk(t *testing.T) {
 	m.unpacked()
 
 	var text strings.Builder
-	text.WriteString(walkIntroduction)
+	fmt.Fprintf(&text, "%s\n\n%s\n", walkTitle, prose(walkIntroduction))
 	for _, s := range walk {
 		m.section(&text, s)
 	}
@@ -265,7 +302,7 @@ func difference(want, got string) string {
 
 // section types the commands of a section, and adds them to the page.
 func (m *machine) section(page *strings.Builder, s section) {
-	fmt.Fprintf(page, "\n## %s\n\n%s\n\n```\n", s.title, s.text)
+	fmt.Fprintf(page, "\n## %s\n\n%s\n\n```\n", s.title, prose(s.text))
 	for _, c := range s.commands {
 		fmt.Fprintf(page, "$ %s\n%s", c.run, m.typed(c))
 	}
@@ -353,7 +390,7 @@ func (m *machine) dashboard() string {
 	}
 
 	var table strings.Builder
-	table.WriteString("\nThe table lists the metrics of each panel of the dashboard (some through recording rules in `berth.rules.yaml`), and whether berthd serves them at this point:\n\n" +
+	fmt.Fprintf(&table, "\n%s\n\n%s", prose(walkDashboard),
 		"| Panel | Metric | Served |\n| --- | --- | --- |\n")
 	if len(board.Panels) == 0 || len(later) == 0 {
 		t.Fatalf("%d panels, %d counters with labels: the files have another form", len(board.Panels), len(later))
