@@ -172,7 +172,8 @@ main() {
 	cp "$bin/probe" "$root/images/probe/"
 
 	containers=yes tree=kernel
-	probe=`find /sys/fs/cgroup/cpuset /sys/fs/cgroup -maxdepth 0 -type d 2>/dev/null | head -n 1`
+	probe=/sys/fs/cgroup/cpuset # of v1
+	[ -d "$probe" ] || probe=/sys/fs/cgroup
 	if [ "`id -u`" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
 		containers="" tree=memory
 		echo "user `id -un` may make no containers, or no cgroups: berthd will decide, and nothing will run"
