@@ -62,7 +62,7 @@ func MapState(ctx context.Context, s *command.Session, since time.Time) (nodemap
 		}
 	}
 	if !a.agree() {
-		fmt.Fprintln(s.Err, "warning: pods come and go too fast: parts of this map are of different revisions")
+		s.Warn("pods come and go too fast: parts of this map are of different revisions")
 	}
 	state := nodemap.State{
 		Machine: m, Offline: command.Set(node.GetOfflineCpus()), Reserved: command.Set(a.cpu.GetReserved()),

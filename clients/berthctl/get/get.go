@@ -121,8 +121,8 @@ func warnOfUnadmitted(s *command.Session, pods []*typesv1.PodAllocation) {
 	if left := len(pods) - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	fmt.Fprintln(s.Err, "warning:", command.OneLine(fmt.Sprintf("%s not in the ledger: %s. No other pod gets what they hold, until "+
-		"their agent admits or ends them", table.Count(len(pods), "running pod"), strings.Join(names, ", "))))
+	s.Warn("%s not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them",
+		table.Count(len(pods), "running pod"), strings.Join(names, ", "))
 }
 
 // claimPods returns the names of the pods that a claim is reserved for.
@@ -140,7 +140,7 @@ func warnOfScheduler(ctx context.Context, s *command.Session) error {
 	}
 	status, err := s.Node().GetStatus(ctx, &nodev1.GetStatusRequest{})
 	for _, text := range status.GetSchedulerExcess() {
-		fmt.Fprintln(s.Err, "warning:", command.OneLine(text))
+		s.Warn("%s", text)
 	}
 	return err
 }

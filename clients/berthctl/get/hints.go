@@ -109,7 +109,7 @@ func warnUnprovided(c *command.Ctl, pod *typesv1.Pod, rounds []round) {
 			})
 		})
 		if !answered {
-			fmt.Fprintf(c.Err, "warning: pod %s/%s requests %s, which has no provider here\n", pod.GetMetadata().GetNamespace(),
+			c.Warn("pod %s/%s requests %s, which has no provider here", pod.GetMetadata().GetNamespace(),
 				pod.GetMetadata().GetName(), name)
 		}
 	}

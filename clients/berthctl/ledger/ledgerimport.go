@@ -146,7 +146,7 @@ func loadPods(ctx context.Context, c *command.Ctl, path string) ([]*typesv1.Pod,
 	var pods []*typesv1.Pod
 	for _, name := range files {
 		more, err := podspec.Load(ctx, name, c.In, podspec.Options{Ignored: func(pod, what string) {
-			fmt.Fprintf(c.Err, "warning: pod %s: %s is ignored\n", pod, what)
+			c.Warn("pod %s: %s is ignored", pod, what)
 		}})
 		if err != nil {
 			// Not wrapped: berthd does not know a generated uid.

@@ -139,7 +139,7 @@ func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.Admit
 	explain bool) error {
 	meta := req.GetPod().GetMetadata()
 	for _, n := range answer.GetNotes() {
-		fmt.Fprintf(s.Err, "warning: pod %s/%s: %s\n", meta.GetNamespace(), meta.GetName(), command.OneLine(n))
+		s.Warn("pod %s/%s: %s", meta.GetNamespace(), meta.GetName(), n)
 	}
 	hint := ""
 	err := s.Show(answer, func(w io.Writer) {

@@ -151,8 +151,8 @@ func recordedNames(r *simulation.Record) (command.Names, error) {
 func readLedger(ctx context.Context, c *command.Ctl, path string, m *machine.Topology) (*bundle.Bundle, error) {
 	b, damage, err := bundle.FromLedger(ctx, path, m)
 	if damage != nil {
-		fmt.Fprintf(c.Err, "warning: %s is damaged, and only the undamaged part is used: %s\n", command.OneLine(path),
-			command.OneLine(damage.Error()))
+		c.Warn("%s is damaged, and only the undamaged part is used: %s", path,
+			damage.Error())
 	}
 	return b, err
 }

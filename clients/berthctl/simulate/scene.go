@@ -99,7 +99,7 @@ func (f *sceneFlags) configuration(ctx context.Context, c *command.Ctl, b *bundl
 			return cfg, err
 		}
 		for _, n := range notes {
-			fmt.Fprintf(c.Err, "warning: %s\n", command.OneLine(n))
+			c.Warn("%s", n)
 		}
 	}
 	if f.config != "" {

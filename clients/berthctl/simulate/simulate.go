@@ -117,7 +117,7 @@ func Simulate(c *command.Ctl) *cobra.Command {
 		}
 		for _, p := range out.GetPods() {
 			for _, n := range p.GetVerdict().GetNotes() {
-				fmt.Fprintf(c.Err, "warning: pod %s/%s: %s\n", p.GetNamespace(), p.GetName(), command.OneLine(n))
+				c.Warn("pod %s/%s: %s", p.GetNamespace(), p.GetName(), n)
 			}
 		}
 		if err := c.Show(out, func(w io.Writer) { showSimulation(c, w, out, known, f.explain) }); err != nil {
@@ -177,7 +177,7 @@ func (f *simulateFlags) read(ctx context.Context, c *command.Ctl, scene *simulat
 		other := slices.ContainsFunc([]string{name, domain, admission.Everywhere},
 			func(e string) bool { return slices.Contains(scene.Config.Devices.Elsewhere, e) })
 		if _, simulated := scene.Devices[name]; !simulated && other {
-			fmt.Fprintf(c.Err, "warning: --more: %s is not simulated, so it does not limit the number of pods (devices.elsewhere)\n", name)
+			c.Warn("--more: %s is not simulated, so it does not limit the number of pods (devices.elsewhere)", name)
 		}
 	}
 	return pods, o, nil

@@ -205,3 +205,8 @@ func (c *Ctl) hint(err error, failed *berth.Error) string {
 func OneLine(text string) string {
 	return table.Printable(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 }
+
+// Warn prints a warning on one line. What it names may come from anybody.
+func (c *Ctl) Warn(format string, args ...any) {
+	fmt.Fprintln(c.Err, "warning:", OneLine(fmt.Sprintf(format, args...)))
+}

@@ -72,7 +72,7 @@ func (m *Manifest) Load(ctx context.Context, c *Ctl) ([]*typesv1.Pod, error) {
 					refused = append(refused, "pod "+pod+": "+what)
 					return
 				}
-				fmt.Fprintf(c.Err, "warning: pod %s: %s is ignored\n", OneLine(pod), OneLine(what))
+				c.Warn("pod %s: %s is ignored", pod, what)
 			},
 		})
 		if len(refused) > 0 {
