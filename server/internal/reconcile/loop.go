@@ -41,7 +41,7 @@ type Config struct {
 	// InFlight returns the current view with the pods that are being admitted or resized;
 	// nil if there are none.
 	InFlight func() *ledger.View
-	// Every is the time between passes without a commit; 0 means 10 s.
+	// Every is the time between passes without a commit, on a node with at most manyPods; 0 means 10 s.
 	Every time.Duration
 	// Now is the clock; nil means the system clock.
 	Now func() time.Time
@@ -201,13 +201,22 @@ func (l *Loop) Wake() {
 // written before its start is answered.
 const debounce = time.Millisecond
 
+// manyPods is how many pods a node has at most whose passes are Every apart. With more pods the time grows with their number: a pass
+// reads the cgroups of all of them, and berthd is to take no more than half a percent of a processor at rest.
+const manyPods = 600
+
+// period is the time between two passes.
+func (l *Loop) period() time.Duration {
+	return l.Every * time.Duration(max(manyPods, l.View().NumPods())) / manyPods
+}
+
 // Run follows the ledger after each Wake and makes a pass in every interval, until ctx
 // ends. While a container's start is in progress at a runtime it follows more often, with
 // growing pauses. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
 	l.calls.running.Go(func() { l.changes.listen(ctx, l.Runtime, l.Log, l.Wake) })
-	tick := time.NewTicker(l.Every)
+	tick := time.NewTimer(l.period())
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}
 	var failing outage
@@ -236,6 +245,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			step = l.WriteDue
 		case <-tick.C:
 			step = l.Pass
+			tick.Reset(l.period())
 		}
 		if err := step(ctx); ctx.Err() == nil {
 			failing.report(ctx, l, err)

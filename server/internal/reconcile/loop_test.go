@@ -3,9 +3,12 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
@@ -438,5 +441,29 @@ func TestCanceledPass(t *testing.T) {
 	cancel()
 	if err := b.Pass(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestPassesOfManyPods: above 600 pods the time between passes grows with the number of pods.
+func TestPassesOfManyPods(t *testing.T) {
+	t.Parallel()
+	for pods, want := range map[int]int{3: 6, 600: 6, 1200: 3} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t, memtree.V2(), func(*Config) {})
+			b.Now, b.Every = time.Now, 10*time.Second
+			for i := range pods {
+				b.admit(fmt.Sprint("p", i), "Burstable", cpus(1))
+			}
+			passes := 0
+			b.Config.Observe = func(Outcome) { passes++ }
+			ctx, cancel := context.WithTimeout(t.Context(), 65*time.Second)
+			defer cancel()
+			if err := b.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			if passes != want {
+				t.Errorf("%d pods: %d passes in 65 s, want %d", pods, passes, want)
+			}
+		})
 	}
 }
