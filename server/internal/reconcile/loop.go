@@ -205,9 +205,9 @@ const debounce = time.Millisecond
 // reads the cgroups of all of them, and berthd is to take no more than half a percent of a processor at rest.
 const manyPods = 600
 
-// period is the time between two passes.
-func (l *Loop) period() time.Duration {
-	return l.Every * time.Duration(max(manyPods, l.View().NumPods())) / manyPods
+// period is the time between two passes on a node with so many pods.
+func period(every time.Duration, pods int) time.Duration {
+	return every * time.Duration(max(manyPods, pods)) / manyPods
 }
 
 // Run follows the ledger after each Wake and makes a pass in every interval, until ctx
@@ -216,7 +216,7 @@ func (l *Loop) period() time.Duration {
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
 	l.calls.running.Go(func() { l.changes.listen(ctx, l.Runtime, l.Log, l.Wake) })
-	tick := time.NewTimer(l.period())
+	tick := time.NewTimer(period(l.Every, l.View().NumPods()))
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}
 	var failing outage
@@ -245,7 +245,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			step = l.WriteDue
 		case <-tick.C:
 			step = l.Pass
-			tick.Reset(l.period())
+			tick.Reset(period(l.Every, l.View().NumPods()))
 		}
 		if err := step(ctx); ctx.Err() == nil {
 			failing.report(ctx, l, err)
