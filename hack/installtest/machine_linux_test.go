@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -16,11 +17,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/hack/vm/job"
+	"github.com/berthd/berth/managers/cpuset"
 )
 
 // packagesVariable names a folder with two versions of the package, on a machine that this test may change: test.sh boots one.
@@ -28,6 +33,9 @@ const packagesVariable = "BERTH_TEST_PACKAGES"
 
 // imageVariable names a folder with the root file system of the pods.
 const imageVariable = "BERTH_TEST_IMAGE"
+
+// briefVariable is set where the package is not upgraded and downgraded under load: on a machine that is too slow for it.
+const briefVariable = "BERTH_TEST_BRIEF"
 
 const timeout = 2 * time.Minute
 
@@ -72,9 +80,9 @@ func TestPackage(t *testing.T) {
 	if dir == "" {
 		t.Skipf("%s is not set: this test installs packages, in the virtual machine of test.sh", packagesVariable)
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "*_amd64.deb"))
+	found, err := filepath.Glob(filepath.Join(dir, "*_"+runtime.GOARCH+".deb"))
 	if err != nil || len(found) != 2 {
-		t.Fatalf("%d packages in %s, want 2: %v", len(found), dir, err)
+		t.Fatalf("%d packages for %s in %s, want 2: %v", len(found), runtime.GOARCH, dir, err)
 	}
 	m := &machine{t: t, old: found[0], new: found[1], image: os.Getenv(imageVariable), disk: "/mnt/disk"}
 	t.Cleanup(m.onFailure)
@@ -105,7 +113,8 @@ func (m *machine) unpacked() {
 	}
 	must(m.t, os.WriteFile("/var/lib/dpkg/info/libc6.list", nil, 0o644))
 	must(m.t, os.WriteFile("/var/lib/dpkg/status",
-		[]byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: amd64\nDescription: C library\n\n"), 0o644))
+		[]byte("Package: libc6\nStatus: install ok installed\nMaintainer: Debian\nVersion: 2.36\nArchitecture: "+runtime.GOARCH+
+			"\nDescription: C library\n\n"), 0o644))
 }
 
 // keep puts the folders that an installation changes on the disk, where they outlive the machine.
@@ -226,7 +235,23 @@ func (m *machine) firstBoot() {
 	if out := m.run("berthlet", "exec", "exclusive", "--", "/probe", "print", "inside"); out != "inside\n" {
 		t.Errorf("exec: %q", out)
 	}
+	m.exclusiveCPUs()
 
+	m.run("systemctl", "restart", "berthd", "berthlet")
+	m.same("a restart", cpus, processes)
+	if os.Getenv(briefVariable) == "" {
+		m.changedUnderLoad(cpus, processes)
+	}
+
+	// As a shutdown does.
+	must(t, os.WriteFile(filepath.Join(m.disk, "cpus"), []byte(cpus), 0o644))
+	m.run("systemctl", "stop", "berthlet.service", "berthd.socket", "berthd.service")
+	unix.Sync()
+}
+
+// changedUnderLoad upgrades and downgrades the package.
+func (m *machine) changedUnderLoad(cpus string, processes []int) {
+	t := m.t
 	for _, step := range []struct{ what, deb string }{{"an upgrade", m.new}, {"a downgrade", m.old}} {
 		calls, refused := m.underLoad(func() { m.run("dpkg", "-i", step.deb) })
 		t.Logf("%s: %d calls, %d refused", step.what, calls, refused)
@@ -238,11 +263,27 @@ func (m *machine) firstBoot() {
 			t.Errorf("after %s the configuration is %q, %v", step.what, text, err)
 		}
 	}
+}
 
-	// As a shutdown does.
-	must(t, os.WriteFile(filepath.Join(m.disk, "cpus"), []byte(cpus), 0o644))
-	m.run("systemctl", "stop", "berthlet.service", "berthd.socket", "berthd.service")
-	unix.Sync()
+// exclusiveCPUs: a runtime gets the CPUs that berthd has assigned, and readers of the kubelet's socket see the same ones.
+func (m *machine) exclusiveCPUs() {
+	t := m.t
+	const socket = "unix:///var/lib/kubelet/pod-resources/kubelet.sock"
+	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer func() { _ = conn.Close() }()
+	pod, err := podresources.NewPodResourcesListerClient(conn).Get(t.Context(),
+		&podresources.GetPodResourcesRequest{PodName: "exclusive", PodNamespace: "default"})
+	must(t, err)
+	var read cpuset.Builder
+	for _, id := range pod.GetPodResources().GetContainers()[0].GetCpuIds() {
+		read.Add(int(id))
+	}
+	allocated := m.run("berthctl", "allocate", "exclusive", "main")
+	if words := strings.Join(strings.Fields(allocated), " "); read.Len() != 2 ||
+		!strings.HasPrefix(words, fmt.Sprintf("CPUs: %s (its own) ", read.Set())) {
+		t.Errorf("podresources has the CPUs %s of a pod with 2; a runtime gets\n%s", read.Set(), allocated)
+	}
 }
 
 // underLoad does something while two callers call without a pause, one of them with a new connection for each call.

@@ -5,15 +5,19 @@
 #   hack/installtest/test.sh package   start, pods of berthlet, a reboot, an upgrade and a downgrade under load, removal, purge
 #   hack/installtest/test.sh walk      the commands of docs/walk.md, whose output has to be the page's
 #   hack/installtest/test.sh update    writes docs/walk.md
+#   hack/installtest/test.sh arm64     the same without upgrades on an emulated arm64 machine; needs a C compiler for arm64
 #
 # PACKAGES names a folder with packages that are made already, of this version and of 99.0.0.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-what=${1:-all}
+what=${1:-all} arch=amd64
 case $what in
 all | package | walk | update) ;;
-*) echo "$what: expected package, walk or update" >&2; exit 2 ;;
+arm64) arch=arm64 ;;
+*) echo "$what: expected package, walk, update or arm64" >&2; exit 2 ;;
 esac
+# A compiler that is missing is told before anything is built.
+[ "$what" != all ] || hack/stage.sh compiler arm64 >/dev/null
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -22,27 +26,29 @@ packages=${PACKAGES:-$work/packages}
 if [ ! -d "$packages" ]; then
 	export SOURCE_DATE_EPOCH
 	SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-	hack/stage.sh amd64 "$work/staged/amd64"
+	hack/stage.sh $arch "$work/staged/$arch"
 	for v in "$version" 99.0.0; do
-		STAGED=$work/staged DIST=$packages AS_VERSION=$v hack/package.sh amd64
+		STAGED=$work/staged DIST=$packages AS_VERSION=$v hack/package.sh $arch
 	done
 fi
 mkdir -p "$work/image" "$work/one"
-CGO_ENABLED=0 go build -o "$work/image/probe" ./hack/probe
+CGO_ENABLED=0 GOARCH=$arch go build -o "$work/image/probe" ./hack/probe
 go build -o "$work/vm" ./hack/vm
 debs=()
 for deb in dpkg tar dash coreutils grep sed diffutils libc-bin; do debs+=(-deb "$deb"); done
 
 # machine FLAGS... boots one with a disk, on which packages can be installed.
-machine() { "$work/vm" -systemd -cgroup v2 -nodes 2 -disk 1024 -module overlay -no-skip "${debs[@]}" "$@"; }
+machine() { "$work/vm" -arch $arch -systemd -cgroup v2 -nodes 2 -disk 1024 -module overlay -no-skip "${debs[@]}" "$@"; }
 
+package=()
+[ $arch = amd64 ] || package=(-env BERTH_TEST_BRIEF=yes)
 case $what in
-all | package)
-	machine -cpus 4 -memory 1536 -reboots 1 -timeout 40m -add "$packages:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages \
+all | package | arm64)
+	machine "${package[@]}" -cpus 4 -memory 1536 -reboots 1 -timeout 40m -add "$packages:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages \
 		-add "$work/image:/opt/image" -env BERTH_TEST_IMAGE=/opt/image './hack/installtest:^TestPackage$'
 	;;
 esac
-[ "$what" != package ] || exit 0
+case $what in package | arm64) exit ;; esac
 
 cp "$packages"/berth_"$version"*_amd64.deb "$work/one/"
 CGO_ENABLED=0 go build -o "$work/gpu-plugin" ./hack/plugin
@@ -56,3 +62,4 @@ if [ "$what" = update ]; then
 else
 	machine "${walk[@]}" './hack/installtest:^TestWalk$'
 fi
+[ "$what" != all ] || PACKAGES='' hack/installtest/test.sh arm64
