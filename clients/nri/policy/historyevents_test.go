@@ -125,8 +125,8 @@ func (n *node) givesUp(a, how int) {
 		n.kubeletStep(c.pod, false)
 	}
 	// The next one ends, and another pod wants its CPUs, while the start of the first may go on.
-	if next := pick(n.containers(func(o *nodeContainer) bool { return o.pod == c.pod && o.name == c.name && o.serves() }), 0); next != nil &&
-		how/3%2 == 0 {
+	next := pick(n.containers(func(o *nodeContainer) bool { return o.pod == c.pod && o.name == c.name && o.serves() }), 0)
+	if next != nil && how/3%2 == 0 {
 		n.note("container %s ends", next.id)
 		n.kill(next, true)
 		n.addPod(a/2, 6+7*(how/6))
