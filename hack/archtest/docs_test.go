@@ -171,7 +171,7 @@ func TestPackageCommentsNameTheirTests(t *testing.T) {
 	for _, s := range files(t, func(s *source) bool { return !s.test }) {
 		for _, decl := range s.ast.Decls {
 			if d, ok := decl.(*ast.FuncDecl); ok {
-				functions[d.Name.Name] = true
+				functions[s.folder()+"."+d.Name.Name] = true
 			}
 		}
 	}
@@ -187,8 +187,8 @@ func TestPackageCommentsNameTheirTests(t *testing.T) {
 			}
 		}
 		for _, row := range loopRow.FindAllStringSubmatch(string(text), -1) {
-			if rows++; !functions[row[1]] {
-				t.Errorf("%s names %s, which is no function", s.path, row[1])
+			if rows++; !functions[s.folder()+"."+row[1]] {
+				t.Errorf("%s names %s, which is no function of the package", s.path, row[1])
 			}
 		}
 	}

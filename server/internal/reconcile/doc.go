@@ -62,7 +62,7 @@
 //	loop            leaves out                                 so                                       test
 //	apply           a write that fails, and all below a        the pass fails; the next one writes them TestOneRefusalStopsNoOther,
 //	                cgroup that was not created                                                         TestNothingBelowWhatCouldNotBeMade
-//	Writes          own CPUs that others may still run on      they are sent when the others have left  TestNobodyRunsOnCPUsOfOthers
+//	granted         own CPUs that others may still run on      they are sent when the others have left  TestNobodyRunsOnCPUsOfOthers
 //	moveAway        a blocking container that stays            the start is blocked                     TestFailedWritesAreNotInForce
 //	syncRuntime     containers that the runtime does not list  they block starts, and stay              TestLostContainers
 //	containersOf    containers of a list that failed           they are listed again                    TestPartialListsAreRepeated

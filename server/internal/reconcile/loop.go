@@ -202,12 +202,19 @@ func (l *Loop) Wake() {
 const debounce = time.Millisecond
 
 // manyPods is how many pods a node has at most whose passes are Every apart. With more pods the time grows with their number: a pass
-// reads the cgroups of all of them, and berthd is to take no more than half a percent of a processor at rest.
-const manyPods = 600
+// reads the cgroups of all of them, and berthd is to take no more than half a percent of a processor at rest. longPeriod is long enough
+// for any number.
+const (
+	manyPods   = 600
+	longPeriod = 2 * time.Minute
+)
 
 // period is the time between two passes on a node with so many pods.
 func period(every time.Duration, pods int) time.Duration {
-	return every * time.Duration(max(manyPods, pods)) / manyPods
+	if every >= longPeriod || pods <= manyPods {
+		return every
+	}
+	return min(every*time.Duration(min(pods, 1<<20))/manyPods, longPeriod)
 }
 
 // Run follows the ledger after each Wake and makes a pass in every interval, until ctx

@@ -467,3 +467,20 @@ func TestPassesOfManyPods(t *testing.T) {
 		})
 	}
 }
+
+// TestPeriod: the time between passes is bounded, and a longer one stays as it was configured.
+func TestPeriod(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		every time.Duration
+		pods  int
+		want  time.Duration
+	}{
+		{10 * time.Second, 0, 10 * time.Second}, {10 * time.Second, 900, 15 * time.Second}, {10 * time.Second, 5000, 250 * time.Second / 3},
+		{10 * time.Second, 1 << 40, 2 * time.Minute}, {5000 * time.Hour, 0, 5000 * time.Hour}, {1<<63 - 1, 5000, 1<<63 - 1},
+	} {
+		if got := period(test.every, test.pods); got.Round(time.Millisecond) != test.want.Round(time.Millisecond) {
+			t.Errorf("%s with %d pods: %s, want %s", test.every, test.pods, got, test.want)
+		}
+	}
+}
