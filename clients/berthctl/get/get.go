@@ -96,7 +96,8 @@ func getPods(c *command.Ctl) *cobra.Command {
 		t := table.New("NAMESPACE", "NAME", "QOS", "CONTAINERS", "CPUS", "DEVICES", "AGE").
 			Wide(s.Wide(), "MEMORY", "UID", "CGROUP", "ADMISSION", "OWNER").Key("NAMESPACE", "NAME")
 		list.Pods = slices.DeleteFunc(list.GetPods(), command.IsClaim)
-		warnOfUnadmitted(s, list.GetUnadmittedPods())
+		list.UnadmittedPods = slices.DeleteFunc(list.GetUnadmittedPods(), command.IsClaim)
+		warnOfUnadmitted(s, "pod", list.GetUnadmittedPods())
 		for _, p := range list.GetPods() {
 			claims := command.AllClaims(p)
 			t.Row(p.GetNamespace(), p.GetName(), string(podspec.QoSClass(p.GetQosClass())), strconv.Itoa(len(p.GetContainers())),
@@ -109,8 +110,8 @@ func getPods(c *command.Ctl) *cobra.Command {
 	return cmd
 }
 
-// warnOfUnadmitted names the pods that run and are not in the ledger.
-func warnOfUnadmitted(s *command.Session, pods []*typesv1.PodAllocation) {
+// warnOfUnadmitted names the pods or claims in use that are not in the ledger.
+func warnOfUnadmitted(s *command.Session, what string, pods []*typesv1.PodAllocation) {
 	if len(pods) == 0 || s.Lines || s.ForPrograms() {
 		return
 	}
@@ -121,8 +122,8 @@ func warnOfUnadmitted(s *command.Session, pods []*typesv1.PodAllocation) {
 	if left := len(pods) - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	s.Warn("%s not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them",
-		table.Count(len(pods), "running pod"), strings.Join(names, ", "))
+	s.Warn("%s of this node not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them",
+		table.Count(len(pods), what), strings.Join(names, ", "))
 }
 
 // claimPods returns the names of the pods that a claim is reserved for.
@@ -161,7 +162,9 @@ more than three, the number of the others is shown; -o json and 'describe' have 
 		if err != nil {
 			return nil, err
 		}
-		list.Pods = slices.DeleteFunc(list.GetPods(), func(p *typesv1.PodAllocation) bool { return !command.IsClaim(p) })
+		isPod := func(p *typesv1.PodAllocation) bool { return !command.IsClaim(p) }
+		list.Pods, list.UnadmittedPods = slices.DeleteFunc(list.GetPods(), isPod), slices.DeleteFunc(list.GetUnadmittedPods(), isPod)
+		warnOfUnadmitted(s, "claim", list.GetUnadmittedPods())
 		if err := warnOfScheduler(ctx, s); err != nil {
 			return nil, err
 		}

@@ -16,19 +16,19 @@ func TestWarnOfUnadmitted(t *testing.T) {
 	for i := range 12 {
 		many = append(many, &typesv1.PodAllocation{Uid: fmt.Sprint("u", i)})
 	}
-	rest := " not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them\n"
+	rest := " of this node not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them\n"
 	for _, test := range []struct {
 		pods   []*typesv1.PodAllocation
 		format command.Format
 		want   string
 	}{
 		{},
-		{[]*typesv1.PodAllocation{{Namespace: "shop", Name: "web\x1b", Uid: "u"}}, "", "warning: 1 running pod" + fmt.Sprintf(rest, `shop/web\x1b`)},
-		{many, "", "warning: 12 running pods" + fmt.Sprintf(rest, "u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, 2 more")},
+		{[]*typesv1.PodAllocation{{Namespace: "shop", Name: "web\x1b", Uid: "u"}}, "", "warning: 1 pod" + fmt.Sprintf(rest, `shop/web\x1b`)},
+		{many, "", "warning: 12 pods" + fmt.Sprintf(rest, "u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, 2 more")},
 		{many, "json", ""},
 	} {
 		var out bytes.Buffer
-		warnOfUnadmitted(&command.Session{Ctl: &command.Ctl{Env: command.Env{Err: &out}, Format: test.format}}, test.pods)
+		warnOfUnadmitted(&command.Session{Ctl: &command.Ctl{Env: command.Env{Err: &out}, Format: test.format}}, "pod", test.pods)
 		if got := out.String(); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
