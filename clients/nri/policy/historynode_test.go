@@ -48,9 +48,11 @@ type node struct {
 	partial   bool
 	following *following
 	updates   updating
-	queue     []*request
-	log       []string
-	failure   failure
+	// event is open while an event is sent and its answer is carried out: the runtime does that before what is requested meanwhile.
+	event   atomic.Pointer[chan struct{}]
+	queue   []*request
+	log     []string
+	failure failure
 }
 
 // failure is what went wrong first, and what kind of failure that is.

@@ -49,8 +49,21 @@ func (n *node) newPolicy() *Policy {
 	return p
 }
 
+// during begins an event whose answer has updates. The returned function ends it.
+func (n *node) during() (end func()) {
+	event := make(chan struct{})
+	n.event.Store(&event)
+	return func() {
+		n.event.Store(nil)
+		close(event)
+	}
+}
+
 // UpdateContainers implements Updater.
 func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	for event := n.event.Load(); event != nil; event = n.event.Load() {
+		<-*event
+	}
 	n.publish()
 	how := n.updates
 	if !n.link.prompt() && (how == waits || how == unspoken) {
@@ -201,6 +214,7 @@ func (n *node) create(p *nodePod, name string, late bool) bool {
 	}
 	first := container(n.describe(p, p.sandbox), name, c.id, p.wanted(name).milli, memory)
 	c.resources = first.GetLinux().GetResources()
+	defer n.during()()
 	adjust, updates, err := n.policy.CreateContainer(in(), n.describe(p, p.sandbox), c.describe())
 	n.note("container %s is made (%dm): CPUs %q %v", c.id, p.wanted(name).milli, adjust.GetLinux().GetResources().GetCpu().GetCpus(), err)
 	if err != nil {
@@ -282,6 +296,7 @@ func (n *node) kill(c *nodeContainer, told bool) {
 func (n *node) ends(c *nodeContainer, told bool) {
 	c.phase = exited
 	if told {
+		defer n.during()()
 		updates, err := n.policy.StopContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
 		n.done(err)
 		n.apply(updates)
@@ -370,6 +385,7 @@ func (n *node) resize(c *nodeContainer, fails bool) bool {
 		r = size(w.milli, w.milli, 0)
 	}
 	w.resized = true
+	defer n.during()()
 	updates, err := n.policy.UpdateContainer(in(), n.describe(c.pod, c.sandbox), c.describe(), r)
 	n.note("container %s is resized to %dm: %v; fails: %v", c.id, w.milli, err, fails)
 	if c.declined = err != nil; c.declined {
@@ -436,6 +452,7 @@ func (n *node) connect(lacks func(id string) bool) {
 			}
 		}
 	}
+	defer n.during()()
 	updates, err := n.policy.Synchronize(in(), pods, containers)
 	n.done(err)
 	n.apply(updates)
