@@ -132,7 +132,8 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	}
 	uid := req.GetPod().GetMetadata().GetUid()
 	// A container by itself that starts again may have another size than the one before it.
-	if held := p.ledger.unadmitted[uid]; held != nil && berth.IsPrecondition(err) && (uid == s.uid || p.holds(s, held)) {
+	starts := uid != s.uid && !p.some(s, func(m *member) bool { return s.key(m.name) == uid && p.occupies(m) })
+	if held := p.ledger.unadmitted[uid]; held != nil && berth.IsPrecondition(err) && !starts {
 		req = proto.CloneOf(req)
 		asHeld(req.GetPod(), held)
 		err = p.admit(ctx, req)
@@ -143,8 +144,8 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	return err
 }
 
-// asHeld changes a pod's specification to what berthd, which has lost the pod, knows that its containers hold: their size was changed
-// since, or a change was refused, or not carried out. The sizes are compared when it is admitted.
+// asHeld changes a specification to the amounts that berthd knows of a pod that it has lost. The specification may have others: of a
+// resize that berthd has refused, or that the runtime has not carried out. The sizes are compared after the admission.
 func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
 	amounts := map[string]map[string]string{} // by container and resource
 	for _, c := range held.GetContainers() {
@@ -280,10 +281,14 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 		if failed != nil {
 			return nil, failed
 		}
-		switch {
-		case l.unadmitted[s.uid] != nil: // it is admitted as a whole, as soon as its specification is known
+		switch lost := l.unadmitted[s.uid]; {
+		case lost != nil && (s.unfound || p.some(s, p.occupies)): // it is admitted as a whole, as soon as its specification is known
 			s.unfound = true
 			err = errUnspecified
+		case lost != nil: // nothing of it runs, and no source has its specification
+			p.remove(ctx, s, s.uid)
+			s.form = unadmitted
+			a, err = p.allocate(ctx, m, s.uid)
 		case l.pods[s.uid] == nil:
 			s.form = unadmitted // it is admitted container by container from now on
 		}

@@ -1,14 +1,19 @@
 package policy
 
 import (
+	"context"
 	"os"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/grpc"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/berth"
 )
 
 // loseLedger starts berthd again without its ledger. The claim records are left.
@@ -19,6 +24,20 @@ func (d *daemon) loseLedger() {
 		d.t.Fatal(err)
 	}
 	d.again()
+}
+
+// refusedResizes counts the resizes that berthd refuses. A client repeats one of a lost pod longer than a pass has time.
+type refusedResizes struct {
+	grpc.ClientConnInterface
+	calls atomic.Int32
+}
+
+func (r *refusedResizes) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+	err := r.ClientConnInterface.Invoke(ctx, method, req, reply, opts...)
+	if err != nil && strings.HasSuffix(method, "/Resize") {
+		r.calls.Add(1)
+	}
+	return err
 }
 
 // TestClaimRecordsKeepPlaces: berthd has lost its ledger and has the claim records, and berth-nri starts again at the same time. It learns
@@ -50,7 +69,8 @@ func TestClaimRecordsKeepPlaces(t *testing.T) {
 			if test.whole {
 				kubelet.pods = map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}
 			}
-			config := Config{Client: d.Client, Kubelet: kubelet}
+			refused := &refusedResizes{ClientConnInterface: d.Conn()}
+			config := Config{Client: berth.Over(refused, berth.Options{}), Kubelet: kubelet}
 			e := newEngine(t, config)
 			first, job := pod("first", "guaranteed"), pod("job", "guaranteed")
 			f, c := container(first, "main", "first-1", 2000, gib), container(job, "main", "job-1", 2000, gib)
@@ -97,11 +117,50 @@ func TestClaimRecordsKeepPlaces(t *testing.T) {
 			if got := e.on("job-1"); got != had {
 				t.Errorf("the container ran on CPUs %s, and is moved to %s after all", had, got)
 			}
+			if n := refused.calls.Load(); n > 0 {
+				t.Errorf("berth-nri has resized a pod %d times that berthd does not have", n)
+			}
 			d.expect("after the ledger was lost", test.uid, "main", 2000, gib)
 			next := pod("next", "guaranteed")
 			if got := set(t, e.run(next, container(next, "main", "next-1", 2000, gib))); got.Overlaps(set(t, had)) {
 				t.Errorf("another pod gets CPUs %s", got)
 			}
 		})
+	}
+}
+
+// TestLostPodWithoutSource: berthd has lost a whole pod and knows what it holds, and no source has its specification. Its container keeps
+// its CPUs. When that has ended, the next one is admitted by itself.
+func TestLostPodWithoutSource(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	kubelet := &knows{active: []string{"job-uid"}, pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}}
+	config := Config{Client: d.Client, Kubelet: kubelet}
+	e := newEngine(t, config)
+	job := pod("job", "guaranteed")
+	c := container(job, "main", "job-1", 2000, gib)
+	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	had := e.run(job, c)
+	c.Linux.Resources.Cpu.Cpus = had
+	d.loseLedger()
+	kubelet.pods = nil
+	e.renew(config)
+	updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.apply(updates)
+	e.pushes(3)
+	if got, uids := e.on("job-1"), d.uids(); got != had || len(uids) > 0 {
+		t.Errorf("the container ran on CPUs %s, and is on %s; berthd has %v", had, got, uids)
+	}
+	e.stop(job, c)
+	e.policy.Now = func() time.Time { return time.Now().Add(compareInterval) }
+	e.pushes(2)
+	e.run(job, container(job, "main", "job-2", 2000, gib))
+	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main"}) {
+		t.Errorf("berthd has %v", got)
 	}
 }

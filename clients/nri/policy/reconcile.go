@@ -116,18 +116,18 @@ type listing struct {
 	pods       map[string]*typesv1.PodAllocation       // by uid
 	containers map[string]*typesv1.ContainerAllocation // by uid/name
 	loose      map[string]bool                         // uids of pods with allocations that no sandbox had then
-	// unadmitted are the pods that berthd has lost, and of which it knows what they hold; by uid.
+	// unadmitted are the pods that berthd has lost, and of which it knows something that they hold; by uid.
 	unadmitted map[string]*typesv1.PodAllocation
 }
 
-// known returns the pods that berthd has, and those that it has lost and of which it knows what they hold.
+// known returns the pods that berthd has, and those that it has lost and of which it knows something that they hold.
 func (l listing) known() map[string]*typesv1.PodAllocation {
 	known := maps.Clone(l.unadmitted)
 	maps.Copy(known, l.pods)
 	return known
 }
 
-// has reports whether berthd has a pod, or has lost it and knows what it holds.
+// has reports whether berthd has a pod, or has lost it and knows something that it holds.
 func (l listing) has(uid string) bool { return l.pods[uid] != nil || l.unadmitted[uid] != nil }
 
 // of returns a member's allocation; nil if berthd has none.
@@ -160,7 +160,8 @@ func (p *Policy) list(ctx context.Context) (l listing, err error) {
 	if p.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
 		return l, errdefs.Internalf("shared CPUs: %w", err)
 	}
-	l = listing{revision: answer.GetRevision(), pods: byUID(answer.GetPods()), unadmitted: byUID(answer.GetUnadmittedPods()),
+	unadmitted := slices.DeleteFunc(answer.GetUnadmittedPods(), holdsNothing)
+	l = listing{revision: answer.GetRevision(), pods: byUID(answer.GetPods()), unadmitted: byUID(unadmitted),
 		containers: map[string]*typesv1.ContainerAllocation{}, loose: map[string]bool{}}
 	for _, pod := range answer.GetPods() {
 		for _, c := range pod.GetContainers() {
@@ -190,6 +191,11 @@ func byUID(pods []*typesv1.PodAllocation) map[string]*typesv1.PodAllocation {
 		out[pod.GetUid()] = pod
 	}
 	return out
+}
+
+// holdsNothing reports whether berthd knows of nothing that a pod has.
+func holdsNothing(pod *typesv1.PodAllocation) bool {
+	return len(pod.GetContainers())+len(pod.GetClaims()) == 0
 }
 
 // complete compares the members with the ledger, until enough. Members without an allocation are

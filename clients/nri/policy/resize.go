@@ -410,7 +410,7 @@ func (p *Policy) agreed(ctx context.Context, m *member) error {
 	case !m.limited(spec):
 		return nil
 	}
-	if s.form != whole {
+	if s.form != whole || p.ledger.unadmitted[s.uid] != nil {
 		s.spec = spec // it is still to be admitted
 		return nil
 	}
