@@ -768,9 +768,10 @@ type ListResponse struct {
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	// The CPUs of the containers without CPUs of their own.
 	SharedCpus *v1.CPUSet `protobuf:"bytes,4,opt,name=shared_cpus,json=sharedCpus,proto3" json:"shared_cpus,omitempty"`
-	// The matching pods that run and are not in the ledger, for example after its loss, by uid, with what is known of
-	// them. No other pod gets what they hold, until the agent admits them or sends a SyncPods without them. On the first
-	// page only.
+	// The matching pods that run and are not in the ledger, for example after its loss, by uid. No other pod gets what
+	// they hold, until the agent admits them or sends a SyncPods without them. Of a container the name, the ids and the
+	// claims are known, with what follows from these; roles, resources and external devices are not. A pod of which
+	// nothing is known has no containers. Its owner may be empty. All are on the first page.
 	UnadmittedPods []*v1.PodAllocation `protobuf:"bytes,5,rep,name=unadmitted_pods,json=unadmittedPods,proto3" json:"unadmitted_pods,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
