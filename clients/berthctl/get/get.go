@@ -122,7 +122,7 @@ func warnOfUnadmitted(s *command.Session, what string, pods []*typesv1.PodAlloca
 	if left := len(pods) - len(names); left > 0 {
 		names = append(names, fmt.Sprintf("%d more", left))
 	}
-	s.Warn("%s of this node not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them",
+	s.Warn("not in the ledger: %s (%s). No other pod gets what they hold, until their agent admits or ends them",
 		table.Count(len(pods), what), strings.Join(names, ", "))
 }
 

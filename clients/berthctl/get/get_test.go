@@ -16,15 +16,15 @@ func TestWarnOfUnadmitted(t *testing.T) {
 	for i := range 12 {
 		many = append(many, &typesv1.PodAllocation{Uid: fmt.Sprint("u", i)})
 	}
-	rest := " of this node not in the ledger: %s. No other pod gets what they hold, until their agent admits or ends them\n"
+	text := "warning: not in the ledger: %s (%s). No other pod gets what they hold, until their agent admits or ends them\n"
 	for _, test := range []struct {
 		pods   []*typesv1.PodAllocation
 		format command.Format
 		want   string
 	}{
 		{},
-		{[]*typesv1.PodAllocation{{Namespace: "shop", Name: "web\x1b", Uid: "u"}}, "", "warning: 1 pod" + fmt.Sprintf(rest, `shop/web\x1b`)},
-		{many, "", "warning: 12 pods" + fmt.Sprintf(rest, "u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, 2 more")},
+		{[]*typesv1.PodAllocation{{Namespace: "shop", Name: "web\x1b", Uid: "u"}}, "", fmt.Sprintf(text, "1 pod", `shop/web\x1b`)},
+		{many, "", fmt.Sprintf(text, "12 pods", "u0, u1, u2, u3, u4, u5, u6, u7, u8, u9, 2 more")},
 		{many, "json", ""},
 	} {
 		var out bytes.Buffer
