@@ -205,7 +205,7 @@ const debounce = time.Millisecond
 // reads the cgroups of all of them, and berthd is to take no more than half a percent of a processor at rest. longPeriod is long enough
 // for any number.
 const (
-	manyPods   = 600
+	manyPods   = 400
 	longPeriod = 2 * time.Minute
 )
 

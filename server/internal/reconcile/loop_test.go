@@ -444,10 +444,10 @@ func TestCanceledPass(t *testing.T) {
 	}
 }
 
-// TestPassesOfManyPods: above 600 pods the time between passes grows with the number of pods.
+// TestPassesOfManyPods: above 400 pods the time between passes grows with the number of pods.
 func TestPassesOfManyPods(t *testing.T) {
 	t.Parallel()
-	for pods, want := range map[int]int{3: 6, 600: 6, 1200: 3} {
+	for pods, want := range map[int]int{3: 6, 400: 6, 800: 3} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t, memtree.V2(), func(*Config) {})
 			b.Now, b.Every = time.Now, 10*time.Second
@@ -476,7 +476,7 @@ func TestPeriod(t *testing.T) {
 		pods  int
 		want  time.Duration
 	}{
-		{10 * time.Second, 0, 10 * time.Second}, {10 * time.Second, 900, 15 * time.Second}, {10 * time.Second, 5000, 250 * time.Second / 3},
+		{10 * time.Second, 0, 10 * time.Second}, {10 * time.Second, 600, 15 * time.Second}, {10 * time.Second, 5000, 2 * time.Minute},
 		{10 * time.Second, 1 << 40, 2 * time.Minute}, {5000 * time.Hour, 0, 5000 * time.Hour}, {1<<63 - 1, 5000, 1<<63 - 1},
 	} {
 		if got := period(test.every, test.pods); got.Round(time.Millisecond) != test.want.Round(time.Millisecond) {
