@@ -26,6 +26,17 @@ func (d *daemon) loseLedger() {
 	d.again()
 }
 
+// startAgain starts berth-nri again and connects the runtime, which has one container.
+func (e *engine) startAgain(config Config, pod *api.PodSandbox, c *api.Container) {
+	e.t.Helper()
+	e.renew(config)
+	updates, err := e.policy.Synchronize(e.t.Context(), []*api.PodSandbox{pod}, []*api.Container{c})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.apply(updates)
+}
+
 // refusedResizes counts the resizes that berthd refuses. A client repeats one of a lost pod longer than a pass has time.
 type refusedResizes struct {
 	grpc.ClientConnInterface
@@ -98,12 +109,7 @@ func TestClaimRecordsKeepPlaces(t *testing.T) {
 			if test.late {
 				kubelet.pods = nil
 			}
-			e.renew(config)
-			updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{c})
-			if err != nil {
-				t.Fatal(err)
-			}
-			e.apply(updates)
+			e.startAgain(config, job, c)
 			e.pushes(2)
 			if got := e.on("job-1"); got != had {
 				t.Errorf("the container ran on CPUs %s, and is moved to %s", had, got)
@@ -146,12 +152,7 @@ func TestLostPodWithoutSource(t *testing.T) {
 	c.Linux.Resources.Cpu.Cpus = had
 	d.loseLedger()
 	kubelet.pods = nil
-	e.renew(config)
-	updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{c})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.apply(updates)
+	e.startAgain(config, job, c)
 	e.pushes(3)
 	if got, uids := e.on("job-1"), d.uids(); got != had || len(uids) > 0 {
 		t.Errorf("the container ran on CPUs %s, and is on %s; berthd has %v", had, got, uids)
