@@ -145,15 +145,16 @@ func TestExecTerminal(t *testing.T) {
 	if code != 5 || strings.Count(out, "typed\r\n") != 2 {
 		t.Errorf("exit code %d, %q", code, out)
 	}
-	// Ctrl-C is the terminal's to send on.
-	code, _, _ = b.exec(t, "a", builtin.Execution{Args: []string{"cat", "/dev/stdin"}, TTY: true,
-		Stdin: io.MultiReader(strings.NewReader("\x03"), waiting{t})})
-	if code != 128+int(syscall.SIGINT) {
-		t.Errorf("exit code %d", code)
+	// Ctrl-C is the terminal's to send on. Before the program has the terminal, there is nobody to send it to.
+	began := make(chan struct{})
+	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "show", ",", "cat", "/dev/stdin"}, TTY: true,
+		Stdout: &onFirst{do: func() { close(began) }}, Stdin: io.MultiReader(after(began), strings.NewReader("\x03"), waiting{t})})
+	if code != 128+int(syscall.SIGINT) || err != nil {
+		t.Errorf("exit code %d, %v", code, err)
 	}
 	sizes := make(chan builtin.Size, 1)
 	first := &onFirst{do: func() { sizes <- builtin.Size{Width: 40, Height: 20} }}
-	code, err := builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "resized"}, TTY: true, Width: 10, Height: 10,
+	code, err = builtin.Exec(ctx(t), b.dir, "a", builtin.Execution{Args: []string{"/probe", "resized"}, TTY: true, Width: 10, Height: 10,
 		Sizes: sizes, Stdout: first})
 	if code != 0 || err != nil || !strings.Contains(first.text.String(), "resized=40x20") {
 		t.Errorf("exit code %d, %v, %q", code, err, first.text.String())
@@ -165,6 +166,14 @@ type waiting struct{ t *testing.T }
 
 func (w waiting) Read([]byte) (int, error) {
 	<-w.t.Context().Done()
+	return 0, io.EOF
+}
+
+// after is an input without anything, whose end comes with an event.
+type after <-chan struct{}
+
+func (a after) Read([]byte) (int, error) {
+	<-a
 	return 0, io.EOF
 }
 
