@@ -25,6 +25,7 @@
 //	wait              says so, and ends with the code 0 on SIGTERM
 //	stubborn          says so, and stays until it is killed
 //	die N             sends itself the signal with the number N
+//	headless          ends its first thread, says so, and ends with the code 0 on SIGTERM
 //	leave DOINGS...   starts itself once more, and does not wait for that
 //	terminal          reports which of its streams are a terminal, and the size of that
 //	resized           says so, and waits until its terminal has another size
@@ -147,6 +148,8 @@ func do(task []string, terminated <-chan os.Signal) error {
 		for range terminated {
 			fmt.Println("no")
 		}
+	case "headless":
+		return headless(terminated)
 	case "die", "leave", "terminal", "resized":
 		return alone(verb, args)
 	default:

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
@@ -272,6 +276,52 @@ func TestLostKeeper(t *testing.T) {
 		t.Errorf("process %d lives: %s", pid, stat(pid))
 	}
 	must(t, b.Remove(ctx(t), "a"))
+	must(t, b.Close(ctx(t), "u1"))
+}
+
+// TestHeadless: a container that ends the first thread of its first process, as only a hostile one does, has not ended.
+// libcontainer takes it for a zombie, neither signals it nor waits for it, and its CPUs would be given to others.
+func TestHeadless(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	b.pod(t)
+	for _, row := range []struct {
+		name string
+		end  func(t *testing.T, id string, pid int)
+		code int
+	}{
+		{"terminated", func(t *testing.T, id string, _ int) { must(t, b.Signal(ctx(t), id, syscall.SIGTERM)) }, 0},
+		{"killed", func(t *testing.T, id string, _ int) { must(t, b.Signal(ctx(t), id, syscall.SIGKILL)) }, 137},
+		{"lost", func(t *testing.T, _ string, pid int) { must(t, syscall.Kill(parent(t, pid), syscall.SIGKILL)) }, 137},
+		{"removed", func(t *testing.T, id string, _ int) { must(t, b.Remove(ctx(t), id)) }, -1},
+	} {
+		must(t, b.Create(ctx(t), b.spec(row.name, "headless")))
+		must(t, b.Start(ctx(t), row.name))
+		pid := b.until(t, row.name, container.Running).PID
+		for bounded := ctx(t); !strings.Contains(stat(pid), ") Z "); time.Sleep(time.Millisecond) {
+			must(t, bounded.Err())
+		}
+		process, err := unix.PidfdOpen(pid, 0)
+		must(t, err)
+		if row.code == 0 {
+			_, err := builtin.Exec(ctx(t), b.dir, row.name, builtin.Execution{Args: []string{"/probe", "show"}, Stdout: io.Discard,
+				Stderr: io.Discard})
+			if errdefs.ClassOf(err) != errdefs.Precondition || !strings.Contains(fmt.Sprint(err), "first thread") {
+				t.Errorf("a program in a container without a first thread: %v", err)
+			}
+		}
+		row.end(t, row.name, pid)
+		if row.code >= 0 {
+			if got := b.until(t, row.name, container.Exited); got.ExitCode != row.code {
+				t.Errorf("%s: %+v", row.name, got)
+			}
+			must(t, b.Remove(ctx(t), row.name))
+		}
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0); n != 1 || err != nil {
+			t.Errorf("%s: the process has not ended: %d, %v", row.name, n, err)
+		}
+		must(t, unix.Close(process))
+	}
 	must(t, b.Close(ctx(t), "u1"))
 }
 

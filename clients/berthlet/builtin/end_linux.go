@@ -77,13 +77,32 @@ func (r *Runtime) Signal(_ context.Context, id string, sig syscall.Signal) error
 // signal leaves a container alone that has ended meanwhile.
 func (r *Runtime) signal(id string, sig syscall.Signal) error {
 	c, err := libcontainer.Load(r.run(), id)
+	if errors.Is(err, libcontainer.ErrNotExist) {
+		return nil
+	}
 	if err == nil {
 		err = c.Signal(sig)
 	}
-	if errors.Is(err, libcontainer.ErrNotRunning) || errors.Is(err, libcontainer.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+	if errors.Is(err, libcontainer.ErrNotRunning) {
+		return signalFirst(c, sig)
+	}
+	if errors.Is(err, os.ErrProcessDone) {
 		return nil
 	}
 	return err
+}
+
+// signalFirst signals a container that libcontainer takes for ended.
+func signalFirst(c *libcontainer.Container, sig syscall.Signal) error {
+	first, err := openFirst(c)
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer first.close()
+	return first.signal(sig)
 }
 
 // Remove implements container.Runtime.

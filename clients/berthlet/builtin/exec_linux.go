@@ -37,35 +37,23 @@ func Exec(ctx context.Context, dir, id string, e Execution) (int, error) {
 func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 	// libcontainer logs for the operators of runc; its errors come with Start, too.
 	logrus.SetOutput(io.Discard)
-	b, pid, err := running(dir, id)
+	b, err := running(dir, id)
 	if err != nil {
 		return 0, err
 	}
-	// Opened before libcontainer compares the start time, so it is this process, and no later one with its number.
-	first, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return 0, fmt.Errorf("its first process: %w", err)
-	}
-	defer func() { _ = unix.Close(first) }()
 	c, err := libcontainer.Load(b.Run, id)
 	if err != nil {
 		return 0, err
 	}
-	beginning, cancel := context.WithTimeout(ctx, beginTime)
-	defer cancel()
-	status, err := c.Status()
-	// The keeper writes the start down before it lets the process go.
-	for err == nil && status == libcontainer.Created {
-		if pause(beginning) != nil {
-			break
-		}
-		status, err = c.Status()
-	}
+	first, err := openFirst(c)
 	if err != nil {
 		return 0, err
 	}
-	if status != libcontainer.Running {
-		return 0, errdefs.Preconditionf("it is %s, and not running", status)
+	defer first.close()
+	beginning, cancel := context.WithTimeout(ctx, beginTime)
+	defer cancel()
+	if err := awaitRunning(beginning, c, first); err != nil {
+		return 0, err
 	}
 	process := &libcontainer.Process{
 		Args: e.Args, Env: slices.Clone(b.OCI.Process.Env), Cwd: b.OCI.Process.Cwd,
@@ -89,8 +77,36 @@ func execute(ctx context.Context, dir, id string, e Execution) (int, error) {
 	return s.follow(ctx, process)
 }
 
-// beginTime bounds the start of a program.
-const beginTime = 30 * time.Second
+// awaitRunning waits until libcontainer takes a container for running. The keeper writes the start down before it lets the
+// process go, and a process whose program is being replaced seems to have ended.
+func awaitRunning(ctx context.Context, c *libcontainer.Container, first firstProcess) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for {
+		status, err := c.Status()
+		if err == nil && status == libcontainer.Stopped {
+			err = first.alive()
+		}
+		switch {
+		case err != nil:
+			return err
+		case status == libcontainer.Running:
+			return nil
+		case status == libcontainer.Created && pause(ctx) == nil, status == libcontainer.Stopped && pause(ctx) == nil:
+		case status == libcontainer.Stopped:
+			return errdefs.Preconditionf("its first process has ended its first thread, so nothing can enter its namespaces")
+		default:
+			return errdefs.Preconditionf("it is %s, and not running", status)
+		}
+	}
+}
+
+const (
+	// settleTime bounds the wait for the start of a container.
+	settleTime = 5 * time.Second
+	// beginTime bounds the start of a program.
+	beginTime = 30 * time.Second
+)
 
 // awaitBegun waits until a program has begun. The container's processes can stop the process that is to become the program:
 // then the wait ends with the context or with a signal. The process ends with this one, because it gets no answer.
@@ -105,41 +121,41 @@ func awaitBegun(ctx context.Context, begun <-chan error, signals <-chan os.Signa
 	}
 }
 
-// running reads a container that was started and has not ended, and the number of its first process.
-func running(dir, id string) (*bundle, int, error) {
+// running reads a container that was started and has not ended.
+func running(dir, id string) (*bundle, error) {
 	dir, err := filepath.EvalSymlinks(filepath.Join(dir, "containers"))
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	// The id must be a name, not a path, because the files read here are trusted.
 	if id == "" || id != filepath.Base(id) || id == ".." || id == "." {
-		return nil, 0, errdefs.Invalidf("%q is no container id", id)
+		return nil, errdefs.Invalidf("%q is no container id", id)
 	}
 	dir = filepath.Join(dir, id)
 	b := new(bundle)
 	if found, err := read(dir, bundleFile, b); err != nil || !found {
-		return nil, 0, errors.Join(err, errdefs.NotFoundf("the built-in runtime has no such container"))
+		return nil, errors.Join(err, errdefs.NotFoundf("the built-in runtime has no such container"))
 	}
 	var made created
 	found, err := read(dir, createdFile, &made)
 	if err != nil || !found || !exists(filepath.Join(dir, startedFile)) {
-		return nil, 0, errors.Join(err, errdefs.Preconditionf("it was not started yet"))
+		return nil, errors.Join(err, errdefs.Preconditionf("it was not started yet"))
 	}
 	alive, err := kept(dir)
 	boot, bootErr := bootID()
 	if err := errors.Join(err, bootErr); err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	if exists(filepath.Join(dir, exitFile)) || !alive || boot != made.Boot {
-		return nil, 0, errdefs.Preconditionf("it has ended")
+		return nil, errEnded
 	}
-	return b, made.PID, nil
+	return b, nil
 }
 
 // begin starts the process. It becomes the program after it has the container's filter, and only
 // while the container's first process is alive. This ensures that the entered namespaces are the
 // container's.
-func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, first int) error {
+func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, first firstProcess) error {
 	ours, end, err := connection()
 	if err != nil {
 		return err
@@ -154,7 +170,7 @@ func begin(c *libcontainer.Container, process *libcontainer.Process, b *bundle, 
 	go func() {
 		answered <- confineLater(ours, b.Filter, func(pid int) error {
 			score(pid, b.Spec.OOMScoreAdj)
-			return alive(first)
+			return first.alive()
 		})
 	}()
 	err = c.Start(process)
@@ -181,15 +197,6 @@ func notStarted(err error) error {
 		return err
 	}
 	return errdefs.Preconditionf("%s", text)
-}
-
-// alive reports whether the process of a descriptor has not ended.
-func alive(process int) error {
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, 0)
-	if err == nil && n > 0 {
-		err = errdefs.Preconditionf("it has ended")
-	}
-	return err
 }
 
 // streams connect the program's streams with the caller's.

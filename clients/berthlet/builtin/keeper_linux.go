@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,6 +41,15 @@ const (
 	reportFD = 3
 	lifeFD   = 4
 )
+
+// A container's first process replaces its program from the thread that it is known by. From another thread, the kernel
+// lets the first one end before, and for a moment the process looks like one that has ended. Only an init function runs on
+// that thread for certain.
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == initVerb {
+		runtime.LockOSThread()
+	}
+}
 
 // Child runs the other functions of this program: a container's first process, or a keeper. It
 // reports whether it did, after that function has ended. Call it first in main.

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -27,6 +29,10 @@ import (
 // TestMain lets the test binary be a keeper and the first process of containers,
 // as berthlet's binary is.
 func TestMain(m *testing.M) {
+	if os.Getenv(onThread) != "" {
+		fmt.Println(stays())
+		return
+	}
 	if builtin.Child() {
 		return
 	}
@@ -39,6 +45,38 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	programs.Remove()
 	os.Exit(code)
+}
+
+// onThread makes the test binary report whether the main goroutine stays on the first thread.
+const onThread = "BUILTIN_TEST_ON_THREAD"
+
+// stays tries to get the first thread for another goroutine while this one waits.
+func stays() bool {
+	for range 1000 {
+		got := make(chan bool)
+		go func() {
+			runtime.LockOSThread() // for good
+			got <- unix.Gettid() == os.Getpid()
+		}()
+		if <-got {
+			return false
+		}
+	}
+	return true
+}
+
+// TestInitStaysOnFirstThread: from another thread, execve(2) would let a container's first process look like a zombie for a
+// moment, and what reads its state would take it for ended.
+func TestInitStaysOnFirstThread(t *testing.T) {
+	t.Parallel()
+	for first, want := range map[string]string{"init": "true", "other": "false"} {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], first)
+		cmd.Env = []string{onThread + "=1"}
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("%s: %q, %v; want %s", first, out, err, want)
+		}
+	}
 }
 
 // onVersion2 makes the test binary see a tree of version 2 where the machine has

@@ -104,7 +104,7 @@ func (r *Runtime) lose(id string, made created) (exit, error) {
 	r.Log.Warn("a container without a keeper is lost", slog.String("id", id))
 	boot, err := bootID()
 	if err == nil && boot == made.Boot {
-		err = r.killAndWait(id, made.PID)
+		err = r.killAndWait(id)
 	}
 	if err != nil {
 		return exit{}, fmt.Errorf("end the lost container %s: %w", id, err)
@@ -113,18 +113,8 @@ func (r *Runtime) lose(id string, made created) (exit, error) {
 	return end, write(r.container(id), exitFile, end)
 }
 
-// killAndWait kills a container and waits until its process has ended.
-func (r *Runtime) killAndWait(id string, pid int) error {
-	// The pidfd is opened before libcontainer checks that this is the process, and not a later
-	// one with its id.
-	process, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = unix.Close(process) }()
+// killAndWait kills a container and waits until its first process has ended.
+func (r *Runtime) killAndWait(id string) error {
 	c, err := libcontainer.Load(r.run(), id)
 	if errors.Is(err, libcontainer.ErrNotExist) {
 		return nil
@@ -132,25 +122,22 @@ func (r *Runtime) killAndWait(id string, pid int) error {
 	if err != nil {
 		return err
 	}
-	status, err := c.Status()
-	if err != nil || status == libcontainer.Stopped {
+	first, err := openFirst(c)
+	if errors.Is(err, errEnded) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
+	defer first.close()
 	if err := r.signal(id, unix.SIGKILL); err != nil {
 		return err
 	}
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(process), Events: unix.POLLIN}}, lostMillis)
-		switch {
-		case n > 0:
-			return nil
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return err
-		default:
-			return errdefs.Deadlinef("process %d was killed and is still there", pid)
-		}
+	ended, err := first.wait(lostMillis)
+	if err == nil && !ended {
+		err = errdefs.Deadlinef("its first process was killed and is still there")
 	}
+	return err
 }
 
 // lostMillis is how long a killed process may take to go.
