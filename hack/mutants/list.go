@@ -186,7 +186,7 @@ var mutants = []mutant{
 	{"a lost pod whose claims are known is not named", "clients/nri/policy/reconcile.go", "	known := maps.Clone(l.unadmitted)\n",
 		"	known := map[string]*typesv1.PodAllocation{}\n", histories},
 	{"a lost pod is admitted with another size", "clients/nri/policy/allocate.go", "		asHeld(req.GetPod(), held)\n", "", histories},
-	{"an earlier sandbox releases what the next one has", "clients/nri/policy/allocate.go", " || m.pod != other && !m.stopped {", " {",
+	{"an earlier sandbox releases what the next one has", "clients/nri/policy/allocate.go", " || m.pod != other && !m.life.over() {", " {",
 		[]string{"clients/nri/policy.TestEarlierSandboxReleasesNothing"}},
 	{"a whole pod is admitted container by container", "clients/nri/policy/form.go", "	case all != nil:\n		s.form = whole\n",
 		"	case all != nil:\n", histories},

@@ -189,7 +189,7 @@ func (p *Policy) releaseKept(ctx context.Context, s *sandbox) (released bool) {
 				if m.pod.uid != other.uid || m.name != name {
 					continue
 				}
-				if p.may(m) || m.pod != other && !m.stopped {
+				if p.may(m) || m.pod != other && !m.life.over() {
 					return false
 				}
 				ended = ended || m.pod == other && m.pid != 0
@@ -210,7 +210,7 @@ func (p *Policy) sweepFor(ctx context.Context, s *sandbox) (found bool) {
 // ending describes stopped members whose processes still run on exclusive CPUs.
 func (p *Policy) ending() (out []string) {
 	for _, m := range p.all() {
-		if m.stopped && !m.own.IsEmpty() && p.may(m) {
+		if m.life.over() && !m.own.IsEmpty() && p.may(m) {
 			out = append(out, fmt.Sprintf("CPUs %s are held by container %s, which is ending", m.own, m.title()))
 		}
 	}
@@ -330,15 +330,15 @@ func (m *member) bind(ctx context.Context, client *berth.Client) error {
 
 // unbind reports to berthd that a container has exited.
 func (p *Policy) unbind(ctx context.Context, m *member) {
-	if m.stopped {
+	if m.life.over() {
 		return
 	}
-	m.stopped, m.ended = true, p.Now()
+	m.life, m.ended = m.life.after(finish), p.Now()
 	p.room.Add(1)
 	p.tracker.Want(m.at(), cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod
-	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.stopped })
+	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.life.over() })
 	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) && !again {
 		s.names[m.name] = kept
 	}
@@ -422,7 +422,7 @@ func (p *Policy) all() []*member {
 }
 
 func (p *Policy) live() []*member {
-	return slices.DeleteFunc(p.all(), func(m *member) bool { return m.stopped })
+	return slices.DeleteFunc(p.all(), func(m *member) bool { return m.life.over() })
 }
 
 // update returns an update of a member's CPUs, if there are any, and its memory nodes. A

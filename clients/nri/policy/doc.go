@@ -20,6 +20,7 @@
 //     with the ledger yet. It keeps its CPUs.
 //   - pending: a member without a process whose start was permitted, for as long as a start may take. The kubelet may give
 //     a start up that the runtime completes, and may create another container of that name or end the pod meanwhile.
+//   - life: what is known about a member's start and end (life.go). The table of its lives is tested cell by cell.
 //   - denied: a member whose admission or size berthd has refused. It is compared again when resources
 //     have become free.
 //   - possible CPUs: every set that was sent to the runtime for a member and is not

@@ -88,7 +88,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		return nil, nil, nil
 	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(),
-		cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano()}
+		cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano(), life: made}
 	m.readParts(c)
 	m.pod.leaving = false
 	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
@@ -200,7 +200,7 @@ func ended(c *api.Container) bool { return c.GetState() == api.ContainerState_CO
 func (p *Policy) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
 	_, end := p.begin(ctx)
 	defer end()
-	if m := p.known(pod, c); m != nil && !m.stopped {
+	if m := p.known(pod, c); m != nil && !m.life.over() {
 		p.apply(m, placement.ShownCreated, cpuset.Set{})
 		p.kick()
 	}

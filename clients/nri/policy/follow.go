@@ -95,10 +95,10 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	r := c.GetLinux().GetResources()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(),
-		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, start: unseenStart}
+		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, life: inherited}
 	m.readParts(c)
 	if known != nil {
-		m.start = known.start
+		m.life = known.life.after(list)
 		if known.pid == int(c.GetPid()) {
 			m.pid, m.born = known.pid, known.born
 		}
@@ -192,7 +192,7 @@ func (p *Policy) retain(m *member, before map[string]*sandbox) {
 		was.unread, was.leaving = true, was.pid == 0
 	}
 	m.pod.make(m.name)
-	m.unlisted = true
+	m.life = m.life.after(lack)
 	p.members[m.id] = m
 }
 
@@ -390,7 +390,7 @@ func (p *Policy) sweep(ctx context.Context) (found bool) {
 			continue
 		}
 		found = true
-		if m.unlisted {
+		if m.life.unlisted() {
 			p.unbind(ctx, m)
 			p.forget(m)
 		}

@@ -86,7 +86,7 @@ func (p *Policy) adoptPod(s *sandbox, all *typesv1.PodAllocation, parts []*types
 	parts = slices.DeleteFunc(parts, func(part *typesv1.PodAllocation) bool { return twice(part) && !p.holds(s, part) })
 	for _, part := range parts {
 		name := part.GetContainers()[0].GetContainerName()
-		if s.names[name] = keptBefore; p.some(s, func(m *member) bool { return m.name == name && !m.stopped }) {
+		if s.names[name] = keptBefore; p.some(s, func(m *member) bool { return m.name == name && !m.life.over() }) {
 			s.names[name] = inUse
 		}
 	}
@@ -103,8 +103,7 @@ func (p *Policy) holds(s *sandbox, pod *typesv1.PodAllocation) bool {
 	return slices.ContainsFunc(pod.GetContainers(), func(c *typesv1.ContainerAllocation) bool {
 		return slices.ContainsFunc(c.GetContainerIds(), func(id string) bool {
 			m := p.members[id]
-			return m != nil && m.pod == s &&
-				!m.stopped
+			return m != nil && m.pod == s && !m.life.over()
 		})
 	})
 }

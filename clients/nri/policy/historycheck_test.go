@@ -300,7 +300,7 @@ func (n *node) finish() {
 	}
 	members := 0
 	for _, m := range n.policy.all() {
-		if !m.stopped || n.policy.may(m) {
+		if !m.life.over() || n.policy.may(m) {
 			members++
 		}
 	}

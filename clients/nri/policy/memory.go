@@ -180,7 +180,7 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 		nodes := m.wide
 		m.wide = 0
 		c, known := p.tracker.Get(m.at())
-		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.unlisted || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
+		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
 			c.Phase == placement.Starting {
 			continue
 		}
@@ -222,7 +222,7 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 		for _, c := range pod.GetContainers() {
 			for _, id := range c.GetContainerIds() {
 				m := p.members[id]
-				if m != nil && (!m.stopped || p.may(m)) && m.start != refusedStart {
+				if m != nil && (!m.life.over() || p.may(m)) && m.life != barred {
 					continue
 				}
 				if _, err := p.Client.Lifecycle().PostStopContainer(ctx,

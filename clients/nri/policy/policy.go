@@ -294,11 +294,9 @@ type member struct {
 	bound bool
 	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool
-	start startState
-	// stopped means that the runtime has reported the end, at the time ended. The member is kept
-	// while its process exists.
-	stopped bool
-	ended   time.Time
+	// life is its start and its end, which was reported at the time ended.
+	life  life
+	ended time.Time
 	// refused is the refusal, or the failure to place the member, that is in the log.
 	refused string
 	// moved means that the runtime does not have its memory nodes, or has a quota on its own
@@ -312,8 +310,6 @@ type member struct {
 	wide  numa.Mask
 	// back means that the runtime has confirmed an update to all CPUs.
 	back bool
-	// unlisted means that the runtime's last list did not contain the member.
-	unlisted bool
 }
 
 // sentCPUs are CPUs of a member whose result is not known yet.

@@ -26,7 +26,7 @@ func (p *Policy) podQuotas() {
 	}
 	free, shared, unknown := map[*sandbox]bool{}, map[*sandbox]bool{}, map[*sandbox]bool{}
 	for _, m := range p.members {
-		if !m.stopped {
+		if !m.life.over() {
 			free[m.pod] = free[m.pod] || m.free
 			shared[m.pod] = shared[m.pod] || !m.free && m.bounded()
 			unknown[m.pod] = unknown[m.pod] || m.match == unplaced

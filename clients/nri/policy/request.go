@@ -137,7 +137,7 @@ func (p *Policy) sharesPod(m *member) bool {
 		a := amountsOf(m.resources, false)
 		return a.cpuRequest > 0 && a.cpuRequest == all.cpuRequest && a.memoryLimit == all.memoryLimit
 	}
-	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.stopped && p.may(o) && isAll(o) })
+	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.life.over() && p.may(o) && isAll(o) })
 }
 
 // apart describes a container as a pod of its own. A container that shares the resources of its pod

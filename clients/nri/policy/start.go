@@ -11,27 +11,17 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
-// startState is what is known about the start of a member.
-type startState int
-
-const (
-	unrequested  startState = iota // the runtime has not requested it
-	refusedStart                   // it was refused, so the member has no process
-	permitted                      // the member has a process, or may get one at any moment
-	unseenStart                    // an earlier berth-nri may have permitted it
-)
-
 // pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
 // start, and may have made another container of that name: the runtime completes the start nevertheless.
 func (p *Policy) pending(m *member) bool {
 	c, known := p.tracker.Get(m.at())
 	begun := c.Phase == placement.Starting || c.Phase == placement.Created
-	return known && begun && !m.stopped && m.pid == 0 && (m.start == permitted || m.start == unseenStart)
+	return known && begun && m.pid == 0 && m.life.startable()
 }
 
 // occupies reports whether a member has a process, or may get one because this policy has permitted its start.
 func (p *Policy) occupies(m *member) bool {
-	return p.hasProcess(m) || m.start == permitted && p.pending(m)
+	return p.hasProcess(m) || m.life != inherited && p.pending(m)
 }
 
 // known returns the member of an event; nil if the container has ended, or nothing is placed any more. A container that no earlier
@@ -65,12 +55,12 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 	}
 	err := p.startable(ctx, m)
 	if err == nil || p.passes(m.pod) {
-		m.start = permitted
+		m.life = m.life.after(permit)
 		p.apply(m, placement.Allow, cpuset.Set{})
 		return nil
 	}
 	if m.pid == 0 {
-		m.start = refusedStart
+		m.life = m.life.after(refuse)
 		p.unbindID(ctx, m)
 	}
 	p.Log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
@@ -132,7 +122,6 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 		return nil
 	}
 	if m := p.known(pod, c); m != nil {
-		m.unlisted = false
 		p.began(m, int(c.GetPid()))
 		p.kick()
 	}
@@ -162,7 +151,7 @@ func (p *Policy) dropReplaced(listed []*api.Container) {
 		// Its start was requested before the later one was created.
 		over := func(o *member) bool {
 			at := since[o.id]
-			return !p.pending(m) || m.start == unseenStart && at.After(since[m.id]) && p.Now().Sub(at) >= placement.StartTime
+			return !p.pending(m) || m.life == inherited && at.After(since[m.id]) && p.Now().Sub(at) >= placement.StartTime
 		}
 		if m.pid == 0 && p.some(m.pod, func(o *member) bool { return o.name == m.name && p.hasProcess(o) && over(o) }) {
 			p.discard(m)
@@ -176,7 +165,7 @@ func (p *Policy) startOverdue(ctx context.Context, m *member) {
 	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
 		"after", placement.StartTime)
 	p.apply(m, placement.StartOverdue, cpuset.Set{})
-	if m.unlisted || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.stopped }) {
+	if m.life.unlisted() || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.life.over() }) {
 		p.unbindID(ctx, m)
 		p.discard(m)
 	}

@@ -246,7 +246,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 // have come too late for the start, so the kernel's value is read.
 func (p *Policy) began(m *member, pid int) {
 	p.ran(m.pod, m.name)
-	if m.start = permitted; m.pid != pid {
+	if m.life = m.life.after(begin); m.pid != pid {
 		m.pid, m.born, m.missed = pid, 0, !m.pushed.IsEmpty()
 	}
 	p.apply(m, placement.ShownRunning, cpuset.Set{})
@@ -316,7 +316,7 @@ var errRefused = errors.New("the runtime refused")
 // stored, and when it runs. Of an unplaced member it is not known whether it is to have a quota.
 func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out []placement.Write) {
 	able := func(m *member, c placement.Container) bool {
-		return !m.stopped && !m.unlisted && m.match != unplaced && c.Phase != placement.Starting && chosen(m, c)
+		return !m.life.over() && !m.life.unlisted() && m.match != unplaced && c.Phase != placement.Starting && chosen(m, c)
 	}
 	for _, w := range p.tracker.Writes(p.shared) {
 		m := p.members[w.ID]
@@ -372,7 +372,7 @@ func (p *Policy) vacate(m *member) error {
 	}
 	blockers := p.tracker.Block(m.at(), p.Now())
 	for _, b := range p.tracker.Intrusions(m.at()) { // with CPUs of its own, if they are not those of its creation
-		if p.members[b.ID] != nil && p.members[b.ID].start == permitted {
+		if o := p.members[b.ID]; o != nil && o.life.granted() {
 			blockers = append(blockers, b)
 		}
 	}
@@ -404,7 +404,7 @@ func (p *Policy) expire(ctx context.Context) {
 		}
 	}
 	for _, m := range p.all() {
-		if m.stopped && m.pid == 0 && now.Sub(m.ended) >= ending {
+		if m.life.over() && m.pid == 0 && now.Sub(m.ended) >= ending {
 			p.apply(m, placement.KernelEmpty, cpuset.Set{})
 		}
 	}
