@@ -83,9 +83,19 @@ func prose(name string) bool {
 func TestNoInit(t *testing.T) {
 	t.Parallel()
 	for _, s := range files(t, func(s *source) bool { return !s.generated }) {
-		report(t, initFuncs(s))
+		found := initFuncs(s)
+		if slices.Contains(onFirstThread, s.path) {
+			if len(found) != 1 {
+				t.Errorf("%s: %d init functions, expected one", s.path, len(found))
+			}
+			continue
+		}
+		report(t, found)
 	}
 }
+
+// onFirstThread are files with an init function that has no state: nothing else runs on the first thread of a process for certain.
+var onFirstThread = []string{"clients/berthlet/builtin/keeper_linux.go", "hack/probe/alone.go"}
 
 func TestFilesAreShort(t *testing.T) {
 	t.Parallel()

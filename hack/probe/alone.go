@@ -61,13 +61,13 @@ func windowSize(fd int) (string, error) {
 	return fmt.Sprintf("%dx%d", size.columns, size.lines), nil
 }
 
-// The main goroutine stays on the first thread (headless).
+// The main goroutine stays on the first thread, for headless.
 func init() { runtime.LockOSThread() }
 
 // headless ends the first thread. The process goes on with its other threads; ps shows it as a zombie.
 func headless(terminated <-chan os.Signal) error {
 	go func() {
-		for first := "/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/stat"; ; time.Sleep(time.Millisecond) {
+		for first := fmt.Sprintf("/proc/self/task/%d/stat", os.Getpid()); ; time.Sleep(time.Millisecond) {
 			if text, err := os.ReadFile(first); err == nil && strings.Contains(string(text), ") Z ") {
 				break
 			}
