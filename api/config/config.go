@@ -162,9 +162,12 @@ type CPU struct {
 
 // Topology is the topology manager's policy.
 type Topology struct {
-	Policy  topology.Policy   `json:"policy"`
-	Scope   string            `json:"scope"`
-	Options map[string]string `json:"options,omitempty"`
+	Policy topology.Policy `json:"policy"`
+	Scope  string          `json:"scope"`
+	// Planning is the order in which a pod's containers are planned: pod (those that run for its life first) or container (as the
+	// kubelet, one after the other). With features.asKubelet it is container.
+	Planning topology.Planning `json:"planning"`
+	Options  map[string]string `json:"options,omitempty"`
 	// MaxNodes is the maximum number of NUMA nodes, unless the option max-allowable-numa-nodes is
 	// set; 0 is berth's maximum, 64. A kubelet's file sets the kubelet's maximum.
 	MaxNodes int `json:"maxNodes,omitempty"`
@@ -433,7 +436,7 @@ func Default() Config {
 		},
 		CPU:      CPU{Policy: "none"},
 		Memory:   Memory{Policy: memory.PolicyNone, CheckFreeHugePages: PagesIgnore},
-		Topology: Topology{Policy: topology.None, Scope: "container"},
+		Topology: Topology{Policy: topology.None, Scope: "container", Planning: topology.ByPod},
 		Providers: Providers{
 			Order:           slices.Clone(hint.DefaultOrder),
 			AllocateTimeout: d(30 * time.Second),

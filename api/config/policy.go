@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -56,5 +57,7 @@ func ReadPolicy(text []byte) (p Policy, err error) {
 	if err := d.Decode(&p); err != nil {
 		return p, errdefs.Invalidf("read the policy that was kept: %w", err)
 	}
+	// A policy of a berthd without this setting has none.
+	p.Topology.Planning = cmp.Or(p.Topology.Planning, Default().Topology.Planning)
 	return p, nil
 }

@@ -42,6 +42,7 @@ func (c Config) Validate() error {
 	oneOf("topology.policy", string(c.Topology.Policy), string(topology.None), string(topology.BestEffort), string(topology.Restricted),
 		string(topology.SingleNUMANode))
 	oneOf("topology.scope", c.Topology.Scope, string(hint.ContainerScope), string(hint.PodScope))
+	oneOf("topology.planning", string(c.Topology.Planning), string(topology.ByPod), string(topology.ByContainer))
 	if !slices.ContainsFunc(vs, func(v errdefs.Violation) bool { return strings.HasPrefix(v.Field, "topology.") }) {
 		if _, err := topology.New(c.TopologyConfig(), 0, numa.Distances{}); err != nil {
 			vs.Addf("topology.options", "%v", err)
@@ -336,8 +337,12 @@ func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 
 // TopologyConfig is the topology manager's part.
 func (c Config) TopologyConfig() topology.Config {
-	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Options: c.Topology.Options,
-		MaxNodes: c.Topology.MaxNodes}
+	planning := c.Topology.Planning
+	if c.Features.AsKubelet {
+		planning = topology.ByContainer
+	}
+	return topology.Config{Policy: c.Topology.Policy, Scope: hint.Scope(c.Topology.Scope), Planning: planning,
+		Options: c.Topology.Options, MaxNodes: c.Topology.MaxNodes}
 }
 
 // WorkloadFeatures are the features that pods' classes and totals depend on.

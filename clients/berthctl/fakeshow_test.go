@@ -520,7 +520,8 @@ func (f fakeTopology) SetPolicy(_ context.Context, req *topologyv1.SetPolicyRequ
 
 func fakeSettings() *topologyv1.PolicySettings {
 	return &topologyv1.PolicySettings{
-		TopologyPolicy: "restricted", TopologyScope: "pod", CpuPolicy: "static", CpuOptions: map[string]string{"full-pcpus-only": "true"},
+		TopologyPolicy: "restricted", TopologyScope: "pod", TopologyPlanning: "pod",
+		CpuPolicy: "static", CpuOptions: map[string]string{"full-pcpus-only": "true"},
 		MemoryPolicy: "Static", ReservedCpus: &typesv1.CPUSet{List: "0,1"}, SystemReserved: map[string]string{"memory": "1Gi", "cpu": "1"},
 		ReservedMemory: []*topologyv1.ReservedMemory{{NumaNode: 0, Limits: map[string]string{"memory": "1Gi"}}},
 		EvictionHard:   map[string]string{"memory.available": "100Mi"}, TopologyMaxNodes: 8,

@@ -70,13 +70,22 @@ var mutants = []mutant{
 	{"siblings of reserved CPUs count as physical", "managers/cpu/config.go",
 		"m.physical = all.Minus(m.part[core].Cover(m.reserved.Intersect(all)))", "m.physical = all.Minus(m.reserved)", cpuSuites},
 	{"reserved CPUs are given out", "managers/cpu/config.go", "m.allocatable = all.Minus(m.reserved)", "m.allocatable = all", cpuSuites},
-	{"the affinity is a wish of no weight", "managers/cpu/plan.go", "	if !affinity.Any {\n		home",
-		"	if affinity.Any {\n		home", cpuSuites},
+	{"the affinity is a wish of no weight", "managers/cpu/plan.go", "	if !affinity.Any {\n		aligned",
+		"	if affinity.Any {\n		aligned", cpuSuites},
 	{"sockets are not aligned to", "managers/cpu/plan.go", "	if m.options.bySocket {", "	if !m.options.bySocket {", cpuSuites},
 	{"CPUs of init containers are not used again", "managers/cpu/plan.go", "m.near(h.available.Union(h.reusable(i)), n, affinity)",
 		"m.near(h.available, n, affinity)", cpuSuites},
 	{"half cores are given under full-pcpus-only", "managers/cpu/plan.go", "	if n%m.perCore != 0 {",
 		"	if n%m.perCore > m.perCore {", cpuSuites},
+
+	// Planning of a pod as a whole.
+	{"an init container borrows from a sidecar that runs", "managers/workload/role.go", "			kept = minus(kept, held(c))\n", "",
+		[]string{"managers/workload.TestBorrowable"}},
+	{"an init container takes free CPUs first", "managers/cpu/plan.go", "{loan.Intersect(near), free.Intersect(near),",
+		"{free.Intersect(near), loan.Intersect(near),", []string{"managers/admission.TestInitRunsOnItsPod"}},
+	{"planning the whole pod may be worse", "managers/admission/wholepod.go",
+		"why := worse(whole, ordered.draft.View(), &c.record.Pod)", "why := worse(whole, whole, &c.record.Pod)",
+		[]string{"managers/admission.TestWholeFallsBack"}},
 
 	// Hints of the CPU manager.
 	{"nodes of reusable CPUs may be left out", "managers/cpu/hints.go", "m.topo.NodesOf(reusable)", "m.topo.NodesOf(cpuset.Set{})",
@@ -148,7 +157,7 @@ var mutants = []mutant{
 		"	p.take(s.elsewhere)\n	p.take(s.unaligned)\n", deviceSuites},
 	{"unhealthy devices are given out", "managers/device/usage.go", "r.Healthy(d) && !used[i]", "!used[i]", deviceSuites},
 	{"devices of init containers are not used again", "managers/device/choose.go",
-		"	p.take(r.byUse(handedOn(r, reusable), affinity))\n", "	p.take(r.byUse(handedOn(r, reusable), affinity)[:0])\n",
+		"	p.take(left)\n", "",
 		deviceSuites},
 	{"preferred devices by what is free", "managers/device/family.go", "Amount: r.Need}}}", "Amount: r.Need + 1}}}", deviceHints},
 	{"reusable devices may be left out", "managers/device/family.go", "		r.Must = r.Must.With(node)\n", "", deviceHints},

@@ -2,7 +2,6 @@ package admission_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -301,8 +300,9 @@ type plugins struct {
 	allocate func(ctx context.Context) error
 }
 
-func (p *plugins) Preferred(context.Context, string, []string, []string, int) ([]string, error) {
-	return nil, errors.New("not announced")
+// Preferred prefers the last ids.
+func (p *plugins) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
+	return available[len(available)-size:], nil
 }
 
 func (p *plugins) Allocate(ctx context.Context, resource string, ids []string) ([]byte, error) {

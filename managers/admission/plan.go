@@ -38,7 +38,10 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 
 // planScope executes the policy's rounds for a pod.
 func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	return e.planRounds(ctx, draft, c, c.Policy.Rounds(&c.record.Pod, e.Features))
+	if c.Policy.WholePod(&c.record.Pod, e.Features) {
+		return c.planWhole(ctx, draft, e.Features)
+	}
+	return c.planRounds(ctx, draft, e.Features, c.Policy.Rounds(&c.record.Pod, e.Features))
 }
 
 // PlanRunning returns the view of a basis with a running pod after rounds of the policy. record has the claims that stay. No plugin or
@@ -48,40 +51,54 @@ func (e *Engine) PlanRunning(ctx context.Context, b Basis, record *ledger.Pod, r
 	draft := ledger.NewDraft(b.View)
 	draft.PutPod(record)
 	c := &candidate{record: record, managers: b.managers, trace: trace, running: true}
-	if err := e.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), draft, c, rounds); err != nil {
+	if err := c.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), draft, e.Features, rounds); err != nil {
 		return nil, err
 	}
 	return draft.View(), nil
 }
 
 // planRounds executes rounds of the policy: get hints, merge, plan.
-func (e *Engine) planRounds(ctx context.Context, draft *ledger.Draft, c *candidate, rounds []topology.Round) error {
-	pod := &c.record.Pod
+func (c *candidate) planRounds(ctx context.Context, draft *ledger.Draft, f workload.Features, rounds []topology.Round) error {
+	affinity := hint.Hint{Any: true}
 	for _, round := range rounds {
-		affinity := hint.Hint{Any: true}
-		if round.Merge {
-			replies, err := c.Bus.Hints(ctx, draft.View(), round.Hints, c.trace)
-			if err != nil {
-				return c.fail(draft, round.Hints, err)
-			}
-			_, end := hint.StepIn(ctx, hint.StepMerge)
-			result := c.Policy.Merge(replies)
-			end(nil)
-			step := result.Step()
-			step.Container = round.Hints.Owner().Container
-			c.trace.Add(step)
-			if !result.Admit {
-				return c.fail(draft, round.Hints, awaited(c.Policy.Refusal(pod, e.Features), replies))
-			}
-			affinity = result.Affinity
+		var err error
+		if round.Borrows {
+			err = c.planBorrowing(ctx, draft, f, round, affinity)
+		} else {
+			affinity, err = c.planRound(ctx, draft, f, round, affinity)
 		}
-		for _, req := range round.Plan {
-			if err := c.Bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
-				return c.fail(draft, req, err)
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// planRound executes one round, and returns its affinity, or the one before if it has none.
+func (c *candidate) planRound(ctx context.Context, draft *ledger.Draft, f workload.Features, round topology.Round,
+	affinity hint.Hint) (hint.Hint, error) {
+	if round.Merge {
+		replies, err := c.Bus.Hints(ctx, draft.View(), round.Hints, c.trace)
+		if err != nil {
+			return affinity, c.fail(draft, round.Hints, err)
+		}
+		_, end := hint.StepIn(ctx, hint.StepMerge)
+		result := c.Policy.Merge(replies)
+		end(nil)
+		step := result.Step()
+		step.Container = round.Hints.Owner().Container
+		c.trace.Add(step)
+		if !result.Admit {
+			return affinity, c.fail(draft, round.Hints, awaited(c.Policy.Refusal(&c.record.Pod, f), replies))
+		}
+		affinity = result.Affinity
+	}
+	for _, req := range round.Plan {
+		if err := c.Bus.Plan(ctx, draft, req, affinity, c.trace); err != nil {
+			return affinity, c.fail(draft, req, err)
+		}
+	}
+	return affinity, nil
 }
 
 // Hints requests the hints for a pod or a container without planning, for the managers'

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/topology"
 )
 
 // Remove ends a pod: it kills the pod's processes, removes its cgroup, and then frees its
@@ -188,11 +189,14 @@ func (e *Engine) prepareStart(ctx context.Context, view *ledger.View, b ledger.B
 }
 
 // finish releases claims that are no longer needed when one of the pod's containers starts,
-// for example those of a completed init container.
+// for example those of a completed init container. A pod that is planned as a whole keeps them: an init phase may run again.
 func (e *Engine) finish(d *ledger.Draft, starting ledger.Owner) ([]ledger.Claim, error) {
 	b, err := e.BasisOn(d.Base())
 	if err != nil {
 		return nil, err
+	}
+	if b.Policy.Planning() == topology.ByPod {
+		return nil, nil
 	}
 	pod, _ := d.View().Pod(starting.Pod)
 	finished := b.Bus.Finished(pod, starting.Container)

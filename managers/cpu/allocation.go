@@ -62,14 +62,26 @@ func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 
 // reusable is what container i may take over from finished init containers.
 func (h *allocation) reusable(i int) cpuset.Set {
-	held := func(c *workload.Container) cpuset.Set {
-		at := slices.IndexFunc(h.Pod.Containers, func(o workload.Container) bool { return o.Name == c.Name })
-		if h.claims[at] == nil {
-			return cpuset.Set{}
-		}
-		return h.claims[at].Set
-	}
+	held := func(c *workload.Container) cpuset.Set { return h.held(c.Name) }
 	return workload.Reusable(h.Pod, h.Pod.Containers[i].Name, held, cpuset.Set.Union, cpuset.Set.Minus)
+}
+
+// loan is what the init container of a request may take of its pod's CPUs, if the others are planned already.
+func (h *allocation) loan(req hint.Request) cpuset.Set {
+	if req.Below != "" {
+		return h.held(req.Below)
+	}
+	held := func(c *workload.Container) cpuset.Set { return h.held(c.Name) }
+	return workload.Borrowable(h.Pod, h.Pod.Containers[req.Container].Name, held, cpuset.Set.Union, cpuset.Set.Union, cpuset.Set.Minus)
+}
+
+// held are the CPUs of the container called name.
+func (h *allocation) held(name string) cpuset.Set {
+	at := slices.IndexFunc(h.Pod.Containers, func(o workload.Container) bool { return o.Name == name })
+	if at < 0 || h.claims[at] == nil {
+		return cpuset.Set{}
+	}
+	return h.claims[at].Set
 }
 
 // claim notes that container i now holds a set, and returns that as a fact.

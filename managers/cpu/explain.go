@@ -62,5 +62,8 @@ func (h *allocation) wants(req hint.Request) (n int, reusable cpuset.Set) {
 	if h.claims[req.Container] != nil {
 		return 0, cpuset.Set{}
 	}
+	if req.Borrows {
+		return h.of(&h.Pod.Containers[req.Container]), h.loan(req)
+	}
 	return h.of(&h.Pod.Containers[req.Container]), h.reusable(req.Container)
 }

@@ -30,7 +30,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	}
 	answer := m.podHints
 	if req.Scope() == hint.ContainerScope {
-		answer = func(h *allocation) (hint.Answer, bool) { return m.containerHints(h, req.Container) }
+		answer = func(h *allocation) (hint.Answer, bool) { return m.containerHints(h, req) }
 	}
 	if a, ok := answer(h); ok {
 		return []hint.ResourceAnswer{{Resource: Resource, Answer: a}}, nil
@@ -38,7 +38,8 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	return nil, nil
 }
 
-func (m *Manager) containerHints(h *allocation, i int) (hint.Answer, bool) {
+func (m *Manager) containerHints(h *allocation, req hint.Request) (hint.Answer, bool) {
+	i := req.Container
 	n := h.of(&h.Pod.Containers[i])
 	if n == 0 {
 		return hint.Answer{}, false
@@ -48,6 +49,13 @@ func (m *Manager) containerHints(h *allocation, i int) (hint.Answer, bool) {
 			return impossible("container %q has %d CPUs already and now requests %d", h.Pod.Containers[i].Name, size, n), true
 		}
 		return m.generate(held.Set, cpuset.Set{}, n), true
+	}
+	if req.Borrows {
+		near := cpuset.Set{}
+		if req.Near != "" {
+			near = h.held(req.Near)
+		}
+		return m.generate(h.available.Union(h.loan(req)).Minus(near), near, n), true
 	}
 	return m.generate(h.available, h.reusable(i), n), true
 }

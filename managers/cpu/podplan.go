@@ -20,7 +20,7 @@ func (m *Manager) planPod(h *allocation, affinity hint.Hint) ([]ledger.Claim, er
 	}
 	var claims []ledger.Claim
 	if h.podCPUs == nil {
-		if err := m.alignable(h, total); err != nil {
+		if err := m.alignable(h.available, total); err != nil {
 			return nil, err
 		}
 		set, err := m.near(h.available, total, affinity)

@@ -17,15 +17,17 @@ import (
 // follows the random order of a map.
 func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Resource, n int, affinity hint.Hint) ([]ledger.Device, error) {
 	p := picked{need: n, ids: map[string]bool{}}
-	reusable := b.reusable(req.Pod, req.Pod.Containers[req.Container].Name, r.Name)
-	p.take(r.byUse(handedOn(r, reusable), affinity))
+	left := r.byUse(handedOn(r, b.handedTo(req, r.Name)), affinity)
+	if req.Borrows {
+		return m.borrow(ctx, b, req, r, n, affinity, left)
+	}
+	p.take(left)
 	if p.need == 0 {
 		return p.sorted(), nil
 	}
 	free := b.available(r)
 	if len(free) < p.need {
-		return nil, refusef(r.Name, "requested number of devices unavailable for %s. Requested: %d, Available: %d", r.Name, p.need,
-			len(free))
+		return nil, tooFew(r, p.need, len(free))
 	}
 	s := r.split(free, affinity)
 	if p.need < len(s.aligned) {
@@ -49,6 +51,36 @@ func (m *Manager) choose(ctx context.Context, b *usage, req hint.Request, r *Res
 	p.take(s.unaligned)
 	p.take(s.elsewhere)
 	return p.sorted(), nil
+}
+
+// borrow picks n devices for an init container of those that its pod lends and of the free ones: near before far, and the pod's
+// before others. The plugin is offered what is chosen among, with what is taken already as must-include.
+func (m *Manager) borrow(ctx context.Context, b *usage, req hint.Request, r *Resource, n int, affinity hint.Hint,
+	lent []Device) ([]ledger.Device, error) {
+	var free []Device
+	if req.Below == "" {
+		free = b.available(r)
+	}
+	if len(lent)+len(free) < n {
+		return nil, tooFew(r, n, len(lent)+len(free))
+	}
+	p := picked{need: n, ids: map[string]bool{}}
+	own, other := r.split(lent, affinity), r.split(free, affinity)
+	for _, devices := range [][]Device{own.aligned, other.aligned, own.unaligned, own.elsewhere, other.unaligned, other.elsewhere} {
+		if 0 < p.need && p.need < len(devices) {
+			preferred, err := m.preferred(ctx, r, req, devices, p.sorted(), n)
+			if err != nil {
+				return nil, err
+			}
+			p.take(only(devices, preferred))
+		}
+		p.take(devices)
+	}
+	return p.sorted(), nil
+}
+
+func tooFew(r *Resource, requested, available int) error {
+	return refusef(r.Name, "requested number of devices unavailable for %s. Requested: %d, Available: %d", r.Name, requested, available)
 }
 
 // preferred calls the plugin's GetPreferredAllocation, if it has one, with free devices and

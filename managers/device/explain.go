@@ -23,8 +23,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 		if req.Container < 0 {
 			owned = b.podOwned(req.Pod, string(name))
 		} else {
-			container := req.Pod.Containers[req.Container].Name
-			owned, reusable = b.owned(req.Pod, container, string(name)), b.reusable(req.Pod, container, string(name))
+			owned, reusable = b.owned(req.Pod, req.Owner().Container, string(name)), b.handedTo(req, string(name))
 		}
 		if len(owned) > 0 {
 			continue

@@ -67,6 +67,14 @@ func (b *usage) answer(req hint.Request, r *Resource, n int) hint.Answer {
 		// planned before.
 		reusable = b.reusable(req.Pod, nextContainer, r.Name)
 	}
+	lent := []ledger.Device(nil)
+	if req.Borrows {
+		lent, reusable = b.handedTo(req, r.Name), nil
+		if req.Near != "" {
+			reusable = b.owned(req.Pod, req.Near, r.Name)
+			lent = minus(lent, reusable)
+		}
+	}
 	switch {
 	case len(owned) > 0 && len(owned) != n:
 		return impossible("%s has %d devices of %s already and now requests %d", req.Owner(), len(owned), r.Name, n)
@@ -74,7 +82,7 @@ func (b *usage) answer(req hint.Request, r *Resource, n int) hint.Answer {
 		f.free = present(r, owned)
 		f.all = withVanished(r, f.free)
 	default:
-		f.free, f.reusable = b.available(r), handedOn(r, reusable)
+		f.free, f.reusable = append(b.available(r), handedOn(r, lent)...), handedOn(r, reusable)
 		if have := len(f.free) + len(f.reusable); have < n {
 			answer := impossible("%s", hint.TooFew(n, have, "device", "devices"))
 			if wait := new(WaitError); r.Allocatable() == 0 && errors.As(r.unusable(n), &wait) {

@@ -285,6 +285,43 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// TestBorrow: an init container that is planned after the app is offered what the app has, and everything with those as must-include if
+// that is too little. It gets nothing of the sidecar before it.
+func TestBorrow(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		wants     int
+		below     string
+		preferred string
+		want      string
+		asked     string
+	}{
+		{1, "app", "e", "e", "d e f |  | 1"},
+		{1, "", "e", "e", "d e f |  | 1"},
+		{3, "", "a", "d e f", ""},
+		{4, "", "c", "c d e f", "b c d e f | d e f | 4"},
+		{5, "", "", "b c d e f", ""},
+		{4, "app", "", "", ""},
+		{6, "", "", "", ""},
+	} {
+		b := newBench(t, "2n2c")
+		b.list(gpu, "a b c d e f", Options{Preferred: row.preferred != ""})
+		b.plugins.preferred = strings.Fields(row.preferred)
+		pod := b.pod("pod", "sidecar:s gpu=1", fmt.Sprintf("init:i gpu=%d", row.wants), "app gpu=3")
+		b.hold("pod", "s", gpu, "a")
+		b.hold("pod", "app", gpu, "d", "e", "f")
+		req := hint.Request{Pod: pod, Container: 1, Borrows: true, Below: row.below}
+		claims, err := b.Plan(t.Context(), b.draft.View(), req, anywhere)
+		got := ""
+		if err == nil {
+			got = strings.Join(claims[0].Devices.IDs(), " ")
+		}
+		if asked := strings.Join(b.plugins.asked, "; "); got != row.want || (row.want == "") != (err != nil) || asked != row.asked {
+			t.Errorf("%d below %q: %q, %v, asked %q", row.wants, row.below, got, err, asked)
+		}
+	}
+}
+
 // What an init container had and its plugin does not list any more is not handed
 // on (the kubelet hands it on, and crashes).
 func TestGoneDevicesAreNotHandedOn(t *testing.T) {

@@ -106,6 +106,19 @@ func (b *usage) reusable(pod *workload.Pod, container, resource string) []ledger
 	return workload.Reusable(pod, container, held, union, minus)
 }
 
+// handedTo returns the devices that the container of a request may take over, or may borrow.
+func (b *usage) handedTo(req hint.Request, resource string) []ledger.Device {
+	held := func(c *workload.Container) []ledger.Device { return b.owned(req.Pod, c.Name, resource) }
+	container := req.Owner().Container
+	switch {
+	case req.Below != "":
+		return b.owned(req.Pod, req.Below, resource)
+	case req.Borrows:
+		return workload.Borrowable(req.Pod, container, held, union, union, minus)
+	}
+	return b.reusable(req.Pod, container, resource)
+}
+
 // available returns the healthy devices without an owner, by id.
 func (b *usage) available(r *Resource) []Device {
 	used := b.used(r)

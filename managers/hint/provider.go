@@ -29,6 +29,12 @@ const (
 type Request struct {
 	Pod       *workload.Pod
 	Container int
+	// Borrows means that the request is for an init container, and that the containers that run for the pod's life are planned
+	// already. It takes what later containers and earlier init containers of the pod hold before what is free. Below is the
+	// only container that it may take from; if that is not enough, Plan refuses. Near is a container on whose NUMA nodes it must
+	// be. Both may be empty. A provider may ignore all three.
+	Borrows     bool
+	Below, Near string
 	// Running means, for validators, that the pod runs already, and neither its requests nor its claims are new.
 	Running bool
 	// Before is a running pod with the requests that it had before a resize; nil without one.

@@ -188,7 +188,19 @@ func (u *memoryHeld) amount(resource string, own *NodeBytes, add bool) (exact bo
 // containers before a container pass on to it; with an empty name, the rest after all
 // containers.
 func (p *Pod) ReusableMemory(container, resource string, nodes numa.Mask) NodeBytes {
-	held := func(c *workload.Container) (bytes NodeBytes) {
+	return workload.Reusable(&p.Pod, container, p.memoryOn(resource, nodes), larger, without)
+}
+
+// BorrowableMemory returns the memory of a resource on exactly the given nodes that an init container may use of its pod's,
+// if the containers that run for the pod's life are planned already.
+func (p *Pod) BorrowableMemory(container, resource string, nodes numa.Mask) NodeBytes {
+	sum := func(a, b NodeBytes) NodeBytes { a.add(&b); return a }
+	return workload.Borrowable(&p.Pod, container, p.memoryOn(resource, nodes), larger, sum, without)
+}
+
+// memoryOn gives what a container has of a resource on exactly some nodes.
+func (p *Pod) memoryOn(resource string, nodes numa.Mask) func(*workload.Container) NodeBytes {
+	return func(c *workload.Container) (bytes NodeBytes) {
 		claim, _ := p.Claim(c.Name, resource)
 		for _, b := range claim.Memory {
 			if b.Nodes == nodes {
@@ -197,7 +209,6 @@ func (p *Pod) ReusableMemory(container, resource string, nodes numa.Mask) NodeBy
 		}
 		return bytes
 	}
-	return workload.Reusable(&p.Pod, container, held, larger, without)
 }
 
 // larger is the union of the memory that two init containers pass on. They run one after

@@ -66,7 +66,6 @@ func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod
 				c.Provider)
 		}
 	}
-	var rounds []topology.Round
 	anew := map[string]bool{}
 	bare := *record
 	if stays {
@@ -76,16 +75,20 @@ func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod
 				markers(view, record, i)...)
 		}
 	}
-	for _, round := range b.Policy.Rounds(&bare.Pod, e.Features) {
-		names := containersOf(round.Plan)
-		if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
-			continue
+	roundsOf := func(policy *topology.Manager) (rounds []topology.Round) {
+		for _, round := range policy.Rounds(&bare.Pod, e.Features) {
+			names := containersOf(round.Plan)
+			if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
+				continue
+			}
+			rounds = append(rounds, round)
+			for _, name := range names {
+				anew[name] = true
+			}
 		}
-		rounds = append(rounds, round)
-		for _, name := range names {
-			anew[name] = true
-		}
+		return rounds
 	}
+	rounds := roundsOf(b.Policy)
 	movable := func(c ledger.Claim) bool { return (c.CPUs != nil || c.Memory != nil) && anew[c.Owner.Container] }
 	for _, c := range record.Claims {
 		// The policy was another one at the admission.
@@ -96,6 +99,10 @@ func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod
 	}
 	bare.Claims = slices.DeleteFunc(slices.Clone(record.Claims), movable)
 	planned, err := e.PlanRunning(ctx, b, &bare, rounds, trace)
+	if errdefs.ClassOf(err) == errdefs.Refused && b.Policy.WholePod(&bare.Pod, e.Features) {
+		// As an admission, which also plans in the pod's order if that serves it.
+		planned, err = e.PlanRunning(ctx, b, &bare, roundsOf(b.Policy.InOrder()), trace)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -198,11 +205,44 @@ func nodesIn(view *ledger.View, p *ledger.Pod) (nodes numa.Mask) {
 	return nodes
 }
 
+// initializing refuses, for now, to change the CPUs of containers on which an init container of the pod runs, or is to run: until the
+// first app container starts, the pod may be in its init phase. A pod without running containers can change.
+func initializing(view *ledger.View, pod *ledger.Pod, changes []ledger.Claim) error {
+	started := false
+	for b := range view.BindingsOf(pod.UID()) {
+		container := pod.Pod.Container(b.Owner.Container)
+		if container != nil && container.Role == workload.App {
+			return nil
+		}
+		started = true
+	}
+	for i := range pod.Claims {
+		early := &pod.Claims[i]
+		container := pod.Pod.Container(early.Owner.Container)
+		if !started || early.CPUs == nil || container == nil || !container.Role.Feeds() {
+			continue
+		}
+		for _, c := range changes {
+			have, _ := pod.Claim(c.Owner.Container, c.Resource)
+			changes := c.CPUs != nil && have.CPUs != nil && c.CPUs.Set != have.CPUs.Set && c.Owner != early.Owner
+			if changes && have.CPUs.Set.Overlaps(early.CPUs.Set) {
+				return errdefs.Refuse(errdefs.ResizeDeferred,
+					"init container %s runs on CPUs %s of container %s until the pod's app containers start",
+					early.Owner.Container, early.CPUs.Set.Intersect(have.CPUs.Set), c.Owner.Container)
+			}
+		}
+	}
+	return nil
+}
+
 // steps plans the steps of a move. record is the pod with the claims that it has, and before with the amounts before a
 // resize; nil without one.
 func (e *Engine) steps(ctx context.Context, b admission.Basis, record *ledger.Pod, m *ledger.Move, before *workload.Pod,
 	trace *ledger.Trace) (*planned, error) {
 	view, uid, out := b.View, record.UID(), &planned{move: *m}
+	if err := initializing(view, record, m.To); err != nil {
+		return nil, err
+	}
 	start := ledger.NewDraft(view)
 	start.PutPod(clone(record))
 	// Claims that only a plan has, as of init containers that have ended, are not in the final view.

@@ -338,6 +338,9 @@ func (r *resizing) allow(ctx context.Context, b admission.Basis) (Resized, error
 		err = r.back(draft.View(), have)
 	} else {
 		err = r.place(ctx, b.On(view), have, &record)
+		if err == nil && r.move == nil {
+			err = initializing(view, have, r.claims)
+		}
 	}
 	if err != nil {
 		return r.refuse(have, view, err)

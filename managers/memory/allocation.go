@@ -38,19 +38,21 @@ func (h *allocation) claims(container string) []ledger.Claim {
 	return out
 }
 
-// family is that of a container's request, with what is handed on to it.
-func (h *allocation) containerFamily(i int, wants []want) *family {
-	return h.table.family(wants, h.left(i, wants))
+// family is that of a container's request, with what is handed on to it, or what it may borrow.
+func (h *allocation) containerFamily(req hint.Request, wants []want) *family {
+	return h.table.family(wants, h.left(req, wants))
 }
 
-// left finds what the init containers before container i leave to it.
-func (h *allocation) left(i int, wants []want) []reusable {
+// left finds what the init containers before the container of a request leave to it, or what this may borrow.
+func (h *allocation) left(req hint.Request, wants []want) []reusable {
 	var out []reusable
-	for at, c := range h.Pod.Containers[:i] {
-		if !c.Role.Feeds() {
+	for at := range h.Pod.Containers {
+		name := h.Pod.Containers[at].Name
+		before := at < req.Container && h.Pod.Containers[at].Role.Feeds()
+		if !before && (!req.Borrows || req.Below != "" && req.Below != name) {
 			continue
 		}
-		for _, claim := range h.claims(h.Pod.Containers[at].Name) {
+		for _, claim := range h.claims(name) {
 			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
 			for _, b := range claim.Memory {
 				nodes := b.Nodes.Intersect(h.m.nodes) // others are gone
@@ -58,12 +60,20 @@ func (h *allocation) left(i int, wants []want) []reusable {
 				if want < 0 || known || nodes.IsEmpty() {
 					continue
 				}
-				bytes := h.record.ReusableMemory(h.Pod.Containers[i].Name, claim.Resource, b.Nodes)
+				bytes := h.handedOn(req, claim.Resource, b.Nodes)
 				out = append(out, reusable{nodes, want, int64(min(bytes.Total(), maxBytes))})
 			}
 		}
 	}
 	return out
+}
+
+// handedOn are the bytes that the container of a request may take over on exactly some nodes.
+func (h *allocation) handedOn(req hint.Request, resource string, nodes numa.Mask) ledger.NodeBytes {
+	if req.Borrows {
+		return h.record.BorrowableMemory(req.Owner().Container, resource, nodes)
+	}
+	return h.record.ReusableMemory(req.Owner().Container, resource, nodes)
 }
 
 // claim makes the fact that an owner holds an amount on nodes. of are the bytes

@@ -30,7 +30,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 		if len(h.claims(c.Name)) > 0 {
 			return nil
 		}
-		f = h.containerFamily(req.Container, h.of(c))
+		f = h.containerFamily(req, h.of(c))
 	}
 	nodes = nodes.Intersect(m.nodes)
 	if list := f.short(view, nodes); len(list) > 0 {

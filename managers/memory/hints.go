@@ -30,7 +30,7 @@ func (m *Manager) Hints(_ context.Context, view *ledger.View, req hint.Request) 
 	if held := h.claims(req.Pod.Containers[req.Container].Name); len(held) > 0 {
 		return regenerate(held, wants), nil
 	}
-	return h.containerFamily(req.Container, wants).answers(), nil
+	return h.containerFamily(req, wants).answers(), nil
 }
 
 func (h *allocation) podHints() []hint.ResourceAnswer {

@@ -27,7 +27,7 @@ func (m *Manager) Plan(_ context.Context, view *ledger.View, req hint.Request, a
 	case h.None():
 		return nil, nil
 	case req.Scope() == hint.ContainerScope:
-		return h.planContainer(view, req.Container, affinity)
+		return h.planContainer(view, req, affinity)
 	case h.Whole:
 		return h.planPod(view, affinity)
 	}
@@ -43,7 +43,7 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 	}
 	var claims []ledger.Claim
 	for i := range pod.Containers {
-		planned, err := m.allocation(draft.View(), pod).planContainer(draft.View(), i, affinity)
+		planned, err := m.allocation(draft.View(), pod).planContainer(draft.View(), hint.Request{Pod: pod, Container: i}, affinity)
 		if err != nil {
 			return nil, err
 		}
@@ -55,25 +55,51 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 
 // planContainer plans what a container requests, if it requests any and holds none. Beside pod-level resources a container
 // may request nothing.
-func (h *allocation) planContainer(view *ledger.View, i int, affinity hint.Hint) ([]ledger.Claim, error) {
-	name, wants := h.Pod.Containers[i].Name, h.of(&h.Pod.Containers[i])
+func (h *allocation) planContainer(view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	name, wants := req.Owner().Container, h.of(&h.Pod.Containers[req.Container])
 	if len(wants) == 0 || len(h.claims(name)) > 0 {
 		return nil, nil
 	}
-	return h.planIn(view, h.containerFamily(i, wants), name, affinity)
+	f := h.containerFamily(req, wants)
+	if req.Below != "" {
+		return h.planBelow(view, f, req, affinity)
+	}
+	return h.planIn(view, f, req, affinity)
+}
+
+// planBelow takes all amounts from what one container has.
+func (h *allocation) planBelow(view *ledger.View, f *family, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
+	for _, claim := range h.claims(req.Below) {
+		for _, b := range claim.Memory {
+			enough := func(i int) bool { return f.wants[i].bytes == 0 || f.reused(b.Nodes, i) >= f.wants[i].bytes }
+			all := true
+			for i := range f.wants {
+				all = all && enough(i)
+			}
+			if all {
+				return h.on(f, req, b.Nodes, affinity), nil
+			}
+		}
+	}
+	return nil, f.refusal(view, NoExtension, h.record.MemoryNodes(req.Below))
 }
 
 // planIn plans the amounts of a family for a container.
-func (h *allocation) planIn(view *ledger.View, f *family, name string, affinity hint.Hint) ([]ledger.Claim, error) {
+func (h *allocation) planIn(view *ledger.View, f *family, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	nodes, err := f.place(view, affinity)
 	if err != nil {
 		return nil, err
 	}
+	return h.on(f, req, nodes, affinity), nil
+}
+
+// on makes the claims of a container on nodes.
+func (h *allocation) on(f *family, req hint.Request, nodes numa.Mask, affinity hint.Hint) []ledger.Claim {
 	claims := make([]ledger.Claim, len(f.wants))
 	for at, w := range f.wants {
-		claims[at] = h.claim(name, w, nodes, h.record.ReusableMemory(name, w.resource, nodes), &f.free[at], affinity)
+		claims[at] = h.claim(req.Owner().Container, w, nodes, h.handedOn(req, w.resource, nodes), &f.free[at], affinity)
 	}
-	return claims, nil
+	return claims
 }
 
 // place decides on which nodes a request is served: those of the affinity if

@@ -96,7 +96,8 @@ func (m *Manager) resize(draft *ledger.Draft, pod *workload.Pod, i int, w hint.W
 	draft.DropClaims(pod.UID, held...)
 	view := draft.View()
 	h = m.allocation(view, pod)
-	r := &resize{view: view, h: h, f: h.containerFamily(i, wants), container: c, held: held, rule: w}
+	req := hint.Request{Pod: pod, Container: i}
+	r := &resize{view: view, h: h, f: h.containerFamily(req, wants), req: req, held: held, rule: w}
 	planned, err := r.plan()
 	if err != nil {
 		return nil, err
@@ -145,12 +146,12 @@ func shrunk(held []ledger.Claim, wants []want) (out []ledger.Claim) {
 
 // resize is a container that needs more memory. The view does not have its claims.
 type resize struct {
-	view      *ledger.View
-	h         *allocation
-	f         *family
-	container *workload.Container
-	held      []ledger.Claim
-	rule      hint.Widening
+	view *ledger.View
+	h    *allocation
+	f    *family
+	req  hint.Request // for the container
+	held []ledger.Claim
+	rule hint.Widening
 }
 
 func (r *resize) plan() ([]ledger.Claim, error) {
@@ -159,7 +160,7 @@ func (r *resize) plan() ([]ledger.Claim, error) {
 	if a := r.held[0].Affinity; a != nil {
 		affinity.Preferred = a.Preferred
 	}
-	planned, err := r.h.planIn(r.view, r.f, r.container.Name, affinity)
+	planned, err := r.h.planIn(r.view, r.f, r.req, affinity)
 	switch passes := new(PlacementError); {
 	case err != nil && !errors.As(err, &passes):
 		return nil, notInPlace(errdefs.Infeasible, err)
@@ -194,7 +195,7 @@ func (r *resize) bound(nodes numa.Mask) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.h.record.Claims, func(c ledger.Claim) bool {
-		if c.Owner.Container != r.container.Name && r.rule.Scope != hint.PodScope {
+		if c.Owner.Container != r.req.Owner().Container && r.rule.Scope != hint.PodScope {
 			return false
 		}
 		on := nodesIn(c)
@@ -215,7 +216,7 @@ func (r *resize) bound(nodes numa.Mask) bool {
 // external returns whether devices of another program are near other nodes than the given ones.
 func (r *resize) external(nodes numa.Mask) bool {
 	return slices.ContainsFunc(r.h.record.Pod.Containers, func(c workload.Container) bool {
-		if c.Name != r.container.Name && r.rule.Scope != hint.PodScope {
+		if c.Name != r.req.Owner().Container && r.rule.Scope != hint.PodScope {
 			return false
 		}
 		var on numa.Mask
@@ -228,7 +229,7 @@ func (r *resize) external(nodes numa.Mask) bool {
 
 // refusal says what the container lacks: at the moment, or for good.
 func (r *resize) refusal(old numa.Mask) error {
-	text := fmt.Sprintf("container %q has memory on NUMA nodes %s and now requests", r.container.Name, old)
+	text := fmt.Sprintf("container %q has memory on NUMA nodes %s and now requests", r.req.Owner().Container, old)
 	for i, w := range r.f.wants {
 		var most int64
 		if c := r.f.caps[i]; c != nil {

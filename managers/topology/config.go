@@ -29,6 +29,16 @@ const (
 // NoScope is the scope of a manager whose policy is None.
 const NoScope hint.Scope = "none"
 
+// Planning is the order in which the containers of a pod are planned.
+type Planning string
+
+const (
+	// ByContainer plans in the pod's order, as the kubelet does: an init container decides where the pod's life is spent.
+	ByContainer Planning = "container"
+	// ByPod plans the containers that run for the pod's life first. Init containers then run on what these have.
+	ByPod Planning = "pod"
+)
+
 // The policy options, with the values that the kubelet accepts (KEP-3545, KEP-4622).
 const (
 	// OptionPreferClosest compares sets of equal size by distance. Its value is a boolean.
@@ -46,6 +56,8 @@ const ReferenceMaxNodes = 8
 type Config struct {
 	Policy Policy
 	Scope  hint.Scope
+	// Planning is ByContainer if it is empty. It also holds under the policy None.
+	Planning Planning
 	// Options have the kubelet's names and values.
 	Options map[string]string
 	// MaxNodes is the largest number of nodes that a machine may have if OptionMaxNodes is
@@ -60,6 +72,8 @@ type Config struct {
 type Manager struct {
 	policy Policy
 	scope  hint.Scope
+	// byPod is Planning ByPod.
+	byPod bool
 	// closest has no effect under single-numa-node, because sets of one node are compared
 	// by id.
 	closest bool
@@ -76,8 +90,12 @@ type Manager struct {
 // words. If several options are bad, New reports the first by name; the kubelet reports a
 // random one.
 func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) {
+	if c.Planning != "" && c.Planning != ByContainer && c.Planning != ByPod {
+		return nil, errdefs.Invalidf("unknown planning: %q; expected %s or %s", c.Planning, ByPod, ByContainer)
+	}
+	byPod := c.Planning == ByPod
 	if c.Policy == None {
-		return &Manager{policy: None, scope: NoScope, nodes: nodes}, nil
+		return &Manager{policy: None, scope: NoScope, byPod: byPod, nodes: nodes}, nil
 	}
 	closest, limit, err := c.options()
 	if err != nil {
@@ -95,7 +113,8 @@ func New(c Config, nodes numa.Mask, distances numa.Distances) (*Manager, error) 
 	if c.Scope != hint.ContainerScope && c.Scope != hint.PodScope {
 		return nil, errdefs.Invalidf("unknown scope: %q", c.Scope)
 	}
-	return &Manager{policy: c.Policy, scope: c.Scope, closest: closest, nodes: nodes, distances: distances, exact: maxExact}, nil
+	return &Manager{policy: c.Policy, scope: c.Scope, byPod: byPod,
+		closest: closest, nodes: nodes, distances: distances, exact: maxExact}, nil
 }
 
 // options parses the policy options.
@@ -134,6 +153,14 @@ func (m *Manager) Policy() Policy { return m.policy }
 // Scope returns the scope in force, NoScope under policy None.
 func (m *Manager) Scope() hint.Scope { return m.scope }
 
+// Planning returns the planning in force.
+func (m *Manager) Planning() Planning {
+	if m.byPod {
+		return ByPod
+	}
+	return ByContainer
+}
+
 // String names policy and scope, as in "restricted, pod scope".
 func (m *Manager) String() string { return fmt.Sprintf("%s, %s scope", m.policy, m.scope) }
 
@@ -156,5 +183,5 @@ func (m *Manager) Alternatives() []*Manager {
 		looser.policy = policy
 		list = append(list, &looser)
 	}
-	return append(list, &Manager{policy: None, scope: NoScope, nodes: m.nodes})
+	return append(list, &Manager{policy: None, scope: NoScope, byPod: m.byPod, nodes: m.nodes})
 }

@@ -8,11 +8,26 @@ import (
 
 // Round is one step of an admission. A round requests hints and merges them if Merge is
 // set. Then it plans its containers, in order, with the result. Without Merge, the plans
-// have no affinity.
+// have the affinity of the last merge before; without any they have none.
+//
+// Borrows marks the round of an init container that is planned after the containers that run for the pod's life.
 type Round struct {
-	Merge bool
-	Hints hint.Request
-	Plan  []hint.Request
+	Merge   bool
+	Borrows bool
+	Hints   hint.Request
+	Plan    []hint.Request
+}
+
+// WholePod reports whether the order of Rounds is not the pod's own: init containers come last.
+func (m *Manager) WholePod(p *workload.Pod, f workload.Features) bool {
+	return m.byPod && p.HasInit() && (m.scope != hint.PodScope || !asWhole(p, f))
+}
+
+// InOrder returns the manager that plans in the pod's order.
+func (m *Manager) InOrder() *Manager {
+	out := *m
+	out.byPod = false
+	return &out
 }
 
 // Rounds returns the rounds of a pod's admission, in order.
@@ -23,24 +38,35 @@ type Round struct {
 //   - Pod scope: one round. Hints are requested for the whole pod, and each container is
 //     planned with the same result. A pod with pod-level resources is planned as a whole if
 //     the managers support such pods (KEP-5526).
+//
+// With planning by pod, init containers that end come last (WholePod), each in a round of its own.
 func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
-	containers := make([]hint.Request, len(p.Containers))
-	for i := range p.Containers {
-		containers[i] = hint.Request{Pod: p, Container: i}
+	var containers, borrow []hint.Request
+	for i, c := range p.Walk() {
+		if r := (hint.Request{Pod: p, Container: i}); c.Role.Feeds() && m.WholePod(p, f) {
+			r.Borrows = true
+			borrow = append(borrow, r)
+		} else {
+			containers = append(containers, r)
+		}
 	}
+	var rounds []Round
 	switch m.scope {
 	case NoScope:
-		return []Round{{Plan: containers}}
+		rounds = []Round{{Plan: containers}}
 	case hint.PodScope:
 		whole := hint.Request{Pod: p, Container: -1}
 		if asWhole(p, f) {
 			return []Round{{Merge: true, Hints: whole, Plan: []hint.Request{whole}}}
 		}
-		return []Round{{Merge: true, Hints: whole, Plan: containers}}
+		rounds = []Round{{Merge: true, Hints: whole, Plan: containers}}
+	default:
+		for i, c := range containers {
+			rounds = append(rounds, Round{Merge: true, Hints: c, Plan: containers[i : i+1]})
+		}
 	}
-	rounds := make([]Round, len(containers))
-	for i, c := range containers {
-		rounds[i] = Round{Merge: true, Hints: c, Plan: containers[i : i+1]}
+	for i, r := range borrow {
+		rounds = append(rounds, Round{Merge: m.scope == hint.ContainerScope, Borrows: true, Hints: r, Plan: borrow[i : i+1]})
 	}
 	return rounds
 }

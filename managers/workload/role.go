@@ -3,6 +3,7 @@ package workload
 import (
 	"fmt"
 	"iter"
+	"slices"
 )
 
 // Role is when a container runs relative to the others of its pod.
@@ -88,6 +89,32 @@ func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus 
 		}
 	}
 	return free
+}
+
+// Borrowable gives the units that the init container called name may use, if the containers that run for the pod's life are
+// planned before it: what those after it hold, and what other init containers have, without what a sidecar before it holds,
+// because that one runs. plus adds what containers hold that run together; the rest is as for Reusable.
+func Borrowable[S any](p *Pod, name string, held func(*Container) S, union, plus, minus func(S, S) S) S {
+	var kept, later S
+	reached := false
+	for _, c := range p.Walk() {
+		switch {
+		case c.Name == name:
+			reached = true
+		case c.Role.Feeds():
+			kept = union(kept, held(c))
+		case reached:
+			later = plus(later, held(c))
+		default:
+			kept = minus(kept, held(c))
+		}
+	}
+	return union(kept, later)
+}
+
+// HasInit reports whether the pod has an init container that ends before others start.
+func (p *Pod) HasInit() bool {
+	return slices.ContainsFunc(p.Containers, func(c Container) bool { return c.Role.Feeds() })
 }
 
 // PodTotal gives the amount that the pod needs at its busiest moment, where n gives the amount of one container. While

@@ -36,16 +36,35 @@ func TestPodTotal(t *testing.T) {
 	}
 }
 
+func union(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func minus(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
+}
+
+// TestBorrowable: an init container may use what runs after it, and what other init containers have, but nothing of a sidecar that runs
+// beside it, even if an earlier init container used that.
+func TestBorrowable(t *testing.T) {
+	t.Parallel()
+	p := podOf(Container{Role: Init}, Container{Role: Sidecar}, Container{Role: Init}, nothing, nothing)
+	held := map[string][]string{"a": {"d1", "d2", "d6"}, "b": {"d6", "d7"}, "c": {"d8"}, "d": {"d2", "d3"}, "e": {"d4"}}
+	for name, want := range map[string][]string{
+		"a": {"d2", "d3", "d4", "d6", "d7", "d8"},
+		"c": {"d1", "d2", "d3", "d4"},
+	} {
+		got := Borrowable(p, name, func(c *Container) []string { return held[c.Name] }, union, union, minus)
+		if !slices.Equal(got, want) {
+			t.Errorf("init container %s may borrow %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestReusable(t *testing.T) {
 	t.Parallel()
-	union := func(a, b []string) []string {
-		all := slices.Concat(a, b)
-		slices.Sort(all)
-		return slices.Compact(all)
-	}
-	minus := func(a, b []string) []string {
-		return slices.DeleteFunc(slices.Clone(a), func(s string) bool { return slices.Contains(b, s) })
-	}
 	// The example of the device manager: i gets d1 d5 d6, the sidecar takes d6 over, the second init container d1 and d5.
 	p := podOf(Container{Role: Init}, Container{Role: Sidecar}, Container{Role: Init}, nothing, nothing)
 	held := map[string][]string{"a": {"d1", "d5", "d6"}, "b": {"d6"}, "c": {"d1", "d5"}, "d": {"d1", "d4"}}

@@ -13,7 +13,7 @@ func TestFlagsThatDecide(t *testing.T) {
 	t.Parallel()
 	trusttest.Classified(t, command(), "beside", "cgroup-root", "cgroup-driver", "cgroup-tree", "cpu-manager-policy",
 		"memory-manager-policy",
-		"topology-manager-policy", "topology-manager-scope", "log-level", "log-format", "cpu-manager-policy-options",
+		"topology-manager-policy", "topology-manager-scope", "topology-planning", "log-level", "log-format", "cpu-manager-policy-options",
 		"topology-manager-policy-options",
 		"system-reserved", "kube-reserved", "agent-cgroups", "runtime-cgroups", "devices-unknown", "devices-elsewhere",
 		"enforce-node-allocatable", "system-reserved-cgroup",

@@ -93,11 +93,11 @@ func (d *daemon) expectUsage(when, resource, want string) {
 
 // TestMemoryOfNodes is the memory manager's life on a machine with four nodes: pods
 // get memory and huge pages of one node or of several, a crash changes nothing, an
-// init container's memory comes back when the next container starts, and what is
-// removed is free.
+// init container's memory comes back when the next container starts, with planning
+// by container, and what is removed is free.
 func TestMemoryOfNodes(t *testing.T) {
 	t.Parallel()
-	n := simulated(t, "1s4n2c,mem=4Gi,huge=2Mi:64", "", staticMemory(0, "1Gi")...)
+	n := simulated(t, "1s4n2c,mem=4Gi,huge=2Mi:64", "", append(staticMemory(0, "1Gi"), "--topology-planning", "container")...)
 	d := n.start()
 	d.admitted(pinned("one", "2Gi", "hugepages-2Mi", "32Mi"))
 	d.admitted(pinned("two", "3Gi"))

@@ -56,6 +56,7 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	}
 	f.Add("Topology policy", p.GetTopologyPolicy()+command.Options(p.GetTopologyOptions()))
 	f.Add("Topology scope", scope)
+	f.Add("Planning of pods", p.GetTopologyPlanning())
 	if n := p.GetTopologyMaxNodes(); n > 0 && scope != "" {
 		f.Add("NUMA nodes", fmt.Sprintf("at most %d", n))
 	}
@@ -88,7 +89,7 @@ const policySetExample = `  # Show the effect only.
 // policyFlags are the flags of policy set. A missing flag changes nothing.
 type policyFlags struct {
 	dryRun, configured                              bool
-	topology, scope, cpu, memory, cpus              string
+	topology, scope, planning, cpu, memory, cpus    string
 	topologyOptions, cpuOptions, systemKeeps, keeps string
 	eviction, reservedMemory                        string
 	maxNodes                                        uint32
@@ -99,6 +100,7 @@ func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.configured, "from-configuration", false, "begin with the configured policy instead of the active one")
 	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
 	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")
+	fs.StringVar(&f.planning, "topology-planning", "", "which containers of a pod are planned first: pod or container")
 	fs.StringVar(&f.topologyOptions, "topology-options", "", "options of the topology policy, all of them, as name=value; '' for none")
 	fs.Uint32Var(&f.maxNodes, "topology-max-nodes", 0, "how many NUMA nodes the machine may have; 0 for as many as berth can do")
 	fs.StringVar(&f.cpu, "cpu-policy", "", "none or static")
@@ -120,7 +122,8 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 		value *string
 	}{
 		"topology-policy": {&req.TopologyPolicy, &f.topology}, "topology-scope": {&req.TopologyScope, &f.scope},
-		"cpu-policy": {&req.CpuPolicy, &f.cpu}, "memory-policy": {&req.MemoryPolicy, &f.memory},
+		"topology-planning": {&req.TopologyPlanning, &f.planning},
+		"cpu-policy":        {&req.CpuPolicy, &f.cpu}, "memory-policy": {&req.MemoryPolicy, &f.memory},
 	} {
 		if fs.Changed(name) {
 			*field.to = field.value

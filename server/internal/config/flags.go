@@ -59,6 +59,8 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("topology-manager-policy", "none, best-effort, restricted or single-numa-node",
 		func(c *config.Config) *string { return (*string)(&c.Topology.Policy) })
 	str("topology-manager-scope", "container or pod", func(c *config.Config) *string { return &c.Topology.Scope })
+	str("topology-planning", "which containers of a pod are planned first: pod (those that run for its life) or container (in order, as the kubelet)",
+		func(c *config.Config) *string { return (*string)(&c.Topology.Planning) })
 	str("log-level", "debug, info, warn or error", func(c *config.Config) *string { return &c.Log.Level })
 	str("log-format", "text or json", func(c *config.Config) *string { return &c.Log.Format })
 	stringMap("cpu-manager-policy-options", "options of the CPU policy",

@@ -240,6 +240,9 @@ type PolicySettings struct {
 	// How many NUMA nodes the machine may have, unless the option
 	// max-allowable-numa-nodes is set; 0: as many as berth supports, 64.
 	TopologyMaxNodes uint32 `protobuf:"varint,12,opt,name=topology_max_nodes,json=topologyMaxNodes,proto3" json:"topology_max_nodes,omitempty"`
+	// Which containers of a pod are planned first: "pod" (those that run for its life), or
+	// "container" (one after the other, as the kubelet).
+	TopologyPlanning string `protobuf:"bytes,13,opt,name=topology_planning,json=topologyPlanning,proto3" json:"topology_planning,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -358,6 +361,13 @@ func (x *PolicySettings) GetTopologyMaxNodes() uint32 {
 	return 0
 }
 
+func (x *PolicySettings) GetTopologyPlanning() string {
+	if x != nil {
+		return x.TopologyPlanning
+	}
+	return ""
+}
+
 // ReservedMemory is the reserved memory of one NUMA node.
 type ReservedMemory struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -434,6 +444,8 @@ type SetPolicyRequest struct {
 	EvictionHard *Values `protobuf:"bytes,13,opt,name=eviction_hard,json=evictionHard,proto3" json:"eviction_hard,omitempty"`
 	// 0: as many as berth can do.
 	TopologyMaxNodes *uint32 `protobuf:"varint,14,opt,name=topology_max_nodes,json=topologyMaxNodes,proto3,oneof" json:"topology_max_nodes,omitempty"`
+	// "pod" or "container".
+	TopologyPlanning *string `protobuf:"bytes,15,opt,name=topology_planning,json=topologyPlanning,proto3,oneof" json:"topology_planning,omitempty"`
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -564,6 +576,13 @@ func (x *SetPolicyRequest) GetTopologyMaxNodes() uint32 {
 		return *x.TopologyMaxNodes
 	}
 	return 0
+}
+
+func (x *SetPolicyRequest) GetTopologyPlanning() string {
+	if x != nil && x.TopologyPlanning != nil {
+		return *x.TopologyPlanning
+	}
+	return ""
 }
 
 // Values replaces a whole map; without any it empties it.
@@ -1295,7 +1314,7 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\bset_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\asetTime\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9b\t\n" +
 	"\x0ePolicySettings\x12'\n" +
 	"\x0ftopology_policy\x18\x01 \x01(\tR\x0etopologyPolicy\x12%\n" +
 	"\x0etopology_scope\x18\x02 \x01(\tR\rtopologyScope\x12a\n" +
@@ -1311,7 +1330,8 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\rreserved_cpus\x18\n" +
 	" \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x12X\n" +
 	"\reviction_hard\x18\v \x03(\v23.berth.topology.v1.PolicySettings.EvictionHardEntryR\fevictionHard\x12,\n" +
-	"\x12topology_max_nodes\x18\f \x01(\rR\x10topologyMaxNodes\x1aB\n" +
+	"\x12topology_max_nodes\x18\f \x01(\rR\x10topologyMaxNodes\x12+\n" +
+	"\x11topology_planning\x18\r \x01(\tR\x10topologyPlanning\x1aB\n" +
 	"\x14TopologyOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
@@ -1332,7 +1352,7 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\x06limits\x18\x02 \x03(\v2-.berth.topology.v1.ReservedMemory.LimitsEntryR\x06limits\x1a9\n" +
 	"\vLimitsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xe5\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\a\n" +
 	"\x10SetPolicyRequest\x12\x17\n" +
 	"\adry_run\x18\x01 \x01(\bR\x06dryRun\x12-\n" +
 	"\x12from_configuration\x18\x02 \x01(\bR\x11fromConfiguration\x12,\n" +
@@ -1350,12 +1370,14 @@ const file_berth_topology_v1_topology_proto_rawDesc = "" +
 	"\rkube_reserved\x18\v \x01(\v2\x19.berth.topology.v1.ValuesR\fkubeReserved\x12;\n" +
 	"\rreserved_cpus\x18\f \x01(\v2\x16.berth.types.v1.CPUSetR\freservedCpus\x12>\n" +
 	"\reviction_hard\x18\r \x01(\v2\x19.berth.topology.v1.ValuesR\fevictionHard\x121\n" +
-	"\x12topology_max_nodes\x18\x0e \x01(\rH\x04R\x10topologyMaxNodes\x88\x01\x01B\x12\n" +
+	"\x12topology_max_nodes\x18\x0e \x01(\rH\x04R\x10topologyMaxNodes\x88\x01\x01\x120\n" +
+	"\x11topology_planning\x18\x0f \x01(\tH\x05R\x10topologyPlanning\x88\x01\x01B\x12\n" +
 	"\x10_topology_policyB\x11\n" +
 	"\x0f_topology_scopeB\r\n" +
 	"\v_cpu_policyB\x10\n" +
 	"\x0e_memory_policyB\x15\n" +
-	"\x13_topology_max_nodes\"\x82\x01\n" +
+	"\x13_topology_max_nodesB\x14\n" +
+	"\x12_topology_planning\"\x82\x01\n" +
 	"\x06Values\x12=\n" +
 	"\x06values\x18\x01 \x03(\v2%.berth.topology.v1.Values.ValuesEntryR\x06values\x1a9\n" +
 	"\vValuesEntry\x12\x10\n" +

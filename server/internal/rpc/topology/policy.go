@@ -81,6 +81,7 @@ func (s *service) SetPolicy(ctx context.Context, req *topologyv1.SetPolicyReques
 var fields = []struct{ setting, field string }{
 	{"topology.policy", "topology_policy"},
 	{"topology.scope", "topology_scope"},
+	{"topology.planning", "topology_planning"},
 	{"topology.options", "topology_options.values"},
 	{"topology.maxNodes", "topology_max_nodes"},
 	{"cpu.policy", "cpu_policy"},
@@ -127,6 +128,7 @@ func changedBy(p config.Policy, req *topologyv1.SetPolicyRequest, cpus cpuset.Se
 	}
 	text((*string)(&p.Topology.Policy), req.TopologyPolicy)
 	text(&p.Topology.Scope, req.TopologyScope)
+	text((*string)(&p.Topology.Planning), req.TopologyPlanning)
 	values(&p.Topology.Options, req.GetTopologyOptions())
 	if req.TopologyMaxNodes != nil {
 		p.Topology.MaxNodes = int(req.GetTopologyMaxNodes())
@@ -159,6 +161,7 @@ func settings(p config.Policy) *topologyv1.PolicySettings {
 		CpuPolicy: p.CPU.Policy, CpuOptions: p.CPU.Options, MemoryPolicy: p.Memory.Policy,
 		SystemReserved: p.Reserved.System, KubeReserved: p.Reserved.Kube, ReservedCpus: convert.CPUSet(p.Reserved.CPUs),
 		EvictionHard: p.Reserved.Eviction(), TopologyMaxNodes: uint32(max(p.Topology.MaxNodes, 0)),
+		TopologyPlanning: string(p.Topology.Planning),
 	}
 	for _, r := range p.Memory.Reserved {
 		out.ReservedMemory = append(out.ReservedMemory, &topologyv1.ReservedMemory{NumaNode: uint32(r.NUMANode), Limits: r.Limits})

@@ -91,6 +91,7 @@ func TestSetPolicy(t *testing.T) {
 		SystemReserved: &topologyv1.Values{Values: map[string]string{"memory": "1Gi"}},
 		KubeReserved:   &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{List: "0-1"},
 		EvictionHard: &topologyv1.Values{Values: map[string]string{"memory.available": "5%"}}, TopologyMaxNodes: new(uint32(12)),
+		TopologyPlanning: new("container"),
 	}
 	want := &topologyv1.SetPolicyResponse{
 		Settings: &topologyv1.PolicySettings{
@@ -98,7 +99,7 @@ func TestSetPolicy(t *testing.T) {
 			CpuPolicy: "static", CpuOptions: everything.CpuOptions.GetValues(), MemoryPolicy: "Static",
 			ReservedMemory: everything.ReservedMemory.GetNodes(), SystemReserved: everything.SystemReserved.GetValues(),
 			ReservedCpus: &typesv1.CPUSet{List: "0-1"},
-			EvictionHard: everything.EvictionHard.GetValues(), TopologyMaxNodes: 12,
+			EvictionHard: everything.EvictionHard.GetValues(), TopologyMaxNodes: 12, TopologyPlanning: "container",
 		},
 		Changed: true,
 		Pods: []*topologyv1.PodFate{
