@@ -33,7 +33,7 @@ const NoScope hint.Scope = "none"
 type Planning string
 
 const (
-	// ByContainer plans in the pod's order, as the kubelet does: an init container decides where the pod's life is spent.
+	// ByContainer plans in the pod's order, as the kubelet does. An init container then decides on which NUMA nodes the app is.
 	ByContainer Planning = "container"
 	// ByPod plans the containers that run for the pod's life first. Init containers then run on what these have.
 	ByPod Planning = "pod"

@@ -41,9 +41,11 @@ func (m *Manager) InOrder() *Manager {
 //
 // With planning by pod, init containers that end come last (WholePod), each in a round of its own.
 func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
-	var containers, borrow []hint.Request
+	containers := make([]hint.Request, 0, len(p.Containers))
+	var borrow []hint.Request
+	whole := m.WholePod(p, f)
 	for i, c := range p.Walk() {
-		if r := (hint.Request{Pod: p, Container: i}); c.Role.Feeds() && m.WholePod(p, f) {
+		if r := (hint.Request{Pod: p, Container: i}); c.Role.Feeds() && whole {
 			r.Borrows = true
 			borrow = append(borrow, r)
 		} else {
@@ -55,11 +57,11 @@ func (m *Manager) Rounds(p *workload.Pod, f workload.Features) []Round {
 	case NoScope:
 		rounds = []Round{{Plan: containers}}
 	case hint.PodScope:
-		whole := hint.Request{Pod: p, Container: -1}
+		all := hint.Request{Pod: p, Container: -1}
 		if asWhole(p, f) {
-			return []Round{{Merge: true, Hints: whole, Plan: []hint.Request{whole}}}
+			return []Round{{Merge: true, Hints: all, Plan: []hint.Request{all}}}
 		}
-		rounds = []Round{{Merge: true, Hints: whole, Plan: containers}}
+		rounds = []Round{{Merge: true, Hints: all, Plan: containers}}
 	default:
 		for i, c := range containers {
 			rounds = append(rounds, Round{Merge: true, Hints: c, Plan: containers[i : i+1]})

@@ -1,6 +1,8 @@
 package topology
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/managers/errdefs"
@@ -70,5 +72,53 @@ func TestRounds(t *testing.T) {
 				t.Errorf("refusal %+v, want %q", refusal, row.refusal)
 			}
 		})
+	}
+}
+
+// TestRoundsOfWholePods: with planning by pod, init containers that end come last, and borrow.
+func TestRoundsOfWholePods(t *testing.T) {
+	t.Parallel()
+	p := &workload.Pod{Containers: []workload.Container{
+		{Name: "warm", Role: workload.Init}, {Name: "proxy", Role: workload.Sidecar}, {Name: "load", Role: workload.Init}, {Name: "main"},
+	}}
+	for _, row := range []struct {
+		policy   Policy
+		scope    hint.Scope
+		planning Planning
+		want     string
+	}{
+		{BestEffort, hint.ContainerScope, ByPod, "merge 1; merge 3; merge borrow 0; merge borrow 2"},
+		{BestEffort, hint.PodScope, ByPod, "merge 1 3; borrow 0; borrow 2"},
+		{None, hint.ContainerScope, ByPod, "1 3; borrow 0; borrow 2"},
+		{BestEffort, hint.ContainerScope, ByContainer, "merge 0; merge 1; merge 2; merge 3"},
+		{BestEffort, hint.PodScope, "", "merge 0 1 2 3"},
+	} {
+		m, err := New(Config{Policy: row.policy, Scope: row.scope, Planning: row.planning}, 1, numa.Distances{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rounds []string
+		for _, r := range m.Rounds(p, workload.Features{}) {
+			var words []string
+			if r.Merge {
+				words = append(words, "merge")
+			}
+			if r.Borrows {
+				words = append(words, "borrow")
+			}
+			for _, req := range r.Plan {
+				if req.Borrows != r.Borrows {
+					t.Errorf("%+v: container %d borrows: %t", row, req.Container, req.Borrows)
+				}
+				words = append(words, strconv.Itoa(req.Container))
+			}
+			rounds = append(rounds, strings.Join(words, " "))
+		}
+		if got := strings.Join(rounds, "; "); got != row.want {
+			t.Errorf("%s, %s scope, %s: %q, want %q", row.policy, row.scope, row.planning, got, row.want)
+		}
+	}
+	if _, err := New(Config{Policy: None, Planning: "whole"}, 1, numa.Distances{}); errdefs.ClassOf(err) != errdefs.Invalid {
+		t.Errorf("an unknown planning: %v", err)
 	}
 }
