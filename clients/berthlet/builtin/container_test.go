@@ -14,12 +14,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/clients/berthlet/builtin"
 	"github.com/berthd/berth/clients/berthlet/container"
+	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -298,9 +298,7 @@ func TestHeadless(t *testing.T) {
 		must(t, b.Create(ctx(t), b.spec(row.name, "headless")))
 		must(t, b.Start(ctx(t), row.name))
 		pid := b.until(t, row.name, container.Running).PID
-		for bounded := ctx(t); !strings.Contains(stat(pid), ") Z "); time.Sleep(time.Millisecond) {
-			must(t, bounded.Err())
-		}
+		nodetest.Eventually(t, timeout, "the first thread has ended", func() bool { return strings.Contains(stat(pid), ") Z ") })
 		process, err := unix.PidfdOpen(pid, 0)
 		must(t, err)
 		if row.code == 0 {
