@@ -56,8 +56,8 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 // planContainer plans what a container requests, if it requests any and holds none. Beside pod-level resources a container
 // may request nothing.
 func (h *allocation) planContainer(view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
-	name, wants := req.Owner().Container, h.of(&h.Pod.Containers[req.Container])
-	if len(wants) == 0 || len(h.claims(name)) > 0 {
+	wants := h.of(&h.Pod.Containers[req.Container])
+	if len(wants) == 0 || len(h.claims(req.Owner().Container)) > 0 {
 		return nil, nil
 	}
 	f := h.containerFamily(req, wants)
