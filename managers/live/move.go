@@ -55,8 +55,8 @@ func markers(view *ledger.View, record *ledger.Pod, container int) (out []worklo
 
 // anew plans where the cpu and memory of containers go if they are allocated again, as by an admission.
 // Devices stay, so the new CPUs and memory are near the same devices. moves are the containers
-// that must be allocated again; those that are planned together with them move, too. Without moves, all
-// do. With stays, they stay on the NUMA nodes that they have.
+// that must be allocated again; those that are planned together with them move, too, and init containers that
+// run on what others hold. Without moves, all do. With stays, they stay on the NUMA nodes that they have.
 func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod, moves []string, stays bool,
 	trace *ledger.Trace) (*ledger.Move, error) {
 	view, uid := b.View, record.UID()
@@ -78,7 +78,9 @@ func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod
 	roundsOf := func(policy *topology.Manager) (rounds []topology.Round) {
 		for _, round := range policy.Rounds(&bare.Pod, e.Features) {
 			names := containersOf(round.Plan)
-			if len(moves) > 0 && !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) }) {
+			// An init container goes where those are on whose CPUs and memory it runs.
+			asked := slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) })
+			if len(moves) > 0 && !round.Borrows && !asked {
 				continue
 			}
 			rounds = append(rounds, round)
