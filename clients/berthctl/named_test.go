@@ -19,7 +19,7 @@ func TestFlagsThatDecide(t *testing.T) {
 		"eviction-hard", "filter", "format", "holds", "id", "kind", "kube-reserved", "listen", "max-disruption", "memory",
 		"memory-policy", "name", "namespace", "node", "output", "owner", "pod", "policy", "rate", "reason", "reserved-cpus",
 		"reserved-memory", "resource", "scope", "set", "since", "sort", "system-reserved", "then", "topology-options",
-		"topology-policy", "topology-scope", "topology-planning", "types", "uid", "until", "verdict")
+		"topology-policy", "topology-scope", "topology-planning", "planning", "types", "uid", "until", "verdict")
 	trusttest.Refused(t, root(c), func(t *testing.T, args []string) string {
 		switch {
 		case args[0] == "--endpoint":

@@ -217,7 +217,7 @@ func policySet(c *command.Ctl) *cobra.Command {
 		return s.Show(answer, func(w io.Writer) { showChange(w, answer, f.dryRun) })
 	})
 	f.declare(cmd.Flags())
-	command.ChoosePolicies(cmd, "topology-policy", "topology-scope", "cpu-policy")
+	command.ChoosePolicies(cmd, "topology-policy", "topology-scope", "topology-planning", "cpu-policy")
 	command.Choices(cmd, "memory-policy", "None", "Static")
 	return cmd
 }

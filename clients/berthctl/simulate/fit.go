@@ -80,7 +80,7 @@ func Fit(c *command.Ctl) *cobra.Command {
 	fs.StringVar(&f.bundle, "bundle", "", "bundle to read in place of asking berthd")
 	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of asking berthd")
 	f.declare(fs, "that of the bundle")
-	command.ChoosePolicies(cmd, "policy", "scope", "cpu-policy")
+	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
 	return cmd
 }
 

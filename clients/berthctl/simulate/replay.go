@@ -104,7 +104,7 @@ func Replay(c *command.Ctl) *cobra.Command {
 		"leave out recorded changes of the policy (SetPolicy): the configuration's policy holds throughout")
 	fs.IntVar(&f.explain, "explain", 10, "how many verdicts that differ to explain")
 	drawn.Declare(cmd, "draw the machine after the last entry")
-	command.ChoosePolicies(cmd, "policy", "scope", "cpu-policy")
+	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
 	return cmd
 }
 

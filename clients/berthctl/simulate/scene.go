@@ -27,8 +27,8 @@ import (
 // sceneFlags name a machine, its configuration and its devices.
 type sceneFlags struct {
 	machine, config, kubelet string
-	policy, scope, cpuPolicy string
-	reserved                 string
+	policy, scope, planning  string
+	cpuPolicy, reserved      string
 	devices                  string
 	device                   []string
 }
@@ -40,6 +40,7 @@ func (f *sceneFlags) declare(fs *pflag.FlagSet, without string) {
 	fs.StringVar(&f.kubelet, "kubelet-config", "", "a kubelet's configuration file")
 	fs.StringVar(&f.policy, "policy", "", "topology policy in place of the configured one: none, best-effort, restricted, single-numa-node")
 	fs.StringVar(&f.scope, "scope", "", "topology scope in place of the configured one: container, pod")
+	fs.StringVar(&f.planning, "planning", "", "topology planning in place of the configured one: pod, or container as the kubelet does")
 	fs.StringVar(&f.cpuPolicy, "cpu-policy", "", "CPU policy in place of the configured one: none, static")
 	fs.StringVar(&f.reserved, "reserved-cpus", "", "list of reserved CPUs, in place of the configured ones")
 	fs.StringArrayVar(&f.device, "device", nil, "devices of a resource, as example.com/gpu=4*a@0,4*b@1; may be repeated")
@@ -48,7 +49,7 @@ func (f *sceneFlags) declare(fs *pflag.FlagSet, without string) {
 
 // given reports whether any of the flags has a value.
 func (f *sceneFlags) given() bool {
-	return f.machine+f.config+f.kubelet+f.policy+f.scope+f.cpuPolicy+f.reserved+f.devices != "" || len(f.device) > 0
+	return f.machine+f.config+f.kubelet+f.policy+f.scope+f.planning+f.cpuPolicy+f.reserved+f.devices != "" || len(f.device) > 0
 }
 
 // scene reads machine, configuration and devices. What no flag names is the bundle's, which may be
@@ -114,6 +115,7 @@ func (f *sceneFlags) configuration(ctx context.Context, c *command.Ctl, b *bundl
 	cfg.Machine = cmp.Or(f.machine, cfg.Machine)
 	cfg.Topology.Policy = cmp.Or(topology.Policy(f.policy), cfg.Topology.Policy)
 	cfg.Topology.Scope = cmp.Or(f.scope, cfg.Topology.Scope)
+	cfg.Topology.Planning = cmp.Or(topology.Planning(f.planning), cfg.Topology.Planning)
 	cfg.CPU.Policy = cmp.Or(f.cpuPolicy, cfg.CPU.Policy)
 	if f.reserved != "" {
 		cpus, err := cpuset.Parse(f.reserved)

@@ -138,7 +138,7 @@ func Simulate(c *command.Ctl) *cobra.Command {
 	})
 	f.declare(cmd.Flags())
 	drawn.Declare(cmd, "draw the machine with the admitted pods on it")
-	command.ChoosePolicies(cmd, "policy", "scope", "cpu-policy")
+	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
 	return cmd
 }
 

@@ -92,8 +92,9 @@ func Choices(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // ChoosePolicies completes the flags that name policies.
-func ChoosePolicies(cmd *cobra.Command, topology, scope, cpu string) {
+func ChoosePolicies(cmd *cobra.Command, topology, scope, planning, cpu string) {
 	Choices(cmd, topology, "none", "best-effort", "restricted", "single-numa-node")
 	Choices(cmd, scope, "container", "pod")
+	Choices(cmd, planning, "container", "pod")
 	Choices(cmd, cpu, "none", "static")
 }
