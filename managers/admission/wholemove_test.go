@@ -1,6 +1,7 @@
 package admission_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -133,6 +134,31 @@ func TestLostCPUsOfAPodWithInit(t *testing.T) {
 		}
 		if got := h.has("a"); got != want {
 			t.Errorf("%s offline: the pod has %s, want %s", offline, got, want)
+		}
+	}
+}
+
+// BenchmarkInits decides about pods with more and more init containers: the time grows with their number, not faster.
+func BenchmarkInits(b *testing.B) {
+	for _, planning := range []topology.Planning{topology.ByContainer, topology.ByPod} {
+		for _, apps := range []int{1, 10} {
+			for _, inits := range []int{1, 10, 20, 40, 80} {
+				b.Run(fmt.Sprintf("%s/apps %d/inits %d", planning, apps, inits), func(b *testing.B) {
+					h := planningOn(b, "1s8n16c1t", topology.SingleNUMANode, hint.ContainerScope, planning, nil)
+					amounts := slices.Repeat([][2]int64{{2, 1}}, inits+apps)
+					for i := range inits {
+						amounts[i] = [2]int64{1, 1}
+					}
+					p := withInit(podOf("p", amounts...), inits)
+					for b.Loop() {
+						v, err := h.Admit(b.Context(), admission.Request{Pod: p, DryRun: true})
+						must(b, err)
+						if v.Outcome != admission.Admitted {
+							b.Fatal(v.Message)
+						}
+					}
+				})
+			}
 		}
 	}
 }
