@@ -201,7 +201,12 @@ func worse(plan, than *ledger.View, pod *workload.Pod) string {
 	if has, had := a.HeldCPUs().Len(), b.HeldCPUs().Len(); has > had {
 		return fmt.Sprintf("the pod would hold %d CPUs instead of %d", has, had)
 	}
+	var counted []string
 	for _, claim := range a.Claims {
+		if slices.Contains(counted, claim.Resource) {
+			continue
+		}
+		counted = append(counted, claim.Resource)
 		has, had := amountOf(a, claim), amountOf(b, claim)
 		if has > had {
 			return fmt.Sprintf("the pod would hold more %s: %d instead of %d", claim.Resource, has, had)

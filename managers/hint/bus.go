@@ -193,7 +193,7 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	}
 	before, known := draft.View().Pod(req.Pod.UID)
 	draft.AddClaims(req.Pod.UID, claims...)
-	findings := slices.DeleteFunc(ledger.CheckPod(draft.View(), req.Pod.UID), func(f ledger.Finding) bool {
+	findings := slices.DeleteFunc(ledger.CheckPlanned(draft.View(), req.Pod.UID, claims), func(f ledger.Finding) bool {
 		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims,
 			func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
 	})

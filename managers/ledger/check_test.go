@@ -218,6 +218,14 @@ func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
 				want = append(want, say(f))
 			}
 		}
+		for _, c := range p.Claims {
+			planned := ledger.CheckPlanned(v, p.UID(), []ledger.Claim{c})
+			for _, f := range ledger.CheckPod(v, p.UID()) {
+				if (f.Owner == c.Owner || f.Other == c.Owner) && !slices.Contains(planned, f) {
+					t.Errorf("pod %s: a look at the claim of %s lacks %s", p.UID(), c.Owner, f)
+				}
+			}
+		}
 		slices.Sort(got)
 		slices.Sort(want)
 		if p.UID() != "" && !slices.Equal(got, want) {

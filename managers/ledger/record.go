@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/workload"
@@ -52,9 +53,10 @@ func (p *Pod) UID() string { return p.Pod.UID }
 // Claim returns the claim of a container (or, with an empty name, of the pod as a whole) on
 // a resource.
 func (p *Pod) Claim(container, resource string) (Claim, bool) {
-	for _, c := range p.Claims {
-		if c.Owner.Container == container && c.Resource == resource {
-			return c, true
+	i, _ := slices.BinarySearchFunc(p.Claims, container, func(c Claim, name string) int { return strings.Compare(c.Owner.Container, name) })
+	for ; i < len(p.Claims) && p.Claims[i].Owner.Container == container; i++ {
+		if p.Claims[i].Resource == resource {
+			return p.Claims[i], true
 		}
 	}
 	return Claim{}, false
