@@ -64,6 +64,9 @@ var errUnspecified = errdefs.Unavailablef("the specification of the pod is not k
 var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w",
 	errUnspecified)
 
+// errApart means that a pod which berthd has lost as a whole is admitted container by container.
+var errApart = errors.New("the pod is admitted container by container")
+
 // unsure makes reconcile compare the pod with the ledger, because a failed call may have changed it. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.
 func (p *Policy) unsure(err error) {
@@ -111,13 +114,42 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 		return err
 	}
 	req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices}
+	if req.RunningAllocations = s.heldFor(pod); len(req.GetRunningAllocations()) > 0 {
+		if err := p.admit(ctx, req); !decided(err) {
+			return err
+		}
+		req.RunningAllocations = nil // others have them, or it has another size
+	}
 	return p.decide(ctx, s, req)
 }
 
+// heldFor returns what the containers of a pod of berthd held when the whole pod was lost.
+func (s *sandbox) heldFor(pod *typesv1.Pod) (out []*admissionv1.RunningAllocation) {
+	for _, c := range s.held.GetContainers() {
+		if name := c.GetContainerName(); pod.GetMetadata().GetUid() == s.key(name) && len(c.GetClaims()) > 0 {
+			r := &admissionv1.RunningAllocation{ContainerName: name}
+			for _, claim := range c.GetClaims() {
+				if cpus := claim.GetCpu().GetCpus(); cpus != nil {
+					r.Cpus = cpus
+				}
+				for _, b := range claim.GetMemory().GetBlocks() {
+					r.Memory = append(r.Memory, &admissionv1.RunningMemory{Resource: claim.GetResource(), NumaNodes: b.GetNumaNodes(),
+						Bytes: b.GetBytes()})
+				}
+			}
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
 // tryToAdmit admits a pod. If the node is full, or berthd has the pod with another specification, it first looks for processes that
-// have ended without an event. If the node is full nevertheless, it releases what is kept for a restart. The kubelet has counted those
-// CPUs as free when it admitted the pod.
+// have ended without an event, and repeats removals that have failed. If the node is full nevertheless, it releases what is kept for a
+// restart. The kubelet has counted those CPUs as free when it admitted the pod.
 func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
+	if err := p.settle(ctx, s); err != nil {
+		return err
+	}
 	err := p.admit(ctx, req)
 	_, rejected := errdefs.ReasonOf(err)
 	if !rejected && !berth.IsPrecondition(err) {
@@ -125,6 +157,10 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	}
 	if p.sweepFor(ctx, s) {
 		err = p.admit(ctx, req)
+		_, rejected = errdefs.ReasonOf(err)
+	}
+	if rejected && p.unreconciled && p.syncPods(ctx) == nil {
+		err = p.admit(ctx, req) // a removal had failed
 		_, rejected = errdefs.ReasonOf(err)
 	}
 	if rejected && p.releaseKept(ctx, s) {
@@ -226,7 +262,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	}
 	if s.form == whole || s.lists(m.name) && s.form != apart {
 		a, err := p.allocateWhole(ctx, m)
-		if !berth.IsNotFound(err) {
+		if !berth.IsNotFound(err) && !errors.Is(err, errApart) {
 			return a, err
 		}
 		// A container that the specification does not have: one for debugging.
@@ -287,8 +323,7 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 			err = errUnspecified
 		case lost != nil: // nothing of it runs, and no source has its specification
 			p.remove(ctx, s, s.uid)
-			s.form = unadmitted
-			a, err = p.allocate(ctx, m, s.uid)
+			s.form, s.held, err = unadmitted, lost, errApart
 		case l.pods[s.uid] == nil:
 			s.form = unadmitted // it is admitted container by container from now on
 		}
@@ -309,7 +344,7 @@ func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocati
 		if m.own, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
 			return nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
 		}
-		m.former = m.former.Union(was).Minus(m.own)
+		m.former = m.former.Union(was)
 	}
 	return a, nil
 }
@@ -339,7 +374,7 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	p.end(m)
 	s := m.pod
 	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.life.over() })
-	if _, apart := s.names[m.name]; apart && m.key == s.key(m.name) && !again {
+	if _, apart := s.names[m.name]; apart && m.key != s.uid && !again {
 		s.names[m.name] = kept
 	}
 	p.unbindID(ctx, m)
@@ -361,7 +396,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); err != nil {
 		p.Log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
-		p.unreconciled = true
+		p.awaited[key], p.unreconciled = awaited{ended: true}, true
 		p.kick()
 	}
 }
@@ -379,7 +414,7 @@ func (s *sandbox) inherit(from *sandbox) {
 	}
 	from.form, s.unread = unadmitted, s.unread || from.unread
 	if s.spec == nil {
-		s.spec, s.dynamic, s.claiming = from.spec, from.dynamic, from.claiming
+		s.found = from.found
 	}
 	from.names = map[string]part{}
 }

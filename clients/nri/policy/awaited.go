@@ -15,7 +15,7 @@ const unheardTime = 5 * time.Minute
 
 // awaited is a pod of berthd without a sandbox, which the kubelet may still start.
 type awaited struct {
-	// ended means that the kubelet does not start it any more.
+	// ended means that the kubelet does not start it any more, or that its removal has failed after its end.
 	ended bool
 	// unheard is since when the kubelet does not answer; zero if it does, or was not called yet.
 	unheard time.Time

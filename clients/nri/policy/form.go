@@ -118,7 +118,7 @@ func (s *sandbox) admittedApart(name string) {
 // carry keeps what is known of a pod over a new connection of the runtime. The ledger and the sources may have changed meanwhile.
 func (s *sandbox) carry(was *sandbox) {
 	s.form, s.made = was.form, was.made
-	s.spec, s.dynamic, s.claiming = was.spec, was.dynamic, was.claiming
+	s.found = was.found
 	s.quota, s.hasQuota = was.quota, was.hasQuota
 	s.unmoved, s.told = was.unmoved, was.told
 	if was.pid == s.pid && was.born != 0 {

@@ -153,6 +153,9 @@ const (
 	historyParts = 10
 )
 
+// again are the numbers of later histories that have failed once.
+var again = []uint64{25377, 36157, 45872, 61699, 61931, 62378, 65401, 65455, 70033, 76318, 78498, 80995, 92354, 131230, 143956}
+
 // TestRandomHistories: on random histories of a node, no process ever runs on CPUs that a container has for itself, such
 // a container keeps its CPUs and gets no quota, none is resized without berthd's consent, and one that crashes returns to
 // its CPUs. When everything is reachable again, everything runs where berthd has it, with the size that berthd counts,
@@ -175,6 +178,17 @@ func TestRandomHistories(t *testing.T) {
 			newHistory(first).tell(t, first, "")
 			return
 		}
+	}
+	if os.Getenv("BERTH_HISTORY") == "" {
+		t.Run("again", func(t *testing.T) {
+			t.Parallel()
+			for _, n := range again {
+				h := newHistory(n)
+				if f, _ := h.run(t); f.kind != "" {
+					h.tell(t, n, f.kind)
+				}
+			}
+		})
 	}
 	for part := range uint64(historyParts) {
 		t.Run(strconv.FormatUint(part, 10), func(t *testing.T) {

@@ -21,7 +21,7 @@ func (n *node) compareAll() {
 			n.fail("%s has CPUs %s for itself, and the quota %d", c.id, c.own, quota)
 		}
 		for _, o := range alive {
-			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) {
+			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) && !slices.Contains(c.beside, o) {
 				n.fail("%s runs on CPUs %s, and %s has %s for itself", o.id, o.cpus, c.id, c.own)
 			}
 		}

@@ -198,8 +198,10 @@ type nodeContainer struct {
 	pid       int
 	alive     bool
 	cpus      cpuset.Set
-	// own are the CPUs of a container that has some for itself.
-	own cpuset.Set
+	// own are the CPUs of a container that has some for itself. It may have got them by narrowing the CPUs that it shared with others:
+	// then those beside it leave them next.
+	own    cpuset.Set
+	beside []*nodeContainer
 	// unapplied means that the runtime has failed to resize it, and the kubelet tries again. takenBack means that it did not: berthd
 	// may have given CPUs to another pod meanwhile that the container needs.
 	unapplied, takenBack bool
@@ -359,7 +361,14 @@ func (n *node) parse(cpus string) cpuset.Set {
 
 // moves puts a process on CPUs.
 func (n *node) moves(c *nodeContainer, to cpuset.Set) {
-	c.cpus = to
+	inward := to != c.cpus && to.IsSubsetOf(c.cpus)
+	c.cpus, c.beside = to, nil
+	for _, o := range n.containers(func(o *nodeContainer) bool { return o != c && o.alive }) {
+		o.beside = slices.DeleteFunc(o.beside, func(b *nodeContainer) bool { return b == c })
+		if inward && o.cpus.Overlaps(to) {
+			c.beside = append(c.beside, o)
+		}
+	}
 	holds := n.holds(c)
 	switch {
 	case to == c.own || c.own.IsEmpty() && (!c.whole() || !to.IsSubsetOf(holds)):

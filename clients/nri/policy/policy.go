@@ -152,7 +152,7 @@ func New(c Config) *Policy {
 	}
 	return &Policy{
 		Config: c, kicked: make(chan struct{}, 1), sandboxes: map[string]*sandbox{}, members: map[string]*member{},
-		refusals: map[string]refused{},
+		refusals: map[string]refused{}, awaited: map[string]awaited{},
 		requests: c.Unsolicited == UnsolicitedAlways,
 	}
 }
@@ -225,18 +225,15 @@ type sandbox struct {
 	hasQuota bool
 	// told is the number of the event that was the first to tell of the sandbox; 0 if the runtime's first list had it.
 	told int
-	// spec is the pod's specification, nil if unknown.
-	spec *typesv1.Pod
+	found
 	// form is how berthd has the pod. unread means that the ledger, which may have the pod from before, was not read yet.
 	form   form
 	unread bool
+	// held is what berthd knew of the pod that it had lost as a whole: its containers, which are admitted apart since, return to it.
+	held *typesv1.PodAllocation
 	// unfound means that the search for the specification has failed, or is still to come. searches counts the failures.
 	unfound  bool
 	searches int
-	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
-	// use one according to the specification.
-	dynamic  bool
-	claiming []string
 	// leaving means that the pod has ended according to the runtime, but one of its processes
 	// still exists.
 	leaving bool
@@ -253,14 +250,30 @@ type sandbox struct {
 	made map[string]bool
 }
 
+// found is what a source has told of a pod.
+type found struct {
+	// spec is the pod's specification, nil if unknown.
+	spec *typesv1.Pod
+	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
+	// use one according to the specification.
+	dynamic  bool
+	claiming []string
+}
+
+// openResize is what is open about resizes of a member.
+type openResize struct {
+	// asked is one that the runtime has not confirmed. unsure means that berthd may have carried out one without an answer.
+	asked  *asked
+	unsure bool
+}
+
 // member is a container at the runtime.
 type member struct {
 	id, name string
 	pod      *sandbox
 	// resources are the container's resources that were sent to the runtime.
 	resources *api.LinuxResources
-	// asked is a resize that the runtime has not confirmed.
-	asked *asked
+	openResize
 	// created is when it was created, in nanoseconds; 0 if the runtime does not say it.
 	created int64
 	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
@@ -278,8 +291,8 @@ type member struct {
 	match match
 	room  uint64
 	tries int
-	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs of an earlier allocation
-	// that the member may still run on: nobody else gets them before it has left them.
+	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs, of this allocation or an
+	// earlier one, on which the member may still run: nobody else gets them before it has left them.
 	own, former cpuset.Set
 	free        bool
 	// mems are the memory nodes that were sent to the runtime last. cgroup is the container's, as NRI names it.

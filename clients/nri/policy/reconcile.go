@@ -215,7 +215,7 @@ func (p *Policy) complete(ctx context.Context, enough func() bool) error {
 			s.form = whole
 		}
 	}
-	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due })
+	left := slices.DeleteFunc(p.live(), func(m *member) bool { return m.match < due || p.crashed(m) })
 	oldestFirst(left)
 	done, again := 0, p.kick // each pass does something
 	for _, m := range left {
@@ -271,7 +271,7 @@ func (m *member) placed(l listing) bool {
 func (p *Policy) tryDenied() {
 	now, room, tried := p.Now(), p.room.Load(), false
 	for _, m := range p.live() {
-		if m.match != denied || m.room == room {
+		if m.match != denied || m.room == room || p.crashed(m) {
 			continue
 		}
 		if now.Before(p.deniedAt) {
@@ -353,7 +353,7 @@ func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error)
 // berthd does not answer.
 func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.ContainerAllocation) error {
 	if counted == nil || p.isReplaced(m) || !m.resized(counted) {
-		m.match = compared // want detects a pod that berthd has lost
+		m.match, m.unsure = compared, m.unsure && counted == nil // want detects a pod that berthd has lost
 		return nil
 	}
 	within, cancel := halfOf(ctx)
@@ -362,12 +362,12 @@ func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.Co
 	err := p.count(within, m)
 	switch {
 	case err == nil:
-		m.match = compared
+		m.match, m.unsure = compared, false
 		return nil
 	case ctx.Err() != nil, unanswered(err):
 		return err
 	case decided(err), m.pod.unfound: // searchAgain finds the specification
-		m.match, m.room = denied, room
+		m.match, m.room, m.unsure = denied, room, false
 	}
 	p.logOnce(ctx, m, "berthd has other resources for a container than the runtime", err)
 	return nil

@@ -204,12 +204,16 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 			return err
 		}
 	}
+	if err := p.settle(ctx, m.pod); err != nil {
+		return err
+	}
 	was := m.resources
 	m.resources = r
 	err := p.count(ctx, m)
+	m.unsure = undecided(err)
 	if err == nil {
 		if err = p.want(ctx); err != nil { // berthd has the new size
-			m.match, p.incomplete = max(m.match, due), true
+			m.unsure, m.match, p.incomplete = true, max(m.match, due), true
 			p.kickLater()
 		}
 	}
@@ -217,6 +221,29 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 		m.resources = was
 	}
 	return err
+}
+
+// settle compares the sizes of members with berthd whose resize may have been carried out without an answer: others must not get the CPUs
+// that berthd has taken from them meanwhile. An error means that it is still not known. Those of the pod for which others wait do not
+// matter.
+func (p *Policy) settle(ctx context.Context, waiting *sandbox) error {
+	for _, m := range p.live() {
+		if !m.unsure || m.key == "" || m.pod.uid == waiting.uid || p.crashed(m) {
+			continue
+		}
+		l, err := p.list(ctx)
+		if err != nil {
+			return err
+		}
+		counted := l.of(m)
+		if counted == nil {
+			return errdefs.Unavailablef("the size of container %s is not known yet: berthd has not answered a resize, and has lost the pod since", m.title())
+		}
+		if err := p.compareSize(ctx, m, counted); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // resized reports whether berthd counts a container with another size than the runtime. If not, the

@@ -159,13 +159,15 @@ func (p *Policy) dropReplaced(listed []*api.Container) {
 	}
 }
 
-// startOverdue ends a start that takes too long. Of a container that has been replaced, or that the runtime's list lacks, nothing is left
-// to start.
+// startOverdue ends a start that takes too long. Of a container that has been replaced, that the runtime's list lacks or that the
+// runtime has not stored, nothing is left to start. If the runtime stores it later, nothing is known of it: no update has reached it.
 func (p *Policy) startOverdue(ctx context.Context, m *member) {
 	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
 		"after", placement.StartTime)
+	t, _ := p.tracker.Get(m.at())
+	unstored := m.life == made && t.Phase == placement.Starting
 	p.apply(m, placement.StartOverdue, cpuset.Set{})
-	if m.life.unlisted() || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.life.over() }) {
+	if unstored || m.life.unlisted() || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.life.over() }) {
 		p.unbindID(ctx, m)
 		p.discard(m)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -28,6 +29,10 @@ func (p *Policy) may(m *member) bool {
 // hasProcess returns whether a member has had a process that may still be there.
 func (p *Policy) hasProcess(m *member) bool { return m.pid != 0 && p.may(m) }
 
+// crashed returns whether the process of a member has ended without an event of the runtime. Nothing is allocated for it: if the kubelet
+// starts the container again, that is another member.
+func (p *Policy) crashed(m *member) bool { return m.pid != 0 && !p.may(m) && !m.life.over() }
+
 // some returns whether a condition holds for a container of a pod.
 func (p *Policy) some(s *sandbox, is func(*member) bool) bool {
 	for _, m := range p.members {
@@ -45,6 +50,9 @@ func (p *Policy) want(ctx context.Context) error {
 		return err
 	}
 	for _, m := range p.live() {
+		if p.crashed(m) {
+			continue
+		}
 		c := l.place(m)
 		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
 			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
@@ -112,30 +120,24 @@ func (p *Policy) estimateShared() {
 	}
 }
 
-// withheld returns the CPUs that members may have for themselves, and that a list of the ledger does not have. So it is after berthd
-// has lost its ledger, until a member is admitted again, and until it has left its CPUs if it has got others. Berthd shares these CPUs
-// meanwhile.
+// withheld returns the CPUs that members may have for themselves, whatever a list of the ledger has. So it is after berthd has lost its
+// ledger, until a member is admitted again, and until it has left its CPUs if it has got others, even if berthd has given and taken them
+// in between. Berthd shares these CPUs meanwhile.
 func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 	for _, m := range p.all() {
-		c := l.place(m)
-		if c == nil {
+		if c := l.place(m); c == nil {
 			cpus = cpus.Union(p.ownOf(m))
-		} else if now, err := cpuset.Parse(c.GetCpus().GetList()); err == nil && c.GetExclusiveCpus() {
-			m.former = m.former.Union(p.ownOf(m)).Minus(now)
+		} else if c.GetExclusiveCpus() {
+			m.former = m.former.Union(p.ownOf(m))
 		}
-		cpus = cpus.Union(p.stillOn(m))
+		if t, _ := p.tracker.Get(m.at()); !p.may(m) {
+			m.former = cpuset.Set{}
+		} else if !t.Anywhere {
+			m.former = m.former.Intersect(t.PossibleCPUs) // it has left the others
+		}
+		cpus = cpus.Union(m.former)
 	}
 	return cpus
-}
-
-// stillOn returns the former CPUs of a member that it has not left.
-func (p *Policy) stillOn(m *member) cpuset.Set {
-	if t, _ := p.tracker.Get(m.at()); !p.may(m) {
-		m.former = cpuset.Set{}
-	} else if !t.Anywhere {
-		m.former = m.former.Intersect(t.PossibleCPUs)
-	}
-	return m.former
 }
 
 // ownOf returns the CPUs that a member may have for itself: those of its last allocation. Of a member without one these are the CPUs of
@@ -171,7 +173,7 @@ func (p *Policy) moveSandboxes() {
 			continue
 		}
 		err := p.Move(s.pid, s.id, s.cgroup, p.shared)
-		p.logMove(s, err)
+		s.logMove(p.Log, p.shared, err)
 		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied { // that is another pod's process, which is not moved
 			continue
 		}
@@ -179,8 +181,8 @@ func (p *Policy) moveSandboxes() {
 	}
 }
 
-// logMove logs that a sandbox's process cannot be moved, once for a reason, and that it is moved again.
-func (p *Policy) logMove(s *sandbox, err error) {
+// logMove logs that the sandbox's process cannot be moved to some CPUs, once for a reason, and that it is moved again.
+func (s *sandbox) logMove(log *slog.Logger, to cpuset.Set, err error) {
 	if gone(err) {
 		return
 	}
@@ -188,7 +190,7 @@ func (p *Policy) logMove(s *sandbox, err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	log := p.Log.With("pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", p.shared.String())
+	log = log.With("pod", s.namespace+"/"+s.name, "pid", s.pid, "cpus", to.String())
 	switch {
 	case text == s.unmoved:
 	case text == "":
