@@ -29,9 +29,8 @@ PASS
 	r.print(&b)
 	for _, want := range []string{
 		"goos: linux\n\nCPU: ",
-		"hints, half, request 4    berth    900ns (3)  2.25µs (7)  x2.5 for x8",
-		"kubelet  -          15.3ms (6351)",
-		"packed, half, request 16  berth    -          2.00ms (1)",
+		"hints, half, request 4    berth  900ns (3)  2.25µs (7)  x2.5 for x8",
+		"packed, half, request 16  berth  -          2.00ms (1)",
 		"union      berth  0.50ns (0)",
 		"CPU, hints, half, request 4 of 512           2.25µs                 5µs        7            20        kept",
 		"CPU, packed, half, request 16 of 512         2.00ms                 20µs       1            -         MISSED",

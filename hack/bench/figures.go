@@ -90,28 +90,3 @@ var ratios = []ratio{
 	{name{"Placement", "rest, cri", "500", "berth"}, 1.3},
 	{name{"HungPlugin", "Admit without devices", "512", "berth"}, 1.1}, // what medians differ by
 }
-
-// kubelet is what the managers of Kubernetes 1.36.3 took, driven as a library:
-// medians of five in processor time, 8 NUMA nodes, on 2 virtual processors of an
-// AMD EPYC (family 26) with Go 1.26.8. If a figure of the kubelet is for
-// another number of CPUs, the next smaller one is here, which favours the kubelet. Figures of
-// another run on another machine show the order of magnitude and the growth, not
-// more.
-var kubelet = map[string]map[string]sample{
-	"CPU/hints, empty, request 8": {
-		"64": {ns: 2080e3, allocs: 4018}, "128": {ns: 4530e3, allocs: 4813}, "256": {ns: 9630e3, allocs: 5584},
-		"512": {ns: 20030e3, allocs: 6355}, "1024": {ns: 41240e3, allocs: 7146},
-	},
-	"CPU/hints, half, request 4": {"512": {ns: 15270e3, allocs: 6351}},
-	"CPU/packed, empty, request 8": {
-		"64": {ns: 146300, allocs: 410}, "128": {ns: 1340e3, allocs: 2579}, "256": {ns: 4910e3, allocs: 5514},
-		"512": {ns: 16680e3, allocs: 12137}, "1024": {ns: 61280e3, allocs: 27940},
-	},
-	"CPU/packed, half, request 16":     {"512": {ns: 5360e3, allocs: 5473}},
-	"CPU/by caches, half, request 16":  {"512": {ns: 1290e3, allocs: 1609}},
-	"CPU/distributed, half, a quarter": {"512": {ns: 12530e3, allocs: 22178}},
-	"Memory/hints, empty":              {"2": {ns: 7500, allocs: 54}, "4": {ns: 26800, allocs: 172}, "8": {ns: 494400, allocs: 2191}},
-	"Memory/hints, half":               {"2": {ns: 5800, allocs: 48}, "4": {ns: 20500, allocs: 139}, "8": {ns: 337400, allocs: 1474}},
-	"Memory/plan, empty":               {"2": {ns: 12500, allocs: 109}, "4": {ns: 33400, allocs: 255}, "8": {ns: 515000, allocs: 2330}},
-	"Memory/plan, half":                {"2": {ns: 10000, allocs: 103}, "4": {ns: 27600, allocs: 222}, "8": {ns: 363900, allocs: 1613}},
-}

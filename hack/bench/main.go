@@ -1,7 +1,7 @@
 // Command bench runs the benchmarks of server/internal/bench and clients/dra/driver and prints their medians as
 // tables: a line for each operation, a column for each size, and what berth
-// promises and the kubelet took beside them. Benchmarks that repeat what they measure by
-// themselves, in rounds, run once.
+// promises beside them. Benchmarks that repeat what they measure by themselves, in rounds, run once. hack/kubeletbench compares
+// berth with kubelets.
 //
 // Usage: go run ./hack/bench [-bench REGEXP] [-count N] [-benchtime D] [-against COMMIT]
 //

@@ -178,26 +178,7 @@ func (r *results) printSubject(w io.Writer, subject string) {
 			last, to = s, size
 		}
 		fmt.Fprintf(t, "\t%s\n", growth(first, last, from, to))
-		r.printReference(t, subject, at.operation, sizes)
 	}
-}
-
-// printReference writes what the kubelet took for an operation, if it was
-// measured.
-func (r *results) printReference(w io.Writer, subject, operation string, sizes []string) {
-	took := kubelet[subject+"/"+operation]
-	if took == nil {
-		return
-	}
-	fmt.Fprint(w, "\tkubelet")
-	for _, size := range sizes {
-		if s, ok := took[size]; ok {
-			fmt.Fprintf(w, "\t%s (%d)", short(s.ns), s.allocs)
-		} else {
-			fmt.Fprint(w, "\t-")
-		}
-	}
-	fmt.Fprintln(w)
 }
 
 // growth compares the time of the largest size with that of the smallest.
