@@ -91,7 +91,7 @@ func (c Case) Name() string { return fmt.Sprintf("%s/%d", c.Operation, c.Nodes) 
 // All returns the cases in the order of the table.
 func All() []Case {
 	var all []Case
-	for _, lists := range []int{2, 3, 5} {
+	for _, lists := range []int{1, 2, 3, 5} {
 		all = append(all, merges(BestEffort, lists, true)...)
 		all = append(all, merges(BestEffort, lists, false)...)
 	}
@@ -116,12 +116,13 @@ func result(preferred bool) string {
 	return "not preferred"
 }
 
-// merges are of lists that name every set of nodes. If there is no preferred result, the resources prefer one node and two by turns.
+// merges are of lists that name every set of nodes. If there is no preferred result, the resources prefer one node and two by turns,
+// and a single resource prefers nothing.
 func merges(policy string, lists int, preferred bool) []Case {
 	var all []Case
 	for _, nodes := range nodeCounts {
 		c := Case{
-			Operation: fmt.Sprintf("merge, %s, %d lists, %s", policy, lists, result(preferred)),
+			Operation: fmt.Sprintf("merge, %s, lists: %d, %s", policy, lists, result(preferred)),
 			Nodes:     nodes, Policy: policy, Preferred: preferred,
 		}
 		for i := range lists {
@@ -131,7 +132,7 @@ func merges(policy string, lists int, preferred bool) []Case {
 			}
 			var list []Hint
 			for set := uint64(1); set < 1<<nodes; set++ {
-				list = append(list, Hint{set, bits.OnesCount64(set) == size})
+				list = append(list, Hint{set, bits.OnesCount64(set) == size && (preferred || lists > 1)})
 			}
 			c.Lists = append(c.Lists, list)
 		}
