@@ -62,7 +62,7 @@ func TestTable(t *testing.T) {
 		},
 		{
 			cases.Case{Operation: "merge", Nodes: 4},
-			[][]cases.Sample{samples(0, 1000), samples(0, 2e6), nil}, []bool{false, false, true},
+			[][]cases.Sample{samples(0, 1e6), samples(0, 2e6), nil}, []bool{false, false, true},
 		},
 		{
 			cases.Case{Operation: "decision", Nodes: 2},
@@ -74,7 +74,7 @@ func TestTable(t *testing.T) {
 	want := `| operation | nodes | berth | kubelet 1 | kubelet 2 | kubelet 2 : berth |
 | --- | --- | --- | --- | --- | --- |
 | merge | 2 | 1.00 µs ± 10 %, 7 allocs | 12.3 µs ± 0 %, 7 allocs | 500 ns ± 0 %, 7 allocs | 0.5 |
-|  | 4 | 1.00 µs ± 0 %, 7 allocs | 2.00 ms ± 0 %, 7 allocs | over 20 s | over 20 million |
+|  | 4 | 1.00 ms ± 0 %, 7 allocs | 2.00 ms ± 0 %, 7 allocs | over 20 s | over 20 thousand |
 | decision | 2 | 2.00 µs ± 0 %, 7 allocs | 1 ns ± 0 %, 7 allocs | 50.0 µs ± 0 %, 7 allocs; 40.0 µs without Allocate of devices | 20 |
 `
 	if b.String() != want {

@@ -85,11 +85,13 @@ func (r row) ratio(program int, limit time.Duration) string {
 	return times(other / own)
 }
 
-// times and duration have about two digits.
+// times and duration have two or three digits, and more only below the next unit.
 func times(x float64) string {
 	switch {
 	case x >= 1e6:
 		return fmt.Sprintf("%.0f million", x/1e6)
+	case x >= 1e4:
+		return fmt.Sprintf("%.0f thousand", x/1e3)
 	case x >= 10:
 		return fmt.Sprintf("%.0f", x)
 	default:
