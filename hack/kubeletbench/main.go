@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -100,7 +101,7 @@ func (o options) measure(ctx context.Context, programs []*program, r *row) error
 			}
 			s, err := p.ask(ctx, cases.Request{Case: r.Name(), For: o.benchtime}, o.limit)
 			switch {
-			case err == errLate:
+			case errors.Is(err, errLate):
 				r.late[i] = true
 				continue
 			case err != nil:

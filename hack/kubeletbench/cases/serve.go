@@ -16,15 +16,13 @@ type Request struct {
 	For  time.Duration
 }
 
-// Sample is the mean of the runs of a case in one turn, in processor time of the program; Wall is what they took on the clock.
+// Sample is the mean of the runs of a case in one turn, in processor time of the program.
 type Sample struct {
 	Error     string
 	Result    Result
-	NS, Wall  float64
-	Allocs    uint64
-	Bytes     uint64
-	Repeated  int
+	NS        float64
 	AsideNS   float64 // part of NS, see Op.Aside
+	Allocs    uint64
 	Toolchain string
 }
 
@@ -105,8 +103,7 @@ func (op Op) sample(length time.Duration) (s Sample, err error) {
 		}
 		_, err = op.once(&s)
 	}
-	s.NS, s.Wall = float64(total.cpu)/float64(n), float64(total.wall)/float64(n)
-	s.AsideNS, s.Repeated = float64(total.aside)/float64(n), n
+	s.NS, s.AsideNS = float64(total.cpu)/float64(n), float64(total.aside)/float64(n)
 	return s, err
 }
 
@@ -121,7 +118,7 @@ func (op Op) once(s *Sample) (span, error) {
 	if err != nil {
 		return took, err
 	}
-	s.Result, s.Allocs, s.Bytes = op.Result(), after.Mallocs-before.Mallocs, after.TotalAlloc-before.TotalAlloc
+	s.Result, s.Allocs = op.Result(), after.Mallocs-before.Mallocs
 	if op.Undo != nil {
 		err = op.Undo()
 	}
@@ -148,16 +145,14 @@ func (op Op) batch(n int) (span, error) {
 	return total.plus(op.now().minus(start)), nil
 }
 
-// span is a length of time, or a point.
-type span struct{ cpu, wall, aside time.Duration }
+// span is a length of processor time, or a point.
+type span struct{ cpu, aside time.Duration }
 
-func (s span) plus(o span) span  { return span{s.cpu + o.cpu, s.wall + o.wall, s.aside + o.aside} }
-func (s span) minus(o span) span { return span{s.cpu - o.cpu, s.wall - o.wall, s.aside - o.aside} }
-
-var began = time.Now()
+func (s span) plus(o span) span  { return span{s.cpu + o.cpu, s.aside + o.aside} }
+func (s span) minus(o span) span { return span{s.cpu - o.cpu, s.aside - o.aside} }
 
 func (op Op) now() span {
-	p := span{cpu: ProcessorTime(), wall: time.Since(began)}
+	p := span{cpu: ProcessorTime()}
 	if op.Aside != nil {
 		p.aside = *op.Aside
 	}

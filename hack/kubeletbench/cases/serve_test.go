@@ -45,7 +45,7 @@ func TestServe(t *testing.T) {
 			if !strings.Contains(s.Error, `"none"`) {
 				t.Errorf("an unknown case: %+v", s)
 			}
-		} else if s.Error != "" || s.Result.CPUs != "3" || s.Repeated == 0 || s.AsideNS != float64(time.Hour) {
+		} else if s.Error != "" || s.Result.CPUs != "3" || s.NS == 0 || s.AsideNS != float64(time.Hour) {
 			t.Errorf("sample %d: %+v", i, s)
 		}
 	}
