@@ -93,17 +93,17 @@ func (c Config) claims() (*managerset.Claims, error) {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			resource, field := workload.Resource(name), fmt.Sprintf("dra.memory[%d].limits[%q]", i, name)
 			bytes, err := amount(resource, r.Limits[name])
-			size, pages := int64(1), resource.IsHugePages()
+			pages := resource.IsHugePages()
 			if pages && err == nil {
-				size, err = workload.HugePageSize(resource)
+				err = wholePages(resource, bytes)
 			}
 			switch {
 			case resource != workload.Memory && !pages:
 				vs.Addf(field, "only memory and hugepages-<size> can be given to claims")
 			case err != nil:
 				vs.Addf(field, "%v", err)
-			case bytes.Whole <= 0 || bytes.Whole%size != 0:
-				vs.Addf(field, "%s: expected a whole number of bytes or pages above 0", r.Limits[name])
+			case bytes.Whole <= 0:
+				vs.Addf(field, "%s: expected more than 0", r.Limits[name])
 			default:
 				out.Memory[node][resource] = uint64(bytes.Whole)
 			}

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,9 +21,10 @@ import (
 type Memory struct {
 	// Policy is None or Static.
 	Policy string `json:"policy"`
-	// Reserved is the reserved memory of each NUMA node. With the policy Static it must add up to
-	// the whole reservation: the memory of reserved.system, reserved.kube and
-	// reserved.evictionHard.
+	// Reserved is the reserved memory of each NUMA node, and its reserved huge pages. With the
+	// policy Static the memory must add up to the whole reservation: that of reserved.system,
+	// reserved.kube and reserved.evictionHard. Huge pages are reserved only here, under every
+	// policy.
 	Reserved []ReservedMemory `json:"reserved,omitempty"`
 	// AllowUnreserved lets the policy Static run without any reserved memory,
 	// where the system is kept off the pods' memory by other means.
@@ -86,10 +88,29 @@ func (c *Config) takeMemory(k *kubelet.KubeletConfiguration) {
 	for _, r := range k.ReservedMemory {
 		limits := map[string]string{}
 		for name, q := range r.Limits {
-			limits[string(name)] = q.String()
+			if !workload.Resource(name).IsHugePages() {
+				limits[string(name)] = q.String()
+			}
 		}
 		c.Memory.Reserved = append(c.Memory.Reserved, ReservedMemory{NUMANode: r.NumaNode, Limits: limits})
 	}
+}
+
+// kubeletPages refuses huge pages in a kubelet's reservedMemory, as the kubelet does under the policy Static: they would have to add
+// up to those of systemReserved and kubeReserved, which have none. Under the policy None they have no effect there.
+func kubeletPages(path string, k *kubelet.KubeletConfiguration) error {
+	if k.MemoryManagerPolicy != memory.PolicyStatic {
+		return nil
+	}
+	for i, r := range k.ReservedMemory {
+		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+			if workload.Resource(name).IsHugePages() {
+				return errdefs.Invalidf("%s: reservedMemory[%d].limits[%q]: a kubelet does not start with it, because it must add up to systemReserved and kubeReserved, which cannot have huge pages: remove it, and reserve huge pages with memory.reserved of berth's own file, or --reserved-memory",
+					path, i, name)
+			}
+		}
+	}
+	return nil
 }
 
 // validateMemory checks what needs no machine.
@@ -115,8 +136,11 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
 			resource := workload.Resource(name)
 			bytes, err := amount(resource, r.Limits[name])
+			if err == nil && resource.IsHugePages() {
+				err = wholePages(resource, bytes)
+			}
 			if err != nil {
-				vs.Addf(fmt.Sprintf("memory.reserved[%d].limits[%q]", i, name), "%v", err)
+				vs.Addf(reservedField(i, name), "%v", err)
 			}
 			sum := sums[resource].Plus(bytes)
 			out = append(out, memory.Reservation{Node: int(r.NUMANode), Resource: resource,
@@ -125,6 +149,68 @@ func (c Config) reservedMemory() ([]memory.Reservation, error) {
 		}
 	}
 	return out, vs.Err("configuration")
+}
+
+func reservedField(i int, resource string) string {
+	return fmt.Sprintf("memory.reserved[%d].limits[%q]", i, resource)
+}
+
+// wholePages refuses an amount of huge pages that is not a number of pages.
+func wholePages(r workload.Resource, bytes workload.Exact) error {
+	size, err := workload.HugePageSize(r)
+	if err == nil && (bytes.Excess != 0 || bytes.Whole%size != 0) {
+		err = errdefs.Invalidf("expected a whole number of pages of %s", workload.Memory.Text(size))
+	}
+	return err
+}
+
+// reservedPages are the reserved huge pages of all NUMA nodes. A kubelet has none: it refuses memory.reserved with them, and so
+// does the memory manager with features.asKubelet, because no reservation of the whole node has huge pages. Amounts that cannot be
+// read are errors of reservedMemory for the memory manager.
+func (c Config) reservedPages() workload.Quantities {
+	if c.Features.AsKubelet {
+		return nil
+	}
+	list, _ := c.reservedMemory()
+	out := workload.Quantities{}
+	for _, r := range list {
+		if r.Resource.IsHugePages() {
+			out[r.Resource] = workload.Sum(out[r.Resource], int64(min(r.Bytes, math.MaxInt64)))
+		}
+	}
+	return out
+}
+
+// CheckReservedPages refuses reserved huge pages that a machine does not have, with class Invalid. A machine that loses some while
+// berthd runs has none for pods, so this is only checked when a configuration comes into force.
+func (c Config) CheckReservedPages(m *machine.Topology) error {
+	var vs errdefs.Violations
+	for i, r := range c.Memory.Reserved {
+		for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+			resource := workload.Resource(name)
+			bytes, err := amount(resource, r.Limits[name])
+			if c.Features.AsKubelet || err != nil || !resource.IsHugePages() {
+				continue // refused by Validate, or compared by the managers
+			}
+			n, ok := m.Node(int(r.NUMANode))
+			if !ok {
+				vs.Addf(reservedField(i, name), "NUMA node %d does not exist on this machine, which has nodes %s", r.NUMANode, m.NodeMask())
+				continue
+			}
+			var has int64
+			for _, p := range n.HugePages {
+				if workload.HugePagesOf(int64(p.SizeKiB<<10)) == resource {
+					has = int64(p.Count * p.SizeKiB << 10)
+				}
+			}
+			if bytes.Whole > has {
+				vs.Addf(reservedField(i, name),
+					"%s are reserved, and NUMA node %d has %s of huge pages of this size: reserve less, or let the kernel set more aside before berthd starts (hugepages= of its command line, or nr_hugepages of the node)",
+					resource.Text(bytes.Whole), r.NUMANode, resource.Text(has))
+			}
+		}
+	}
+	return vs.Err("configuration")
 }
 
 // MemoryConfig is the memory manager's part on a machine, without its port. Errors

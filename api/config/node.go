@@ -37,6 +37,7 @@ func (c Config) NodeConfig() (node.Config, error) {
 	if n.KubeReserved, n.KubeExcess, err = amounts("reserved.kube", c.Reserved.Kube); err != nil {
 		return n, err
 	}
+	n.ReservedPages = c.reservedPages()
 	n.EvictionHard, err = node.ParseEviction(c.Reserved.Eviction(),
 		func(text string) (workload.Exact, error) { return amount(workload.Memory, text) })
 	return n, err

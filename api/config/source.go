@@ -162,6 +162,9 @@ func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err err
 
 // applyKubelet lays the fields of a decoded configuration over c. path names it in errors.
 func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes []string) (_ []string, err error) {
+	if err := kubeletPages(path, &k); err != nil {
+		return nil, err
+	}
 	take(&c.CPU.Policy, k.CPUManagerPolicy)
 	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)
 	take(&c.Topology.Policy, topology.Policy(k.TopologyManagerPolicy))

@@ -127,7 +127,7 @@ func (m *Manager) Capacity() workload.Quantities { return m.withPods(maps.Clone(
 func (m *Manager) Eviction() workload.Quantities { return m.parts()[2].amounts }
 
 // SystemReserved and KubeReserved are what is kept for each, with reserved CPUs
-// counted as the system's.
+// and reserved huge pages counted as the system's.
 func (m *Manager) SystemReserved() workload.Quantities { return maps.Clone(m.cfg.SystemReserved) }
 
 // KubeReserved is described at SystemReserved.

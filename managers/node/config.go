@@ -41,6 +41,9 @@ type Config struct {
 	// workload.Excess does: the kubelet adds and subtracts exact quantities and
 	// rounds what comes out.
 	SystemExcess, KubeExcess workload.Quantities
+	// ReservedPages are the huge pages that are reserved of NUMA nodes. Pods do not get them, and they count as the system's. A
+	// KubeletConfiguration cannot reserve any.
+	ReservedPages workload.Quantities
 	// ReservedCPUs is reservedSystemCPUs: the number of those online, which the capacity
 	// counts, stands in place of the cpu amounts.
 	ReservedCPUs cpuset.Set
@@ -102,7 +105,8 @@ func (cfg Config) check() (bad errdefs.Violations) {
 
 // New checks the configuration, also against the node: reserved CPUs that the
 // machine lacks and reservations that exceed the capacity are errors too, the
-// latter with both sums.
+// latter with both sums. Huge pages are not compared, because a machine may lose
+// them at any time; it has none for pods then.
 func New(cfg Config, facts Facts) (*Manager, error) {
 	bad := cfg.check()
 	if !cfg.ReservedCPUs.IsEmpty() {
@@ -111,6 +115,13 @@ func New(cfg Config, facts Facts) (*Manager, error) {
 			bad.Addf("reservedSystemCPUs", "%s are not CPUs of this machine, which has %s", alien, all)
 		}
 		cfg.countReservedCPUs(facts.Machine.CPUs())
+	}
+	if len(cfg.ReservedPages) > 0 {
+		cfg.SystemReserved = maps.Clone(cfg.SystemReserved)
+		if cfg.SystemReserved == nil {
+			cfg.SystemReserved = workload.Quantities{}
+		}
+		maps.Copy(cfg.SystemReserved, cfg.ReservedPages)
 	}
 	m := &Manager{cfg: cfg, machine: facts.Machine, capacity: capacity(facts), pods: cfg.podCapacity(facts.Machine)}
 	if len(bad) == 0 {
@@ -128,6 +139,8 @@ func checkReserved(field string, amounts workload.Quantities, bad *errdefs.Viola
 	for r, amount := range amounts.Sorted() {
 		at := fmt.Sprintf("%s[%q]", field, r)
 		switch {
+		case r.IsHugePages():
+			bad.Addf(at, "cannot reserve %q resource, expected cpu, memory, ephemeral-storage or pid; huge pages are reserved by NUMA node, in memory.reserved of berth's configuration (--reserved-memory)", r)
 		case r != workload.CPU && r != workload.Memory && r != workload.EphemeralStorage && r != PIDs:
 			bad.Addf(at, "cannot reserve %q resource, expected cpu, memory, ephemeral-storage or pid", r)
 		case amount < 0:
@@ -152,6 +165,9 @@ func (cfg *Config) countReservedCPUs(online cpuset.Set) {
 // the processes.
 func (m *Manager) checkSums(bad *errdefs.Violations) {
 	for r, have := range m.capacity.Sorted() {
+		if r.IsHugePages() {
+			continue
+		}
 		sum, terms := m.reserved(r).Whole, []string(nil)
 		for _, part := range m.parts() {
 			if amount := part.amounts[r]; amount > 0 {

@@ -36,7 +36,7 @@ func Validate(c config.Config) error {
 func checkMachine(c config.Config) error {
 	found, facts, err := measure(c)
 	if err == nil {
-		_, err = setMaker{facts: facts}.on(c, found, cpuset.Set{})
+		_, err = setMaker{facts: facts}.checked(c, found, cpuset.Set{})
 	}
 	return err
 }

@@ -255,6 +255,9 @@ func (m *machineChanges) use(ctx context.Context, to *machine.Topology) error {
 	change := machine.Compare(now.Machine(), to)
 	m.given.metrics.MachineChanged()
 	m.given.Log.WarnContext(ctx, "the machine has changed", "change", change.String(), "generation", outlook.After.Generation())
+	for _, warning := range managers.Memory.Warnings() {
+		m.given.Log.WarnContext(ctx, "on the changed machine", "warning", warning)
+	}
 	if was, is := now.Rules().ReservedCPUs, managers.Rules.ReservedCPUs; was != is {
 		m.given.Log.WarnContext(ctx, "other CPUs are reserved on the changed machine", "before", was.String(), "now", is.String())
 	}

@@ -44,6 +44,14 @@ func (s setMaker) on(c config.Config, m *machine.Topology, kept cpuset.Set) (*ma
 	return managerset.New(cfg, m)
 }
 
+// checked is on for a configuration that is to come into force. Errors are also those of CheckReservedPages.
+func (s setMaker) checked(c config.Config, m *machine.Topology, kept cpuset.Set) (*managerset.Set, error) {
+	if err := c.CheckReservedPages(m); err != nil {
+		return nil, err
+	}
+	return s.on(c, m, kept)
+}
+
 // keeping makes the managers of a configuration, or of the policy that replaces its own, with CPUs that stay reserved.
 func (s setMaker) keeping(c config.Config, m *machine.Topology, reserved cpuset.Set, o *ledger.Override) (*managerset.Set, error) {
 	if o != nil {
@@ -52,7 +60,7 @@ func (s setMaker) keeping(c config.Config, m *machine.Topology, reserved cpuset.
 			return nil, err
 		}
 	}
-	return s.on(c, m, reserved)
+	return s.checked(c, m, reserved)
 }
 
 // overridden returns a configuration with the policy of an override. An error is the reason why the override no longer holds.
@@ -167,7 +175,7 @@ func (p *policies) change(ctx context.Context, cfg config.Config, override func(
 	changed bool, outlook admission.Outlook, err error,
 ) {
 	active, view := p.deciding.managers, p.state.ledger.View
-	managers, err := p.state.sets.on(cfg, view().Machine(), p.keptUnder(cfg))
+	managers, err := p.state.sets.checked(cfg, view().Machine(), p.keptUnder(cfg))
 	if err != nil {
 		return false, outlook, err
 	}

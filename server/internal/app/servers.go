@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -226,6 +227,9 @@ func settingsOf(p *managerset.Set, inventory *device.Snapshot, kind kubelet.Kind
 		s.Policy = p.CPU.Describe().Policy
 	case kubelet.Memory:
 		s.Policy, s.ReservedMemory = p.Memory.Describe().Policy, p.Memory.Reserved()
+		for _, reserved := range s.ReservedMemory { // a kubelet cannot reserve huge pages
+			maps.DeleteFunc(reserved, func(resource string, _ uint64) bool { return workload.Resource(resource).IsHugePages() })
+		}
 	case kubelet.Device:
 		s.HealthyDevices = map[string][]string{}
 		for r := range inventory.Resources() {

@@ -64,7 +64,7 @@ type StartReport struct {
 func openState(ctx context.Context, g *given, found *machine.Topology, facts node.Facts, opened *closers) (_ *state, err error) {
 	c := g.Config
 	sets := setMaker{facts: facts}
-	set, err := sets.on(c, found, cpuset.Set{})
+	set, err := sets.checked(c, found, cpuset.Set{})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -346,22 +347,22 @@ kubeReserved: {memory: 500Mi, cpu: "1"}
 evictionHard: {memory.available: "25%"}
 reservedMemory:
 - {numaNode: 0, limits: {memory: 1Gi}}
-- {numaNode: 1, limits: {memory: 1524Mi, hugepages-2Mi: 4Mi}}
+- {numaNode: 1, limits: {memory: 1524Mi}}
 `
 	m := machinetest.Build("2n2c,mem=2Gi")
 	inFile := []memory.Reservation{
 		{Node: 0, Resource: "memory", Bytes: 1 << 30},
-		{Node: 1, Resource: "hugepages-2Mi", Bytes: 4 << 20},
 		{Node: 1, Resource: "memory", Bytes: 1524 << 20},
 	}
+	withPages := slices.Insert(slices.Clone(inFile), 1, memory.Reservation{Node: 1, Resource: "hugepages-2Mi", Bytes: 4 << 20})
 	for name, row := range map[string]struct {
 		args []string
 		want []memory.Reservation
 	}{
 		"file":   {nil, inFile},
 		"empty":  {[]string{"--reserved-memory", ""}, nil},
-		"flag":   {[]string{"--reserved-memory", "0:memory=1Gi;1:hugepages-2Mi=4Mi,memory=1524Mi"}, inFile},
-		"two":    {[]string{"--reserved-memory", "0:memory=1Gi", "--reserved-memory", "1:memory=1524Mi,hugepages-2Mi=4Mi"}, inFile},
+		"flag":   {[]string{"--reserved-memory", "0:memory=1Gi;1:hugepages-2Mi=4Mi,memory=1524Mi"}, withPages},
+		"two":    {[]string{"--reserved-memory", "0:memory=1Gi", "--reserved-memory", "1:memory=1524Mi,hugepages-2Mi=4Mi"}, withPages},
 		"others": {[]string{"--reserved-memory", "1:memory=1"}, []memory.Reservation{{Node: 1, Resource: "memory", Bytes: 1}}},
 	} {
 		c, notes, err := load(t, file, "", row.args...)
@@ -378,6 +379,9 @@ reservedMemory:
 			KubeReserved:   map[workload.Resource]uint64{workload.Memory: 500 << 20},
 			HardEviction:   map[workload.Resource]uint64{workload.Memory: 1 << 30},
 			Features:       workload.Features{PodLevelResources: true},
+		}
+		if strings.Contains(fmt.Sprint(row.want), "hugepages") {
+			want.SystemReserved["hugepages-2Mi"] = 4 << 20
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, want)

@@ -105,7 +105,7 @@ func addReservedFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	one := fs.Bool("reserve-one-if-none", false,
 		"if no CPU is reserved by any source, and the CPU policy is static: CPU 0 and the other threads of its core stay shared")
 	reserved := fs.StringArray("reserved-memory", nil,
-		"what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi; may be repeated")
+		"what the system keeps of each NUMA node, as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=1124Mi; may be repeated; memory must add up to what is reserved")
 	strict := fs.Bool("strict-state", false, "refuse to start on a damaged ledger")
 	*order = append(*order, func(c *config.Config) error {
 		if fs.Changed("reserved-cpus") {
