@@ -18,7 +18,8 @@ import (
 )
 
 const setHugePagesLong = `Set how many huge pages NUMA nodes have. SIZE is a page size such as 2Mi or 1Gi, and COUNT all pages of this size, those in
-use too. Of several nodes, COUNT is the sum, which is spread evenly.
+use too. Of several nodes, COUNT is the sum, which is spread evenly: the nodes with the lowest numbers get one more each if it cannot
+be divided. --dry-run shows the number of each node.
 
 The answer has the numbers that the kernel has given. It gives fewer if there is too little free memory in one piece, which
 is less likely soon after the boot. The exit code is 3 then.
