@@ -32,8 +32,9 @@ type Memory struct {
 	// DisjointNUMAGroups widens the nodes of a container if its node is one of several that other
 	// containers use together. The kubelet lets both use the node.
 	DisjointNUMAGroups bool `json:"disjointNUMAGroups,omitempty"`
-	// CheckFreeHugePages compares a pod's huge pages with the kernel's free ones: ignore, defer,
-	// which requires verdicts.deferred, or reject.
+	// CheckFreeHugePages compares a pod's huge pages with the kernel's free ones at its admission:
+	// ignore, defer, which requires verdicts.deferred, or reject. Pages that others use are
+	// counted from time to time in any case.
 	CheckFreeHugePages string `json:"checkFreeHugePages"`
 }
 
@@ -176,6 +177,28 @@ func (c Config) reservedPages() workload.Quantities {
 	for _, r := range list {
 		if r.Resource.IsHugePages() {
 			out[r.Resource] = workload.Sum(out[r.Resource], int64(min(r.Bytes, math.MaxInt64)))
+		}
+	}
+	return out
+}
+
+// SystemPages are the huge pages that only the system may use, in bytes by NUMA node: the reserved ones without those of resource claims.
+func (c Config) SystemPages() map[int]map[workload.Resource]uint64 {
+	out := map[int]map[workload.Resource]uint64{}
+	list, _ := c.reservedMemory()
+	for _, r := range list {
+		if out[r.Node] == nil {
+			out[r.Node] = map[workload.Resource]uint64{}
+		}
+		out[r.Node][r.Resource] += r.Bytes
+	}
+	if claims, err := c.claims(); err == nil && claims != nil {
+		for node, amounts := range claims.Memory {
+			for r, bytes := range amounts {
+				if has := out[node][r]; has > 0 {
+					out[node][r] = has - min(has, bytes)
+				}
+			}
 		}
 	}
 	return out

@@ -26,7 +26,18 @@ func (v *View) Override() *Override { return v.override }
 func (v *View) Under(rules Rules) *View {
 	other := *v
 	other.rules = rules
+	other.rules.TakenPages = v.rules.TakenPages
 	return &other
+}
+
+// SetTakenPages changes the huge pages that pods cannot have, as a separate generation. Errors are those of a failed write.
+func (l *Ledger) SetTakenPages(ctx context.Context, pages []TakenPages) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := *l.View()
+	next.rules.TakenPages = pages
+	_, err := l.commit(ctx, &next, nil)
+	return err
 }
 
 // SetRules changes the rules that claims are checked against, as a separate generation;

@@ -18,6 +18,7 @@ type PastRules struct {
 	Reservation Reservation  `json:"reservation"`
 	Memory      []NodeMemory `json:"memory,omitempty"`
 	Claims      ClaimRules   `json:"claims,omitzero"`
+	TakenPages  []TakenPages `json:"taken_pages,omitempty"`
 	Override    *Override    `json:"override,omitempty"`
 }
 
@@ -25,7 +26,8 @@ type PastRules struct {
 func (v *View) PastRules() *PastRules {
 	return &PastRules{
 		Machine: v.rules.Machine.Fingerprint(), Config: v.rules.ConfigDigest,
-		Reservation: v.rules.Reservation(), Memory: v.rules.Memory, Claims: v.rules.Claims(), Override: v.override,
+		Reservation: v.rules.Reservation(), Memory: v.rules.Memory, Claims: v.rules.Claims(), TakenPages: v.rules.TakenPages,
+		Override: v.override,
 	}
 }
 
@@ -33,7 +35,8 @@ func (v *View) PastRules() *PastRules {
 func (r *PastRules) On(m *machine.Topology) Rules {
 	return Rules{
 		Machine: m, ReservedCPUs: r.Reservation.Reserved, StrictReservation: r.Reservation.Strict, Memory: r.Memory,
-		ClaimCPUs: r.Claims.CPUs, ClaimMemory: r.Claims.Memory, OnePool: r.Claims.OnePool, ConfigDigest: r.Config,
+		ClaimCPUs: r.Claims.CPUs, ClaimMemory: r.Claims.Memory, OnePool: r.Claims.OnePool, TakenPages: r.TakenPages,
+		ConfigDigest: r.Config,
 	}
 }
 

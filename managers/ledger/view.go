@@ -25,6 +25,9 @@ type Rules struct {
 	ClaimCPUs   cpuset.Set
 	ClaimMemory []NodeMemory
 	OnePool     bool
+	// TakenPages are the huge pages that are in use and that pods cannot have. The configuration does not decide about them:
+	// only SetTakenPages changes them, and other changes of the rules keep them.
+	TakenPages []TakenPages
 	// ConfigDigest shows whether the configuration has changed since the last start.
 	ConfigDigest string
 	// Settings are what the digest was computed from: by name, without defaults. They only describe a change of the
@@ -39,6 +42,17 @@ type NodeMemory struct {
 	Resource    string `json:"resource"`
 	Total       uint64 `json:"total"`
 	Allocatable uint64 `json:"allocatable"`
+}
+
+// TakenPages are huge pages of a NUMA node that are in use, without those that are reserved for the system.
+type TakenPages struct {
+	Node     int    `json:"node"`
+	Resource string `json:"resource"`
+	// Bytes are used by others than pods with memory of the node.
+	Bytes uint64 `json:"bytes"`
+	// Outside is the part that no pod uses. Of pods without memory of a node it is not known which pages they use, so
+	// only the sum over all nodes is exact.
+	Outside uint64 `json:"outside,omitempty"`
 }
 
 // View is an immutable snapshot of the ledger at a generation, or of a draft. Goroutines
@@ -78,7 +92,7 @@ func (v *View) SameFacts(o *View) bool {
 func (r Rules) Equal(o Rules) bool {
 	return r.Machine == o.Machine && r.ReservedCPUs == o.ReservedCPUs && r.StrictReservation == o.StrictReservation &&
 		slices.Equal(r.Memory, o.Memory) && r.ClaimCPUs == o.ClaimCPUs && slices.Equal(r.ClaimMemory, o.ClaimMemory) &&
-		r.OnePool == o.OnePool && r.ConfigDigest == o.ConfigDigest
+		r.OnePool == o.OnePool && slices.Equal(r.TakenPages, o.TakenPages) && r.ConfigDigest == o.ConfigDigest
 }
 
 // SameManagers returns whether the same managers decide under both rules: those of one

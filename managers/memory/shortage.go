@@ -57,12 +57,18 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 			continue
 		}
 		s := ledger.Shortage{Resource: w.resource, Nodes: nodes.String(), Need: uint64(w.bytes), Free: uint64(free)}
+		var others int64
 		if c := f.caps[i]; c != nil {
-			s.Withheld = uint64(c.total.sum(nodes) - c.allocatable.sum(nodes))
-			s.Held = uint64(max(c.allocatable.sum(nodes)-free, 0))
+			held, taken := max(c.allocatable.sum(nodes)-free, 0), f.takenOf(c)
+			others = min(taken.sum(nodes), held)
+			s.Withheld = uint64(c.total.sum(nodes) - c.allocatable.sum(nodes) + others)
+			s.Held = uint64(held - others)
 		}
 		if s.Withheld > 0 {
 			s.Why = "reserved"
+			if others > 0 {
+				s.Why = "reserved, or in use by others than pods with memory there"
+			}
 			if w.resource == string(workload.Memory) {
 				s.Why = "reserved or huge pages"
 			}

@@ -12,12 +12,14 @@ import (
 type table struct {
 	m   *Manager
 	use *ledger.MemoryUse
+	// taken are the huge pages that others than pods with memory of the node use.
+	taken []ledger.TakenPages
 	// used are the nodes that have blocks.
 	used numa.Mask
 }
 
 func (m *Manager) table(view *ledger.View) *table {
-	t := &table{m: m, use: view.MemoryUse()}
+	t := &table{m: m, use: view.MemoryUse(), taken: view.Rules().TakenPages}
 	if m.claims { // they are no part of what pods have
 		t.use = view.ResourceClaimMemory()
 	}
@@ -66,17 +68,27 @@ func (t *table) held(c *capacity) amounts {
 	return held
 }
 
-// free is what blocks leave of a resource, by node; nothing of one that the
+// free is what blocks and others leave of a resource, by node; nothing of one that the
 // machine lacks.
 func (t *table) free(c *capacity) (free amounts) {
 	if c == nil {
 		return free
 	}
-	free = t.held(c)
+	held, taken := t.held(c), t.takenOf(c)
 	for _, id := range t.m.ids {
-		free[id] = c.allocatable[id] - free[id]
+		free[id] = c.allocatable[id] - held[id] - taken[id]
 	}
 	return free
+}
+
+// takenOf is what others have of a resource, by node.
+func (t *table) takenOf(c *capacity) (taken amounts) {
+	for _, p := range t.taken {
+		if p.Resource == c.resource && t.m.nodes.Contains(p.Node) {
+			taken[p.Node] = int64(min(p.Bytes, maxBytes))
+		}
+	}
+	return taken
 }
 
 // Free returns what is free for containers on one node alone, by resource and node: nothing on a node that is used together
@@ -150,9 +162,10 @@ type ResourceState struct {
 	Resource string
 	// Total of regular memory includes the huge pages, Allocatable does not.
 	Total, SystemReserved, Allocatable uint64
-	// Held and Free are together Allocatable. Only their sums over a group mean
-	// something: a block lies anywhere on its nodes.
-	Held, Free uint64
+	// Held, Taken and Free are together Allocatable. Only their sums over a group mean
+	// something: a block lies anywhere on its nodes. Taken are huge pages that others than pods
+	// with memory of the node use.
+	Held, Taken, Free uint64
 }
 
 // State returns what all nodes have and hold, by node; nothing under the policy
@@ -164,18 +177,20 @@ func (m *Manager) State(view *ledger.View) []NodeState {
 		out[i] = NodeState{Node: id, Blocks: t.use.Blocks[id], Group: t.group(id)}
 	}
 	for _, c := range m.capacities {
-		free := t.free(c)
+		free, taken := t.free(c), t.takenOf(c)
 		for i, id := range m.ids {
 			if !c.nodes.Contains(id) {
 				continue
 			}
 			left := max(free[id], 0)
+			others := min(taken[id], c.allocatable[id]-left)
 			out[i].Resources = append(out[i].Resources, ResourceState{
 				Resource:       c.resource,
 				Total:          uint64(c.total[id]),
 				SystemReserved: uint64(c.reserved[id]),
 				Allocatable:    uint64(c.allocatable[id]),
-				Held:           uint64(c.allocatable[id] - left),
+				Held:           uint64(c.allocatable[id] - left - others),
+				Taken:          uint64(others),
 				Free:           uint64(left),
 			})
 		}

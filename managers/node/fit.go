@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -25,11 +27,15 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 	if m.pods > 0 && used[Pods] >= m.pods {
 		return outOf(Pods, 1, used[Pods], m.pods)
 	}
-	return m.lacks(workload.EffectiveRequests(pod, m.cfg.Features), used)
+	return m.lacks(view, workload.EffectiveRequests(pod, m.cfg.Features), used)
 }
 
-// lacks refuses requests that are more than is allocatable and not used.
-func (m *Manager) lacks(requests, used workload.Quantities) error {
+// lacks refuses requests that are more than is allocatable and not used, by pods or, of huge pages, by others.
+func (m *Manager) lacks(view *ledger.View, requests, used workload.Quantities) error {
+	used = maps.Clone(used)
+	for _, p := range view.Rules().TakenPages {
+		used[workload.Resource(p.Resource)] += int64(min(p.Outside, math.MaxInt64/2))
+	}
 	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}
 	for r := range requests.Sorted() {
 		if r.IsHugePages() {
@@ -65,7 +71,7 @@ func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error 
 			return err
 		}
 	}
-	if err := m.lacks(more, m.requested(view, wanted.UID)); err != nil {
+	if err := m.lacks(view, more, m.requested(view, wanted.UID)); err != nil {
 		return errdefs.Refuse(errdefs.ResizeDeferred, "%s", err)
 	}
 	return nil

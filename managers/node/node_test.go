@@ -566,3 +566,32 @@ func TestExcessOfPool(t *testing.T) {
 		}
 	}
 }
+
+// TestPagesOutsideOfPods: huge pages that no pod uses and that are not free are not given to any pod. Those that pods use count
+// with the pods.
+func TestPagesOutsideOfPods(t *testing.T) {
+	t.Parallel()
+	cfg, facts := example(t)
+	m := build(t, cfg, facts)
+	l := ledgertest.New(t, ledger.Rules{Machine: facts.Machine})
+	pod := func(mib int64) *workload.Pod {
+		r := workload.Quantities{workload.CPU: 100, workload.Memory: mi, "hugepages-2Mi": mib * mi}
+		return &workload.Pod{UID: "p", Containers: []workload.Container{{Name: "c", Requests: r, Limits: r}}}
+	}
+	taken := []ledger.TakenPages{
+		{Node: 0, Resource: "hugepages-2Mi", Bytes: 24 * mi, Outside: 16 * mi},
+		{Node: 0, Resource: "hugepages-1Gi", Bytes: gi, Outside: gi},
+	}
+	if err := l.SetTakenPages(t.Context(), taken); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.Fit(l.View(), pod(1024-16)); err != nil {
+		t.Error(err)
+	}
+	if err := m.Fit(l.View(), pod(1024-14)); err == nil || !strings.Contains(err.Error(), "resource: hugepages-2Mi") {
+		t.Errorf("a page that no pod can have: %v", err)
+	}
+	if err := m.FitResize(l.View(), pod(4), pod(1024-14)); err == nil {
+		t.Error("a resize to a page that no pod can have")
+	}
+}

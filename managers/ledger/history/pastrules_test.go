@@ -35,6 +35,9 @@ func TestPastHasWholeRules(t *testing.T) {
 		"ClaimMemory": []ledger.NodeMemory(nil), "OnePool": false, "ConfigDigest": "b",
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ledger.Rules]()) {
+		if field.Name == "TakenPages" {
+			continue // a start keeps them: TestPastHasTakenPages
+		}
 		if field.Name == "Settings" {
 			continue // they explain another digest to people, and decide nothing
 		}
@@ -83,6 +86,62 @@ func TestPastHasWholeRules(t *testing.T) {
 					t.Errorf("%s, restart %v: the rules were %+v, and are %+v", field.Name, restart, want, got)
 				}
 			}
+		}
+	}
+}
+
+// TestPastHasTakenPages: huge pages that pods cannot have stay so after a start, and after a change of the other rules. A state from
+// before they were taken has none.
+func TestPastHasTakenPages(t *testing.T) {
+	t.Parallel()
+	rules := ledger.Rules{Machine: machinetest.Build("1s2n4c1t"), ConfigDigest: "a"}
+	taken := []ledger.TakenPages{{Node: 1, Resource: "hugepages-2Mi", Bytes: 4 << 20, Outside: 2 << 20}}
+	j := ledgertest.NewJournal()
+	open := func() history.Ledger {
+		h := history.New(enough, time.Now)
+		l, _ := ledgertest.OpenChanging(t, journal.Options{History: h, Journal: j, Rules: rules, EpochID: 1 << 60, BootID: "boot"})
+		return history.Ledger{Ledger: l, History: h}
+	}
+	l := open()
+	revisions := map[uint64][]ledger.TakenPages{}
+	put := func(uid string, want []ledger.TakenPages) {
+		t.Helper()
+		v, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.Rules().TakenPages; !reflect.DeepEqual(got, want) {
+			t.Errorf("before pod %s is put: %+v, want %+v", uid, got, want)
+		}
+		revisions[v.Revision()] = want
+	}
+	put("a", nil)
+	if err := l.SetTakenPages(t.Context(), taken); err != nil {
+		t.Fatal(err)
+	}
+	put("b", taken)
+	rules.ConfigDigest = "b"
+	if _, err := l.SetRules(t.Context(), rules); err != nil {
+		t.Fatal(err)
+	}
+	put("c", taken)
+	j = j.Reopen()
+	l = open()
+	put("d", taken)
+	if err := l.SetTakenPages(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	put("e", nil)
+	j = j.Reopen()
+	l = open()
+	put("f", nil)
+	for revision, want := range revisions {
+		past, err := l.At(t.Context(), history.Moment{Revision: revision})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := past.Rules().TakenPages; !reflect.DeepEqual(got, want) {
+			t.Errorf("at revision %d: %+v, want %+v", revision, got, want)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type Snapshot struct {
 	Config      string              `json:"config"`
 	Reservation ledger.Reservation  `json:"reservation"`
 	Memory      []ledger.NodeMemory `json:"memory,omitempty"`
+	TakenPages  []ledger.TakenPages `json:"taken_pages,omitempty"`
 	Override    *ledger.Override    `json:"override,omitempty"`
 	Uncertain   string              `json:"uncertain,omitempty"`
 
@@ -47,7 +48,8 @@ func SnapshotOf(v *ledger.View) *Snapshot { return snapshot(v, v.PastRules()) }
 func snapshot(v *ledger.View, rules *ledger.PastRules) *Snapshot {
 	s := &Snapshot{
 		Revision: v.Revision(), Epoch: v.Epoch().Base, Recorded: v.Recorded(), Uncertain: v.Uncertain(), Pods: []Pod{},
-		Machine: rules.Machine, Config: rules.Config, Reservation: rules.Reservation, Memory: rules.Memory, Override: rules.Override,
+		Machine: rules.Machine, Config: rules.Config, Reservation: rules.Reservation, Memory: rules.Memory,
+		TakenPages: rules.TakenPages, Override: rules.Override,
 	}
 	for p := range v.Pods() {
 		public := podOf(p)
@@ -83,7 +85,7 @@ func (s *Snapshot) View(m *machine.Topology) (*ledger.View, error) {
 			Resources: map[string]*ledger.SeenResource{}, ExternalProviders: map[string]*ledger.ExternalProvider{},
 		},
 		Rules: ledger.Rules{
-			Machine: m, ConfigDigest: s.Config, Memory: s.Memory,
+			Machine: m, ConfigDigest: s.Config, Memory: s.Memory, TakenPages: s.TakenPages,
 			ReservedCPUs: s.Reservation.Reserved, StrictReservation: s.Reservation.Strict,
 		},
 		Epoch: ledger.Epoch{Base: s.Epoch}, Recorded: s.Recorded, Override: s.Override, Uncertain: s.Uncertain,

@@ -345,6 +345,8 @@ func (d *decoder) metaValue(e Entry) error {
 		return Decode(e, &d.rules.Reservation)
 	case metaClaims:
 		return Decode(e, &d.rules.Claims)
+	case metaTakenPages:
+		return Decode(e, &d.rules.TakenPages)
 	case metaUncertain:
 		return Decode(e, &d.Uncertain)
 	case metaOverride:

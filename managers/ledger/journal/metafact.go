@@ -27,6 +27,7 @@ var metaFacts = []metaFact{
 	{metaMemory, "the memory of the NUMA nodes", "it is not known whether the memory has changed since", true},
 	{metaReservation, "the reserved CPUs", "the configuration alone decides which CPUs are reserved", true},
 	{metaClaims, "what resource claims may have", "it is not known whether that has changed since", true},
+	{metaTakenPages, "the huge pages that pods cannot have", "they count as free until they are counted again", true},
 }
 
 func factOf(key string) *metaFact {

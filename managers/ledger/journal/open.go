@@ -123,6 +123,8 @@ func Open(ctx context.Context, o Options) (*ledger.Ledger, Report, error) {
 	}
 	o.keep(&st)
 	report.Generation, report.LastBootID = st.Generation, st.Epoch.Boot
+	// They are as before until they are counted again.
+	o.Rules.TakenPages = st.rules.TakenPages
 	st.Rules, st.TraceLimits = o.Rules, o.traceLimits()
 	entered := o.enter(&st)
 	view, findings := st.resolve()

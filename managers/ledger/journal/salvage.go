@@ -59,6 +59,7 @@ func Salvage(o Options, f Found) (Saved, error) {
 	}
 	st.recall(stale)
 	st.Rules, st.TraceLimits = o.Rules, o.traceLimits()
+	st.Rules.TakenPages = st.rules.TakenPages
 	saved := Saved{Report: Report{Generation: st.Generation, LastBootID: st.Epoch.Boot}}
 	_, findings := st.resolve()
 	st.fill(&saved.Report)
@@ -142,6 +143,9 @@ func (st *state) dump() ([]Entry, error) {
 	}
 	if !st.rules.Claims.IsZero() {
 		b.put(BucketMeta, metaClaims, st.rules.Claims)
+	}
+	if len(st.rules.TakenPages) > 0 {
+		b.put(BucketMeta, metaTakenPages, st.rules.TakenPages)
 	}
 	if b.err != nil {
 		return nil, errdefs.Internalf("salvage ledger: %w", b.err)

@@ -33,6 +33,7 @@ import (
 //	meta        memory                                Rules.Memory at the last commit, absent if it was empty
 //	meta        reservation                           Reservation of the rules at the last commit
 //	meta        claim-rules                           ClaimRules at the last commit, absent if claims may have nothing
+//	meta        taken-pages                           Rules.TakenPages at the last commit, absent if there were none
 //	meta        uncertain                             View.Uncertain, absent where there is none
 //	meta        override                              Override, absent where there is none
 //	pods        <uid>                                 Pod, with "trace": the number of its trace, if it has one, and
@@ -86,6 +87,7 @@ const (
 
 	metaReservation = "reservation"
 	metaClaims      = "claim-rules"
+	metaTakenPages  = "taken-pages"
 )
 
 // podKey stands for the container in the key of a claim of the pod as a whole.
@@ -466,6 +468,13 @@ func (b *batch) facts(rules, stored ledger.Rules, epoch ledger.Epoch) {
 		b.drop(BucketMeta, metaMemory)
 	default:
 		b.put(BucketMeta, metaMemory, rules.Memory)
+	}
+	switch {
+	case slices.Equal(rules.TakenPages, stored.TakenPages):
+	case len(rules.TakenPages) == 0:
+		b.drop(BucketMeta, metaTakenPages)
+	default:
+		b.put(BucketMeta, metaTakenPages, rules.TakenPages)
 	}
 	switch claims := rules.Claims(); {
 	case claims.Equal(stored.Claims()):

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
@@ -92,6 +93,9 @@ type machineChanges struct {
 	// following is held from the reading of a machine to its commit. Otherwise a machine that was read before huge pages were set
 	// could come into force after them, and a CPU that went offline meanwhile could come back.
 	following sync.Mutex
+	// uncounted is the last error of countPages, as it was logged, and taken are its last findings. Only one goroutine counts.
+	uncounted string
+	taken     []ledger.Finding
 }
 
 func newMachineChanges(p *policies) *machineChanges {
@@ -146,6 +150,7 @@ func (m *machineChanges) follow(ctx context.Context) error {
 		if again := m.compare(ctx, &w); !again.IsZero() {
 			due = time.After(max(again.Sub(m.given.Now()), calm))
 		}
+		m.countPages(ctx)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

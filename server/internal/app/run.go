@@ -46,6 +46,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	if err := applyLedger(ctx, g, a.state, a.kernel, a.history); err != nil {
 		return err
 	}
+	a.machine.countPages(ctx) // before a pod can get pages
 	if err := s.listen(g); err != nil {
 		return err
 	}

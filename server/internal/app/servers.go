@@ -46,6 +46,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/memory"
 	nodes "github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/cgroupapi"
@@ -200,7 +201,7 @@ func (a *App) registerServices() error {
 			Settings: func(kind kubelet.Kind) kubelet.Settings {
 				return settingsOf(d.managers.inForce(), devs.manager.Inventory(), kind)
 			},
-			Kernel: k.loop.Findings,
+			Kernel: kernelFindings(k, d),
 			Start:  func() []string { return append(slices.Clone(g.Notes), a.state.lines(g.Config)...) },
 			Recovered: func() inspect.Recovered {
 				return inspect.Recovered{Decisions: a.state.start.Recovery, OlderCopy: a.state.start.OlderCopy}
@@ -356,10 +357,15 @@ func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 	return nil
 }
 
+// kernelFindings returns what reads the differences between the kernel and the ledger.
+func kernelFindings(k *kernel, d *deciding) func() []ledger.Finding {
+	return func() []ledger.Finding { return append(k.loop.Findings(), memory.TakenFindings(d.ledger.View())...) }
+}
+
 // startMetrics gives the metrics what they read.
 func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *deciding, events *allocation.History) {
 	sources := metrics.Sources{
-		View: d.ledger.View, Sockets: devs.registry.Sockets, Kernel: k.loop.Findings, Phases: k.loop.Phases,
+		View: d.ledger.View, Sockets: devs.registry.Sockets, Kernel: kernelFindings(k, d), Phases: k.loop.Phases,
 		Settings: func() metrics.Settings {
 			return settings(d.managers.inForce(), k.qos.Cgroup, g.Config.WorkloadFeatures().PodLevelResourceManagers)
 		},

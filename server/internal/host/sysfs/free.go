@@ -12,13 +12,43 @@ import (
 // node 0 has the whole machine's. sys is /sys. Errors name the file. Errors about its content are
 // of class Corrupt.
 func FreeHugePages(sys fs.FS) ([]machine.Node, error) {
-	return freeOf(sys, func(tree, string) (uint64, error) { return 0, nil })
+	return pagesOf(sys, freePages, noMemory)
 }
+
+// HugePagesInUse returns the number of huge pages that are not free, surplus pages included. Pages that a process has reserved and
+// not used yet are free.
+func HugePagesInUse(sys fs.FS) ([]machine.Node, error) {
+	all, err := pagesOf(sys, "nr_hugepages", noMemory)
+	if err != nil {
+		return nil, err
+	}
+	free, err := FreeHugePages(sys)
+	if err != nil {
+		return nil, err
+	}
+	has := map[[2]uint64]uint64{}
+	for _, n := range free {
+		for _, p := range n.HugePages {
+			has[[2]uint64{uint64(n.ID), p.SizeKiB}] = p.Count
+		}
+	}
+	for _, n := range all {
+		for i := range n.HugePages {
+			p := &n.HugePages[i]
+			p.Count -= min(p.Count, has[[2]uint64{uint64(n.ID), p.SizeKiB}])
+		}
+	}
+	return all, nil
+}
+
+const freePages = "free_hugepages"
+
+func noMemory(tree, string) (uint64, error) { return 0, nil }
 
 // Free is FreeHugePages with the free memory of each node (MemFree). A node without a meminfo
 // has 0 bytes.
 func Free(sys fs.FS) ([]machine.Node, error) {
-	return freeOf(sys, func(t tree, dir string) (uint64, error) {
+	return pagesOf(sys, freePages, func(t tree, dir string) (uint64, error) {
 		file := dir + "/meminfo"
 		text, err := t.text(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -35,8 +65,8 @@ func Free(sys fs.FS) ([]machine.Node, error) {
 	})
 }
 
-func freeOf(sys fs.FS, memory func(t tree, dir string) (uint64, error)) ([]machine.Node, error) {
-	const count = "free_hugepages"
+// pagesOf reads a count of the pools of each node.
+func pagesOf(sys fs.FS, count string, memory func(t tree, dir string) (uint64, error)) ([]machine.Node, error) {
 	t := tree{fsys: sys, mount: "/sys"}
 	dirs, err := t.numbered(nodeDir, nodeName)
 	if err != nil {

@@ -55,6 +55,34 @@ func TestFreeHugePages(t *testing.T) {
 	}
 }
 
+// TestHugePagesInUse: surplus pages are in use, and a page that is freed between the two readings is not.
+func TestHugePagesInUse(t *testing.T) {
+	t.Parallel()
+	sys := fstest.MapFS{}
+	for name, text := range map[string]string{
+		"node0/hugepages/hugepages-2048kB/nr_hugepages":      "8\n",
+		"node0/hugepages/hugepages-2048kB/free_hugepages":    "5\n",
+		"node0/hugepages/hugepages-2048kB/surplus_hugepages": "1\n",
+		"node2/hugepages/hugepages-2048kB/nr_hugepages":      "4\n",
+		"node2/hugepages/hugepages-2048kB/free_hugepages":    "6\n",
+		"node2/hugepages/hugepages-1048576kB/nr_hugepages":   "2\n",
+		"node2/hugepages/hugepages-1048576kB/free_hugepages": "0\n",
+	} {
+		sys["devices/system/node/"+name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	want := []machine.Node{
+		{ID: 0, HugePages: []machine.HugePages{{SizeKiB: 2048, Count: 3}}},
+		{ID: 2, HugePages: []machine.HugePages{{SizeKiB: 2048}, {SizeKiB: 1 << 20, Count: 2}}},
+	}
+	if got, err := sysfs.HugePagesInUse(sys); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	delete(sys, "devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages")
+	if _, err := sysfs.HugePagesInUse(sys); err == nil {
+		t.Error("no number of free pages")
+	}
+}
+
 func TestFree(t *testing.T) {
 	t.Parallel()
 	sys := fstest.MapFS{
