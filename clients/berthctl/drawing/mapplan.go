@@ -42,7 +42,8 @@ func SimulatedState(scene simulation.Scene, placed simulation.Placement) nodemap
 	for _, n := range placed.Memory {
 		for _, r := range n.Resources {
 			state.Memory = append(state.Memory, nodemap.Memory{
-				Node: n.Node, Resource: r.Resource, Reserved: r.SystemReserved, Allocatable: r.Allocatable, Held: r.Held,
+				Node: n.Node, Resource: r.Resource, Reserved: r.SystemReserved + r.Taken,
+				Allocatable: r.Allocatable - r.Taken, Held: r.Held,
 			})
 		}
 	}

@@ -123,8 +123,10 @@ func mapMemory(m *memoryv1.GetStateResponse) []nodemap.Memory {
 		for _, r := range n.GetResources() {
 			out = append(out, nodemap.Memory{
 				Node: int(n.GetNumaNode()), Resource: table.Printable(r.GetResource()),
-				Reserved: r.GetReservedBytes(), Allocatable: r.GetAllocatableBytes(), Held: r.GetHeldBytes(),
-				KernelFree: r.KernelFreeBytes,
+				// Pods cannot have taken pages either.
+				Reserved:    r.GetReservedBytes() + r.GetTakenBytes(),
+				Allocatable: r.GetAllocatableBytes() - min(r.GetAllocatableBytes(), r.GetTakenBytes()),
+				Held:        r.GetHeldBytes(), KernelFree: r.KernelFreeBytes,
 			})
 		}
 	}

@@ -41,13 +41,14 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 }
 
 func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
-	t := table.New("NODE", "RESOURCE", "TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "FREE", "GROUP").
-		Key("NODE", "RESOURCE").Amounts("TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "FREE")
+	t := table.New("NODE", "RESOURCE", "TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "TAKEN", "FREE", "GROUP").
+		Key("NODE", "RESOURCE").Amounts("TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "TAKEN", "FREE")
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
 			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), command.Number(r.GetTotalBytes()),
 				command.Number(r.GetReservedBytes()),
-				command.Number(r.GetAllocatableBytes()), command.Number(r.GetHeldBytes()), command.Number(r.GetFreeBytes()), usedWith(n))
+				command.Number(r.GetAllocatableBytes()), command.Number(r.GetHeldBytes()),
+				command.Number(r.GetTakenBytes()), command.Number(r.GetFreeBytes()), usedWith(n))
 		}
 	}
 	return t

@@ -222,15 +222,17 @@ type ResourceState struct {
 	ReservedBytes uint64 `protobuf:"varint,3,opt,name=reserved_bytes,json=reservedBytes,proto3" json:"reserved_bytes,omitempty"`
 	// What may be given to pods; of memory without the huge pages.
 	AllocatableBytes uint64 `protobuf:"varint,4,opt,name=allocatable_bytes,json=allocatableBytes,proto3" json:"allocatable_bytes,omitempty"`
-	// Held and free are together what is allocatable. Only their sums over a group
-	// mean something: what is held on several nodes may lie anywhere on them.
+	// Held, taken and free are together what is allocatable. Only their sums over a
+	// group mean something: what is held on several nodes may lie anywhere on them.
 	HeldBytes uint64 `protobuf:"varint,5,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
 	FreeBytes uint64 `protobuf:"varint,6,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// What the kernel has free now: MemFree, or free huge pages. Absent where berthd works on
 	// a machine that is not this one, and where the kernel does not report it.
 	KernelFreeBytes *uint64 `protobuf:"varint,7,opt,name=kernel_free_bytes,json=kernelFreeBytes,proto3,oneof" json:"kernel_free_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Huge pages that others than pods with memory of the node use; pods cannot have them.
+	TakenBytes    uint64 `protobuf:"varint,8,opt,name=taken_bytes,json=takenBytes,proto3" json:"taken_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ResourceState) Reset() {
@@ -308,6 +310,13 @@ func (x *ResourceState) GetFreeBytes() uint64 {
 func (x *ResourceState) GetKernelFreeBytes() uint64 {
 	if x != nil && x.KernelFreeBytes != nil {
 		return *x.KernelFreeBytes
+	}
+	return 0
+}
+
+func (x *ResourceState) GetTakenBytes() uint64 {
+	if x != nil {
+		return x.TakenBytes
 	}
 	return 0
 }
@@ -572,7 +581,7 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"\tnuma_node\x18\x01 \x01(\rR\bnumaNode\x121\n" +
 	"\x05group\x18\x02 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x05group\x12\x16\n" +
 	"\x06blocks\x18\x03 \x01(\rR\x06blocks\x12<\n" +
-	"\tresources\x18\x04 \x03(\v2\x1e.berth.memory.v1.ResourceStateR\tresources\"\xa5\x02\n" +
+	"\tresources\x18\x04 \x03(\v2\x1e.berth.memory.v1.ResourceStateR\tresources\"\xc6\x02\n" +
 	"\rResourceState\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1f\n" +
 	"\vtotal_bytes\x18\x02 \x01(\x04R\n" +
@@ -583,7 +592,9 @@ const file_berth_memory_v1_memory_proto_rawDesc = "" +
 	"held_bytes\x18\x05 \x01(\x04R\theldBytes\x12\x1d\n" +
 	"\n" +
 	"free_bytes\x18\x06 \x01(\x04R\tfreeBytes\x12/\n" +
-	"\x11kernel_free_bytes\x18\a \x01(\x04H\x00R\x0fkernelFreeBytes\x88\x01\x01B\x14\n" +
+	"\x11kernel_free_bytes\x18\a \x01(\x04H\x00R\x0fkernelFreeBytes\x88\x01\x01\x12\x1f\n" +
+	"\vtaken_bytes\x18\b \x01(\x04R\n" +
+	"takenBytesB\x14\n" +
 	"\x12_kernel_free_bytes\"g\n" +
 	"\x17GetTopologyHintsRequest\x12%\n" +
 	"\x03pod\x18\x01 \x01(\v2\x13.berth.types.v1.PodR\x03pod\x12%\n" +

@@ -88,7 +88,7 @@ func nodeState(n memory.NodeState, free map[string]uint64) *memoryv1.NodeState {
 	for _, r := range n.Resources {
 		state := &memoryv1.ResourceState{
 			Resource: r.Resource, TotalBytes: r.Total, ReservedBytes: r.SystemReserved,
-			AllocatableBytes: r.Allocatable, HeldBytes: r.Held, FreeBytes: r.Free,
+			AllocatableBytes: r.Allocatable, HeldBytes: r.Held, TakenBytes: r.Taken, FreeBytes: r.Free,
 		}
 		if bytes, ok := free[r.Resource]; ok {
 			state.KernelFreeBytes = &bytes
