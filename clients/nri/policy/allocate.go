@@ -123,24 +123,32 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 	return p.decide(ctx, s, req)
 }
 
-// heldFor returns what the containers of a pod of berthd held when the whole pod was lost.
-func (s *sandbox) heldFor(pod *typesv1.Pod) (out []*admissionv1.RunningAllocation) {
-	for _, c := range s.held.GetContainers() {
-		if name := c.GetContainerName(); pod.GetMetadata().GetUid() == s.key(name) && len(c.GetClaims()) > 0 {
-			r := &admissionv1.RunningAllocation{ContainerName: name}
-			for _, claim := range c.GetClaims() {
-				if cpus := claim.GetCpu().GetCpus(); cpus != nil {
-					r.Cpus = cpus
-				}
-				for _, b := range claim.GetMemory().GetBlocks() {
-					r.Memory = append(r.Memory, &admissionv1.RunningMemory{Resource: claim.GetResource(), NumaNodes: b.GetNumaNodes(),
-						Bytes: b.GetBytes()})
-				}
-			}
-			out = append(out, r)
+// heldFor returns what a container that is a pod of berthd held when its whole pod was lost, if it has still that size.
+func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
+	i := slices.IndexFunc(s.held.GetContainers(), func(c *typesv1.ContainerAllocation) bool {
+		return s.key(c.GetContainerName()) == pod.GetMetadata().GetUid() && len(c.GetClaims()) > 0
+	})
+	if i < 0 {
+		return nil
+	}
+	held := s.held.GetContainers()[i]
+	out := &admissionv1.RunningAllocation{ContainerName: held.GetContainerName()}
+	for _, claim := range held.GetClaims() {
+		if cpus := claim.GetCpu().GetCpus(); cpus != nil {
+			out.Cpus = cpus
+		}
+		for _, b := range claim.GetMemory().GetBlocks() {
+			out.Memory = append(out.Memory, &admissionv1.RunningMemory{Resource: claim.GetResource(), NumaNodes: b.GetNumaNodes(),
+				Bytes: b.GetBytes()})
 		}
 	}
-	return out
+	had, err := declared(&typesv1.Container{Resources: &typesv1.ResourceRequirements{Requests: amountsHeld(held)}})
+	now, otherErr := declared(pod.GetSpec().GetContainers()[0])
+	if err != nil || otherErr != nil || had.cpuRequest != 0 && had.cpuRequest != now.cpuRequest ||
+		had.memoryRequest != 0 && had.memoryRequest != now.memoryRequest {
+		return nil
+	}
+	return []*admissionv1.RunningAllocation{out}
 }
 
 // tryToAdmit admits a pod. If the node is full, or berthd has the pod with another specification, it first looks for processes that
@@ -185,20 +193,7 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
 	amounts := map[string]map[string]string{} // by container and resource
 	for _, c := range held.GetContainers() {
-		of := map[string]string{}
-		amounts[c.GetContainerName()] = of
-		for _, claim := range c.GetClaims() {
-			if cpus, err := cpuset.Parse(claim.GetCpu().GetCpus().GetList()); err == nil && !cpus.IsEmpty() {
-				of[claim.GetResource()] = strconv.Itoa(cpus.Len())
-			}
-			var bytes uint64
-			for _, block := range claim.GetMemory().GetBlocks() {
-				bytes += block.GetBytes()
-			}
-			if bytes > 0 {
-				of[claim.GetResource()] = strconv.FormatUint(bytes, 10)
-			}
-		}
+		amounts[c.GetContainerName()] = amountsHeld(c)
 	}
 	spec := pod.GetSpec()
 	for _, c := range slices.Concat(spec.GetInitContainers(), spec.GetContainers()) {
@@ -210,6 +205,24 @@ func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
 			}
 		}
 	}
+}
+
+// amountsHeld returns the amounts of the claims of a container, by resource.
+func amountsHeld(c *typesv1.ContainerAllocation) map[string]string {
+	amounts := map[string]string{}
+	for _, claim := range c.GetClaims() {
+		if cpus, err := cpuset.Parse(claim.GetCpu().GetCpus().GetList()); err == nil && !cpus.IsEmpty() {
+			amounts[claim.GetResource()] = strconv.Itoa(cpus.Len())
+		}
+		var bytes uint64
+		for _, block := range claim.GetMemory().GetBlocks() {
+			bytes += block.GetBytes()
+		}
+		if bytes > 0 {
+			amounts[claim.GetResource()] = strconv.FormatUint(bytes, 10)
+		}
+	}
+	return amounts
 }
 
 // releaseKept releases allocations of ended containers in other pods, which are kept for a restart only. An earlier sandbox of a pod
