@@ -238,7 +238,7 @@ func (p *Policy) releaseKept(ctx context.Context, s *sandbox) (released bool) {
 				if m.pod.uid != other.uid || m.name != name {
 					continue
 				}
-				if p.may(m) || m.pod != other && !m.life.over() {
+				if p.may(m) {
 					return false
 				}
 				ended = ended || m.pod == other && m.pid != 0
