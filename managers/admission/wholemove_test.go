@@ -68,6 +68,29 @@ func TestWholeMoveFallsBack(t *testing.T) {
 	h.admit(t, wants)
 }
 
+// TestMoveOfSomeFallsBack: a resize that moves the app containers is planned in the pod's order if only that fits.
+func TestMoveOfSomeFallsBack(t *testing.T) {
+	t.Parallel()
+	h := planningOn(t, "1s3n10c1t", topology.SingleNUMANode, hint.ContainerScope, topology.ByPod, nil)
+	h.lists(device.Options{}, 1)
+	a := movable(withInit(podOf("a", [2]int64{1, 1}, [2]int64{4, 1}, [2]int64{8, 1}), 1), workload.MovableAnywhere)
+	a.Containers[0].Requests[nic] = 1
+	h.admit(t, podOf("fill", [2]int64{10, 1}), podOf("c", [2]int64{5, 1}), a, podOf("d", [2]int64{2, 1}))
+	_, _, err := h.Remove(t.Context(), "fill", admission.Scope{})
+	must(t, err)
+	q5, q9 := workload.Quantities{workload.CPU: 5000}, workload.Quantities{workload.CPU: 9000}
+	v, err := h.Resize(t.Context(), live.ResizeRequest{UID: "a", MaxDisruption: live.AnyDisruption,
+		Changes: []workload.Change{{Container: "c1", Requests: q5, Limits: q5}, {Container: "c2", Requests: q9, Limits: q9}}})
+	must(t, err)
+	if v.Outcome != admission.Admitted {
+		t.Fatalf("%v: %s", v.Outcome, v.Message)
+	}
+	h.advance(t, "a")
+	if got, want := h.has("a"), "15@1 15-19@1 0-8@0"; got != want {
+		t.Errorf("the pod has %s, want %s", got, want)
+	}
+}
+
 // TestDefragmentWithInit: a pod moves whole, with its init container on the CPUs of its app, and the pod that wants the node is planned
 // in the same way.
 func TestDefragmentWithInit(t *testing.T) {

@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/workload"
@@ -53,10 +52,9 @@ func (p *Pod) UID() string { return p.Pod.UID }
 // Claim returns the claim of a container (or, with an empty name, of the pod as a whole) on
 // a resource.
 func (p *Pod) Claim(container, resource string) (Claim, bool) {
-	i, _ := slices.BinarySearchFunc(p.Claims, container, func(c Claim, name string) int { return strings.Compare(c.Owner.Container, name) })
-	for ; i < len(p.Claims) && p.Claims[i].Owner.Container == container; i++ {
-		if p.Claims[i].Resource == resource {
-			return p.Claims[i], true
+	for i := range p.Claims { // they are in order, but not of every record that is being made
+		if c := &p.Claims[i]; c.Owner.Container == container && c.Resource == resource {
+			return *c, true
 		}
 	}
 	return Claim{}, false

@@ -79,7 +79,7 @@ func (e *Engine) anew(ctx context.Context, b admission.Basis, record *ledger.Pod
 		for _, round := range policy.Rounds(&bare.Pod, e.Features) {
 			names := containersOf(round.Plan)
 			// An init container goes where those are on whose CPUs and memory it runs.
-			asked := slices.ContainsFunc(names, func(name string) bool { return slices.Contains(moves, name) })
+			asked := slices.ContainsFunc(names, func(name string) bool { return anew[name] || slices.Contains(moves, name) })
 			if len(moves) > 0 && !round.Borrows && !asked {
 				continue
 			}

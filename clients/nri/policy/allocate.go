@@ -114,19 +114,18 @@ func (p *Policy) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Po
 		return err
 	}
 	req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, ExternalDevices: devices}
-	if req.RunningAllocations = s.heldFor(pod); len(req.GetRunningAllocations()) > 0 {
-		if err := p.admit(ctx, req); !decided(err) {
-			return err
-		}
-		req.RunningAllocations = nil // others have them, or it has another size
+	if p.ledger.unadmitted[pod.GetMetadata().GetUid()] == nil { // else berthd knows what it has had since
+		req.RunningAllocations = s.heldFor(pod)
 	}
 	return p.decide(ctx, s, req)
 }
 
 // heldFor returns what a container that is a pod of berthd held when its whole pod was lost, if it has still that size.
 func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
+	uid := pod.GetMetadata().GetUid()
 	i := slices.IndexFunc(s.held.GetContainers(), func(c *typesv1.ContainerAllocation) bool {
-		return s.key(c.GetContainerName()) == pod.GetMetadata().GetUid() && len(c.GetClaims()) > 0
+		_, since := s.names[c.GetContainerName()]
+		return s.key(c.GetContainerName()) == uid && len(c.GetClaims()) > 0 && !since
 	})
 	if i < 0 {
 		return nil
@@ -144,7 +143,8 @@ func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
 	}
 	had, err := declared(&typesv1.Container{Resources: &typesv1.ResourceRequirements{Requests: amountsHeld(held)}})
 	now, otherErr := declared(pod.GetSpec().GetContainers()[0])
-	if err != nil || otherErr != nil || had.cpuRequest != 0 && had.cpuRequest != now.cpuRequest ||
+	whole := now.cpuRequest%milliPerCPU == 0 && now.cpuRequest == now.cpuLimit
+	if err != nil || otherErr != nil || had.cpuRequest != 0 && (had.cpuRequest != now.cpuRequest || !whole) ||
 		had.memoryRequest != 0 && had.memoryRequest != now.memoryRequest {
 		return nil
 	}
@@ -155,10 +155,17 @@ func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
 // have ended without an event, and repeats removals that have failed. If the node is full nevertheless, it releases what is kept for a
 // restart. The kubelet has counted those CPUs as free when it admitted the pod.
 func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
-	if err := p.settle(ctx, s); err != nil {
+	err := p.settle(ctx, req.GetPod().GetMetadata().GetUid())
+	if err != nil {
 		return err
 	}
-	err := p.admit(ctx, req)
+	if len(req.GetRunningAllocations()) > 0 {
+		if err := p.admit(ctx, req); !decided(err) {
+			return err
+		}
+		req.RunningAllocations = nil // others have them
+	}
+	err = p.admit(ctx, req)
 	_, rejected := errdefs.ReasonOf(err)
 	if !rejected && !berth.IsPrecondition(err) {
 		return err

@@ -98,9 +98,9 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, life: inherited}
 	m.readParts(c)
 	if known != nil {
-		m.life = known.life.after(list)
+		m.life, m.unsure = known.life.after(list), known.unsure
 		if known.pid == int(c.GetPid()) {
-			m.pid, m.born = known.pid, known.born
+			m.pid, m.born, m.former = known.pid, known.born, known.former.Union(known.own)
 		}
 	} else {
 		p.apply(m, placement.Restore, cpuset.Set{})

@@ -329,7 +329,7 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 			p.tell(m, true, ReasonNotPlaced, "has no place yet, and stays on the CPUs on which it runs: %v", err)
 		}
 	default:
-		m.key, m.claims, m.own, m.free, m.match, m.room = "", nil, cpuset.Set{}, false, denied, room
+		m.key, m.claims, m.own, m.former, m.free, m.match, m.room = "", nil, cpuset.Set{}, cpuset.Set{}, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
 		if p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err) {
 			p.tell(m, true, ReasonNotPlaced, "is on the shared CPUs until berthd has a place: %v", err)

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	if now == nil {
 		now = m.resources
 	}
-	wanted, own, room := changed(now, r), m.own, p.room.Load()
+	wanted, own, room := changed(now, r), p.ownOf(m), p.room.Load()
 	if p.standby != nil {
 		m.resources = wanted
 		return nil, nil
@@ -204,7 +205,7 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 			return err
 		}
 	}
-	if err := p.settle(ctx, m.pod); err != nil {
+	if err := p.settle(ctx, m.key); err != nil {
 		return err
 	}
 	was := m.resources
@@ -224,23 +225,24 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 }
 
 // settle compares the sizes of members with berthd whose resize may have been carried out without an answer: others must not get the CPUs
-// that berthd has taken from them meanwhile. An error means that it is still not known. Those of the pod for which others wait do not
-// matter.
-func (p *Policy) settle(ctx context.Context, waiting *sandbox) error {
+// that berthd has taken from them meanwhile. An error means that it is still not known. waiting is berthd's pod that may change: its own
+// sizes do not matter.
+func (p *Policy) settle(ctx context.Context, waiting string) error {
 	for _, m := range p.live() {
-		if !m.unsure || m.key == "" || m.pod.uid == waiting.uid || p.crashed(m) {
+		if !m.unsure || p.crashed(m) || m.key == "" && m.match != unplaced || cmp.Or(m.key, p.keyOf(m)) == waiting {
 			continue
 		}
 		l, err := p.list(ctx)
 		if err != nil {
 			return err
 		}
-		counted := l.of(m)
-		if counted == nil {
-			return errdefs.Unavailablef("the size of container %s is not known yet: berthd has not answered a resize, and has lost the pod since", m.title())
+		if counted := l.of(m); counted != nil && m.key != "" {
+			if err := p.compareSize(ctx, m, counted); err != nil {
+				return err
+			}
 		}
-		if err := p.compareSize(ctx, m, counted); err != nil {
-			return err
+		if m.unsure {
+			return errdefs.Unavailablef("the size of container %s is not known yet: berthd has not answered a resize", m.title())
 		}
 	}
 	return nil

@@ -331,7 +331,9 @@ func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out [
 		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
 		// Other containers may still be on some of the CPUs that it gets.
 		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
-		if m.moved && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
+		// A response with other CPUs may have been carried out since it was to have these.
+		due := m.moved || !m.answered.IsEmpty() && p.tracker.Unconfirmed(m.at())
+		if due && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
 			out = append(out, placement.Write{Key: m.at(), CPUs: cpus})
 		}
 	}
