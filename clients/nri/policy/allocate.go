@@ -155,9 +155,12 @@ func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
 // have ended without an event, and repeats removals that have failed. If the node is full nevertheless, it releases what is kept for a
 // restart. The kubelet has counted those CPUs as free when it admitted the pod.
 func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.AdmitRequest) error {
-	err := p.settle(ctx, req.GetPod().GetMetadata().GetUid())
-	if err != nil {
-		return err
+	uid := req.GetPod().GetMetadata().GetUid()
+	// What runs is admitted again without waiting: two that berthd has lost would wait for each other.
+	if !p.some(s, func(m *member) bool { return p.hasProcess(m) && (uid == s.uid || uid == s.key(m.name)) }) {
+		if err := p.settle(ctx, uid); err != nil {
+			return err
+		}
 	}
 	if len(req.GetRunningAllocations()) > 0 {
 		if err := p.admit(ctx, req); !decided(err) {
@@ -165,7 +168,7 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 		}
 		req.RunningAllocations = nil // others have them
 	}
-	err = p.admit(ctx, req)
+	err := p.admit(ctx, req)
 	_, rejected := errdefs.ReasonOf(err)
 	if !rejected && !berth.IsPrecondition(err) {
 		return err
@@ -181,7 +184,6 @@ func (p *Policy) tryToAdmit(ctx context.Context, s *sandbox, req *admissionv1.Ad
 	if rejected && p.releaseKept(ctx, s) {
 		err = p.admit(ctx, req)
 	}
-	uid := req.GetPod().GetMetadata().GetUid()
 	// A container by itself that starts again may have another size than the one before it.
 	starts := uid != s.uid && !p.some(s, func(m *member) bool { return s.key(m.name) == uid && p.occupies(m) })
 	if held := p.ledger.unadmitted[uid]; held != nil && berth.IsPrecondition(err) && !starts {

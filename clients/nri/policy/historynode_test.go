@@ -48,6 +48,8 @@ type node struct {
 	partial   bool
 	following *following
 	updates   updating
+	// late means that the runtime carries out a request that it has left undone.
+	late bool
 	// event is open while an event is sent and its answer is carried out: the runtime does that before what is requested meanwhile.
 	event   atomic.Pointer[chan struct{}]
 	queue   []*request
@@ -373,6 +375,8 @@ func (n *node) moves(c *nodeContainer, to cpuset.Set) {
 	switch {
 	case to == c.own || c.own.IsEmpty() && (!c.whole() || !to.IsSubsetOf(holds)):
 	case to.IsSubsetOf(holds) && (n.lost || c.wanted().resized || c.sandbox.stopped): // what is left of a pod is admitted again
+		c.own = to
+	case n.late && c.wanted().resized: // what was requested before the resize comes after it
 		c.own = to
 	case n.lost || c.wanted().resized && !c.whole():
 		c.own = cpuset.Set{}

@@ -103,7 +103,9 @@ func (n *node) answer(lost, carried bool) {
 	n.queue = n.queue[1:]
 	if !r.done && carried {
 		n.note("the runtime carries out the update of %s", ids(r.updates))
+		n.late = true
 		n.apply(r.updates)
+		n.late = false
 	}
 	err := error(nil)
 	if lost {
