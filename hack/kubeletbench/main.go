@@ -64,7 +64,7 @@ func (o options) main(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	programs, err := build(ctx, dir, o.toolchain, strings.Split(o.kubelets, ","))
 	if err != nil {
 		return err

@@ -490,9 +490,6 @@ func (p *Policy) living(known map[string]*typesv1.PodAllocation) (uids, missing 
 	}
 	started := map[string]bool{}
 	for _, s := range p.sandboxes {
-		if s.uid == "" {
-			continue // not of a kubelet, and berthd admits none
-		}
 		if started[s.uid] = true; s.form != apart {
 			uids = append(uids, s.uid)
 		}
@@ -500,6 +497,8 @@ func (p *Policy) living(known map[string]*typesv1.PodAllocation) (uids, missing 
 			uids = append(uids, s.key(name))
 		}
 	}
+	// Berthd admits no pod of a uid that no kubelet gives, and would refuse the whole list.
+	uids = slices.DeleteFunc(uids, func(uid string) bool { return len(convert.UIDs("uid", []string{uid})) > 0 })
 	slices.Sort(uids)
 	uids = slices.Compact(uids)
 	for uid, pod := range known {
