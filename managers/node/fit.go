@@ -32,8 +32,11 @@ func (m *Manager) Fit(view *ledger.View, pod *workload.Pod) error {
 
 // lacks refuses requests that are more than is allocatable and not used, by pods or, of huge pages, by others.
 func (m *Manager) lacks(view *ledger.View, requests, used workload.Quantities) error {
-	used = maps.Clone(used)
-	for _, p := range view.Rules().TakenPages {
+	taken := view.Rules().TakenPages
+	if len(taken) > 0 {
+		used = maps.Clone(used)
+	}
+	for _, p := range taken {
 		used[workload.Resource(p.Resource)] += int64(min(p.Outside, math.MaxInt64/2))
 	}
 	order := []workload.Resource{workload.CPU, workload.Memory, workload.EphemeralStorage}

@@ -486,8 +486,9 @@ func (t *Tracker) Writes(shared cpuset.Set) []Write {
 		to := t.Grantable(c.Key, c.WantedCPUs)
 		if to.IsEmpty() {
 			// All of them are still in use, perhaps by one that is to get the CPUs that this one runs on.
-			if to = c.PossibleCPUs.Minus(owned); to == c.PossibleCPUs && !c.Anywhere {
-				continue // there is nothing to leave, and a start may have read only some of them
+			to = c.PossibleCPUs.Minus(owned)
+			if begins := c.Phase == Starting || c.Phase == Created; begins && to == c.PossibleCPUs && !c.Anywhere {
+				continue // there is nothing to leave, and the start may have read only some of them
 			}
 		}
 		if to.IsEmpty() && c.Phase == Running {

@@ -53,7 +53,7 @@
 //	complete       a member that cannot be read now    it is unplaced; another pass is due   TestTemporaryFailureAtConnection
 //	complete       members for which time is short     another pass is due                   TestReconcileGoesOn
 //	complete       a size without an answer            another pass is due                   TestHalfDoneResizeIsUndone
-//	settle         a resize without an answer          nobody else is admitted before        TestRandomHistories
+//	settle         a resize without an answer          nobody else is admitted before        TestSettleBeforeOthers
 //	tryDenied      a refused member, for a moment      another pass is due                   TestRefusedContainerCostsLittle
 //	want           members that are unplaced or lost   their CPUs are not shared             TestForgottenContainerKeepsItsCPUs
 //	adoptPod       an allocation that no member holds  it is kept for a restart              TestCrashedContainerKeepsItsCPUs
