@@ -478,20 +478,9 @@ func TestAnotherSizeReleasesNothing(t *testing.T) {
 // containers are admitted one by one, also when the specification is known again: berthd has none of them twice.
 func TestLostPodWithoutSpecification(t *testing.T) {
 	t.Parallel()
-	d := startBerthd(t)
-	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
-	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
-	job := pod("job", "guaranteed")
-	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
-	e.renew(Config{Client: d.Client, Kubelet: &knows{active: kubelet.active}})
-	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, nil); err != nil {
-		t.Fatal(err)
-	}
-	d.forget()
+	d, e, job := lostWhole(t, pairOf("job"), (*daemon).forget)
 	e.made(job, container(job, "main", "job-1", 1000, gib))
-	e.policy.Kubelet = kubelet
+	e.policy.Kubelet = &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
 	e.run(job, container(job, "main", "job-2", 1000, gib))
 	e.run(job, container(job, "second", "job-3", 1000, gib))
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main", "job-uid.second"}) {

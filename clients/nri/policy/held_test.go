@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"os"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
@@ -9,21 +8,11 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
-// losesLedger starts berthd without its ledger, and with the claim records.
-func (d *daemon) losesLedger() {
-	d.t.Helper()
-	d.stop()
-	if err := os.RemoveAll(d.config.StateDir); err != nil {
-		d.t.Fatal(err)
-	}
-	d.again()
-}
-
-// lostWhole is an engine with a pod that berthd has lost as a whole, and of which no source has the specification.
-func lostWhole(t *testing.T) (*daemon, *engine, *api.PodSandbox) {
+// lostWhole is an engine with a pod that berthd has admitted and lost as a whole, and of which no source has the specification.
+func lostWhole(t *testing.T, spec *typesv1.Pod, lose func(*daemon)) (*daemon, *engine, *api.PodSandbox) {
 	t.Helper()
 	d := startBerthd(t)
-	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": specOf("job", "2")}, active: []string{"job-uid"}}
+	kubelet := &knows{pods: map[string]*typesv1.Pod{"job-uid": spec}, active: []string{"job-uid"}}
 	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
 	job := pod("job", "guaranteed")
 	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
@@ -33,7 +22,7 @@ func lostWhole(t *testing.T) (*daemon, *engine, *api.PodSandbox) {
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, nil); err != nil {
 		t.Fatal(err)
 	}
-	d.losesLedger()
+	lose(d)
 	return d, e, job
 }
 
@@ -41,7 +30,7 @@ func lostWhole(t *testing.T) (*daemon, *engine, *api.PodSandbox) {
 func TestHeldOfAnotherSize(t *testing.T) {
 	t.Parallel()
 	for _, milli := range []int64{1000, 3000, 1500} {
-		_, e, job := lostWhole(t)
+		_, e, job := lostWhole(t, specOf("job", "2"), (*daemon).loseLedger)
 		e.run(job, container(job, "main", "job-1", milli, gib))
 		e.pushes(2)
 		if own := e.policy.members["job-1"].own; milli%1000 == 0 && own.Len() != int(milli/1000) || milli%1000 != 0 && own.Len() > 0 {
@@ -53,7 +42,7 @@ func TestHeldOfAnotherSize(t *testing.T) {
 // TestHeldOnlyOnce: what a pod held once is not given to its container that runs elsewhere since.
 func TestHeldOnlyOnce(t *testing.T) {
 	t.Parallel()
-	d, e, job := lostWhole(t)
+	d, e, job := lostWhole(t, specOf("job", "2"), (*daemon).loseLedger)
 	c := container(job, "main", "job-1", 2000, gib)
 	first := e.run(job, c)
 	e.pushes(2)
@@ -73,7 +62,7 @@ func TestHeldOnlyOnce(t *testing.T) {
 	e.stop(third, th)
 	e.end(third)
 	e.pushes(2)
-	d.losesLedger()
+	d.loseLedger()
 	e.policy.unreconciled = true
 	e.pushes(3)
 	if now := e.on("job-2"); now != second {
@@ -84,7 +73,7 @@ func TestHeldOnlyOnce(t *testing.T) {
 // TestHeldBeforeAResize: a container that has grown since keeps its CPUs over a loss of the ledger.
 func TestHeldBeforeAResize(t *testing.T) {
 	t.Parallel()
-	d, e, job := lostWhole(t)
+	d, e, job := lostWhole(t, specOf("job", "2"), (*daemon).loseLedger)
 	c := container(job, "main", "job-1", 2000, gib)
 	first := e.run(job, c)
 	c.Linux.Resources.Cpu.Quota = api.Int64(-1)
@@ -96,7 +85,7 @@ func TestHeldBeforeAResize(t *testing.T) {
 	if grown == first {
 		t.Fatalf("it has not grown: %s", grown)
 	}
-	d.losesLedger()
+	d.loseLedger()
 	e.policy.unreconciled = true
 	e.pushes(1)
 	if now := e.on("job-1"); now != grown {

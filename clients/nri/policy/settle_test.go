@@ -22,12 +22,18 @@ func shrinks(t *testing.T) (*daemon, *engine, *api.PodSandbox, *api.Container) {
 	c := container(job, "main", "job-1", 4000, gib)
 	e.run(job, c)
 	e.pushes(2)
+	d.shrinkUnanswered(e, v, job, c)
+	return d, e, job, c
+}
+
+// shrinkUnanswered resizes a container to two CPUs, and the answer of berthd is lost.
+func (d *daemon) shrinkUnanswered(e *engine, v *valve, job *api.PodSandbox, c *api.Container) {
+	d.t.Helper()
 	before := d.revision()
-	lose(t, v, func(ctx context.Context) error {
+	lose(d.t, v, func(ctx context.Context) error {
 		_, err := e.policy.UpdateContainer(ctx, job, c, size(2000, 2000, gib))
 		return err
 	}, func() bool { return d.revision() != before })
-	return d, e, job, c
 }
 
 // TestSettleBeforeOthers: another container of the pod, which is admitted by itself, does not get the CPUs that berthd has taken from
@@ -117,11 +123,7 @@ func TestSettleWithoutAnAnswer(t *testing.T) {
 	c := container(job, "main", "job-1", 4000, gib)
 	e.run(job, c)
 	e.pushes(2)
-	before := d.revision()
-	lose(t, v, func(ctx context.Context) error {
-		_, err := e.policy.UpdateContainer(ctx, job, c, size(2000, 2000, gib))
-		return err
-	}, func() bool { return d.revision() != before })
+	d.shrinkUnanswered(e, v, job, c)
 	m := e.policy.members["job-1"]
 	m.pod.unfound = true // so that the kubelet is called, and the connection hangs from then on
 	kubelet.hook = func() { v.set(true) }
