@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -26,6 +28,7 @@ type kept struct {
 	mu        sync.Mutex
 	log       bytes.Buffer
 	listeners []net.Listener
+	stopped   bool
 }
 
 func (k *kept) Write(p []byte) (int, error) {
@@ -61,6 +64,9 @@ func keep(t *testing.T) *kept {
 func (k *kept) serve(l net.Listener) error {
 	k.mu.Lock()
 	k.listeners = append(k.listeners, l)
+	if k.stopped {
+		_ = l.Close()
+	}
 	k.mu.Unlock()
 	for {
 		c, err := l.Accept()
@@ -72,10 +78,11 @@ func (k *kept) serve(l net.Listener) error {
 	}
 }
 
-// stop closes the listeners, as a server does that ends.
+// stop closes the listeners, as a server does that ends, and each that it is given later.
 func (k *kept) stop() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.stopped = true
 	for _, l := range k.listeners {
 		_ = l.Close()
 	}
@@ -108,13 +115,19 @@ func (k *kept) answers() bool {
 	return n == 1
 }
 
+// removeDirectory removes a directory in one step. The keeper can create the socket again between the steps of os.RemoveAll.
+func removeDirectory(dir string) error {
+	away := dir + ".away"
+	return errors.Join(os.Rename(dir, away), os.RemoveAll(away))
+}
+
 // TestRemovedSocketsComeBack: with the same permissions, as often as they are removed, and connections stay.
 func TestRemovedSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(path string) error{
 		"removed":           os.Remove,
 		"renamed":           func(path string) error { return os.Rename(path, path+".away") },
-		"directory removed": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+		"directory removed": func(path string) error { return removeDirectory(filepath.Dir(path)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -210,7 +223,9 @@ func TestSocketThatCannotBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	k := keep(t)
 	dir := filepath.Dir(k.path)
-	if err := errors.Join(os.RemoveAll(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+	file := dir + ".file"
+	if err := errors.Join(os.WriteFile(file, nil, 0o600),
+		unix.Renameat2(unix.AT_FDCWD, file, unix.AT_FDCWD, dir, unix.RENAME_EXCHANGE), os.RemoveAll(file)); err != nil {
 		t.Fatal(err)
 	}
 	k.until("it is told", func() bool {
