@@ -109,9 +109,19 @@ func (p *Policy) holds(s *sandbox, pod *typesv1.PodAllocation) bool {
 }
 
 // admittedApart notes that berthd has a container of a pod by itself.
-func (s *sandbox) admittedApart(name string) {
+func (p *Policy) admittedApart(s *sandbox, name string) {
 	if s.names[name] = inUse; s.form == unadmitted {
-		s.form = apart
+		p.admitted(s, apart)
+	}
+}
+
+// admitted notes how berthd has a pod, for all of its sandboxes.
+func (p *Policy) admitted(s *sandbox, f form) {
+	s.form = f
+	for _, other := range p.sandboxes {
+		if other.uid == s.uid && other.form == unadmitted {
+			other.form = f
+		}
 	}
 }
 

@@ -32,7 +32,8 @@ func (n *node) compareAll() {
 // something is left of ended containers or the kubelet has admitted too much. They do not get them from a container that had ended before
 // the runtime connected: it may be starting again.
 func (n *node) crashedWait() {
-	left := len(n.containers(func(c *nodeContainer) bool { return c.left() || c.phase == begun && c.sandbox.stopped })) > 0
+	left := len(n.containers(func(c *nodeContainer) bool { return c.left() || c.phase == begun && c.sandbox.stopped })) > 0 ||
+		slices.ContainsFunc(n.pods, n.lingers)
 	for _, c := range n.containers((*nodeContainer).waits) {
 		switch holds := n.holds(c); {
 		case n.lost || holds == c.own:
@@ -44,6 +45,15 @@ func (n *node) crashedWait() {
 			n.fail("%s has ended on its CPUs %s, and berthd has %s for it", c.id, c.own, holds)
 		}
 	}
+}
+
+// lingers returns whether berthd has a pod that was deleted: the runtime still lists an earlier sandbox of it, of which nothing shows that it
+// has ended.
+func (n *node) lingers(p *nodePod) bool {
+	return p.deleted && len(p.old) > 1 && slices.ContainsFunc(n.link.ledgerPods(), func(uid string) bool {
+		of, _ := owner(uid)
+		return of == p.uid()
+	})
 }
 
 // shares returns whether two containers may have the same CPUs: those of the same name, and init containers with those that follow.

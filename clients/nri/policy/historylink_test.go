@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"errors"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -54,7 +55,9 @@ type link struct {
 	after int
 	next  reach
 	// fail is called if berth-nri calls berthd without end: at is a moment, and calls are those at that moment.
-	fail  func(format string, args ...any)
+	fail func(format string, args ...any)
+	// note, if any, is told each call and its answer.
+	note  func(format string, args ...any)
 	at    time.Time
 	calls int
 }
@@ -83,8 +86,11 @@ func (l *link) of() (now reach, gone, endless bool) {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) error {
+func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts ...grpc.CallOption) (err error) {
 	now, gone, endless := l.of()
+	if l.note != nil {
+		defer func() { l.note("    berthd %s: %s(%v): %v, %v", now, path.Base(method), req, reply, err) }()
+	}
 	if endless {
 		l.fail("berth-nri has called berthd %d times without a pause", mostCalls)
 	}
@@ -103,7 +109,6 @@ func (l *link) Invoke(ctx context.Context, method string, req, reply any, opts .
 	case refuses:
 		return status.Error(codes.Unavailable, "stream refused")
 	}
-	var err error
 	if now != stuck {
 		err = l.Daemon.Invoke(ctx, method, req, reply, opts...)
 	}

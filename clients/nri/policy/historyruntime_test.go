@@ -275,7 +275,7 @@ func (n *node) proceed(c *nodeContainer) {
 		c.pid, c.alive, c.phase, c.cpus = n.serial, true, shows, n.parse(c.read)
 		n.pids[c.pid] = c
 		n.note("container %s runs on CPUs %s", c.id, c.cpus)
-		if c.whole() {
+		if c.whole() && !n.refused(c) {
 			c.own = c.cpus
 			if milli := milliRequest(c.resources); int64(c.own.Len())*milliPerCPU < milli && !n.lost && !c.wanted().resized {
 				n.fail("%s was to have %dm of CPUs for itself, and starts on CPUs %s", c.id, milli, c.own)

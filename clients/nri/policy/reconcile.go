@@ -383,7 +383,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	}
 	a, err := p.allocate(ctx, m, p.keyOf(m))
 	if err == nil && m.key != m.pod.uid {
-		m.pod.admittedApart(m.name)
+		p.admittedApart(m.pod, m.name)
 	}
 	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
 	if berth.NeedsAdmission(err) {

@@ -128,7 +128,7 @@ func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 		if c := l.place(m); c == nil {
 			cpus = cpus.Union(p.ownOf(m))
 		} else if c.GetExclusiveCpus() {
-			m.former = m.former.Union(p.ownOf(m))
+			m.former = m.former.Union(p.ownOf(m)).Union(p.alone(m))
 		}
 		if t, _ := p.tracker.Get(m.at()); !p.may(m) {
 			m.former = cpuset.Set{}
@@ -158,6 +158,22 @@ func (p *Policy) ownOf(m *member) cpuset.Set {
 	}
 	if err != nil || int64(cpus.Len())*milliPerCPU > request {
 		return cpuset.Set{}
+	}
+	return cpus
+}
+
+// alone returns the CPUs on which a member runs that is still to be compared with the ledger, and no other one does. Berthd may have given
+// them to it and taken them again, while no update of it was due. A member that runs wherever the shared ones may has none.
+func (p *Policy) alone(m *member) cpuset.Set {
+	t, _ := p.tracker.Get(m.at())
+	if m.match < due || m.pid == 0 || t.Anywhere || p.shared.IsSubsetOf(t.PossibleCPUs) {
+		return cpuset.Set{}
+	}
+	cpus := t.PossibleCPUs
+	for _, other := range p.all() {
+		if o, _ := p.tracker.Get(other.at()); other != m && p.may(other) {
+			cpus = cpus.Minus(o.PossibleCPUs)
+		}
 	}
 	return cpus
 }
