@@ -156,7 +156,8 @@ const (
 
 // again are the numbers of later histories that have failed once.
 var again = []uint64{25377, 36157, 45872, 61699, 61931, 62378, 65401, 65455, 70033, 76318, 76579, 78498, 80995, 81345, 92354, 103011,
-	103633, 120371, 131230, 133838, 143956, 152655, 161307, 187461, 316429, 318070, 330914, 366831}
+	103633, 120371, 131230, 133838, 143956, 152655, 161307, 187461, 316429, 318070, 330914, 366831,
+	474249}
 
 // TestRandomHistories: on random histories of a node, no process ever runs on CPUs that a container has for itself, such
 // a container keeps its CPUs and gets no quota, none is resized without berthd's consent, and one that crashes returns to

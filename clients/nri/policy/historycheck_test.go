@@ -155,6 +155,7 @@ func (n *node) heal() {
 
 // evict deletes the newest pods for which berthd has no room.
 func (n *node) evict() {
+	n.crashedWait() // until here there was too much
 	n.most = most
 	for _, p := range slices.Backward(n.pods) {
 		if n.requested() <= n.most {
