@@ -35,7 +35,10 @@ func (e *Engine) Adopt(ctx context.Context, what string, uids []string,
 		return nil, err
 	}
 	defer unlock()
-	a := &adopting{engine: e, what: what, plan: plan, calls: e.calls(), parents: map[string]string{}, recorded: map[string][]ledger.Claim{}}
+	a := &adopting{
+		engine: e, what: what, plan: plan, calls: e.calls(), parents: map[string]string{}, placed: map[string]bool{},
+		recorded: map[string][]ledger.Claim{},
+	}
 	defer func() {
 		for uid := range a.parents {
 			e.reserved.Drop(uid)
@@ -83,10 +86,11 @@ type adopting struct {
 	what   string
 	plan   func(context.Context, *ledger.View) (Adoption, error)
 	undo   cleanup
-	// calls are the remote calls of the plan. parents are the cgroups of added pods by uid,
-	// empty before their creation. recorded is the content of claim records.
+	// calls are the remote calls of the plan. parents are the cgroups of added pods by uid, empty where pods have none, and
+	// before their creation; placed are the pods for which that is done. recorded is the content of claim records.
 	calls    *hint.Calls
 	parents  map[string]string
+	placed   map[string]bool
 	recorded map[string][]ledger.Claim
 }
 
@@ -106,7 +110,7 @@ func (a *adopting) attempt(ctx context.Context) (*ledger.View, error) {
 		return view, err
 	}
 	for _, uid := range planned.Added {
-		if a.parents[uid] == "" {
+		if !a.placed[uid] {
 			if err := a.place(ctx, planned, uid); err != nil {
 				return nil, err
 			}
@@ -132,7 +136,7 @@ func (a *adopting) confirm(ctx context.Context) (planned Adoption, view *ledger.
 		ready = ready && a.isRecorded(pod)
 	}
 	for _, uid := range planned.Added {
-		if a.parents[uid] == "" {
+		if !a.placed[uid] {
 			ready = false
 			pod, _ := planned.Draft.View().Pod(uid)
 			a.parents[uid] = ""
@@ -198,6 +202,6 @@ func (a *adopting) place(ctx context.Context, planned Adoption, uid string) erro
 	if err != nil {
 		return fmt.Errorf("%s %s: make the cgroup of pod %s: %w", a.what, planned.Source, uid, err)
 	}
-	a.parents[uid] = parent
+	a.parents[uid], a.placed[uid] = parent, true
 	return nil
 }
