@@ -102,7 +102,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	if err != nil {
 		return err
 	}
-	p.admitted(s, whole)
+	s.admitted(p.sandboxes, whole)
 	delete(p.awaited, s.uid)
 	return nil
 }
@@ -314,7 +314,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	if err != nil {
 		return nil, err
 	}
-	p.admittedApart(s, m.name)
+	s.admittedApart(p.sandboxes, m.name)
 	return p.allocate(ctx, m, key)
 }
 

@@ -109,16 +109,16 @@ func (p *Policy) holds(s *sandbox, pod *typesv1.PodAllocation) bool {
 }
 
 // admittedApart notes that berthd has a container of a pod by itself.
-func (p *Policy) admittedApart(s *sandbox, name string) {
+func (s *sandbox) admittedApart(all map[string]*sandbox, name string) {
 	if s.names[name] = inUse; s.form == unadmitted {
-		p.admitted(s, apart)
+		s.admitted(all, apart)
 	}
 }
 
 // admitted notes how berthd has a pod, for all of its sandboxes.
-func (p *Policy) admitted(s *sandbox, f form) {
+func (s *sandbox) admitted(all map[string]*sandbox, f form) {
 	s.form = f
-	for _, other := range p.sandboxes {
+	for _, other := range all {
 		if other.uid == s.uid && other.form == unadmitted {
 			other.form = f
 		}

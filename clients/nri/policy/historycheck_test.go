@@ -47,8 +47,8 @@ func (n *node) crashedWait() {
 	}
 }
 
-// lingers returns whether berthd has a pod that was deleted: the runtime still lists an earlier sandbox of it, of which nothing shows that it
-// has ended.
+// lingers returns whether berthd has a pod that was deleted: the runtime still lists an earlier sandbox of it, of which nothing shows that
+// it has ended.
 func (n *node) lingers(p *nodePod) bool {
 	return p.deleted && len(p.old) > 1 && slices.ContainsFunc(n.link.ledgerPods(), func(uid string) bool {
 		of, _ := owner(uid)

@@ -383,7 +383,7 @@ func (p *Policy) restore(ctx context.Context, m *member) error {
 	}
 	a, err := p.allocate(ctx, m, p.keyOf(m))
 	if err == nil && m.key != m.pod.uid {
-		p.admittedApart(m.pod, m.name)
+		m.pod.admittedApart(p.sandboxes, m.name)
 	}
 	m.ofPod = err == nil && m.own.IsEmpty() && p.sharesPod(m)
 	if berth.NeedsAdmission(err) {

@@ -128,7 +128,7 @@ func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 		if c := l.place(m); c == nil {
 			cpus = cpus.Union(p.ownOf(m))
 		} else if c.GetExclusiveCpus() {
-			m.former = m.former.Union(p.ownOf(m)).Union(p.alone(m))
+			m.former = m.former.Union(p.ownOf(m)).Union(m.alone(p))
 		}
 		if t, _ := p.tracker.Get(m.at()); !p.may(m) {
 			m.former = cpuset.Set{}
@@ -164,7 +164,7 @@ func (p *Policy) ownOf(m *member) cpuset.Set {
 
 // alone returns the CPUs on which a member runs that is still to be compared with the ledger, and no other one does. Berthd may have given
 // them to it and taken them again, while no update of it was due. A member that runs wherever the shared ones may has none.
-func (p *Policy) alone(m *member) cpuset.Set {
+func (m *member) alone(p *Policy) cpuset.Set {
 	t, _ := p.tracker.Get(m.at())
 	if m.match < due || m.pid == 0 || t.Anywhere || p.shared.IsSubsetOf(t.PossibleCPUs) {
 		return cpuset.Set{}
