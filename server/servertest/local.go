@@ -38,6 +38,7 @@ import (
 	"github.com/berthd/berth/server/internal/moves"
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
+	"github.com/berthd/berth/server/internal/rpc/inprocess"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
 	rpcnode "github.com/berthd/berth/server/internal/rpc/node"
 )
@@ -76,7 +77,7 @@ func NewLocal(c config.Config) (*Local, error) {
 
 // Daemon is a berthd that a Local has started. It is a connection to itself.
 type Daemon struct {
-	*connection
+	*inprocess.Connection
 	Ledger  *ledger.Ledger
 	engine  *live.Engine
 	local   *Local
@@ -155,7 +156,7 @@ func (d *Daemon) claimRecords(keeps func(uid string) bool) (map[string][]byte, e
 // Stop ends all streams.
 func (d *Daemon) Stop() {
 	d.history.Close()
-	d.end()
+	d.End()
 }
 
 // Advance makes the next step of each move: no goroutine does.
@@ -219,7 +220,7 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 	events := allocation.NewHistory(l.config.Limits.WatchEvents, devices)
 	events.Start(opened.View())
 	opened.Follow(events.Committed)
-	d := &Daemon{connection: newConnection(), Ledger: opened, engine: engine, local: l, journal: j, history: events}
+	d := &Daemon{Connection: inprocess.New(nil), Ledger: opened, engine: engine, local: l, journal: j, history: events}
 	read := convert.Reader{Features: l.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: l.config.Limits.Containers}}
 	admissionv1.RegisterAdmissionServiceServer(d, rpcadmission.New(engine, opened, read, noCgroups{}, nil))
 	allocationv1.RegisterAllocationServiceServer(d, allocation.New(

@@ -65,6 +65,8 @@ type Environment struct {
 	Tracer *tracing.Tracer
 	// Reader is the connection to the reader of huge pages; nil without one.
 	Reader *os.File
+	// Observed is the node whose decisions another program makes; nil if berthd makes them.
+	Observed *Observed
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage
@@ -142,7 +144,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	if err := trust.CheckFields(cfg); err != nil {
 		return nil, err
 	}
-	found, facts, err := measure(cfg)
+	found, facts, err := env.measure(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -174,6 +176,7 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 		return nil, err
 	}
 	devs := newDevices(g, s.ledger)
+	env.Observed.list(devs.inventory, g.Now())
 	d, err := newDeciding(g, s, lock, k, devs)
 	if err != nil {
 		return nil, err
@@ -197,8 +200,10 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	a.history.Start(s.ledger.View())
 	s.ledger.Follow(a.history.Committed)
 	startMetrics(ctx, g, k, devs, d, a.history)
-	if err := a.registerServices(); err != nil {
-		return nil, err
+	if g.Observed == nil {
+		if err := a.registerServers(); err != nil {
+			return nil, err
+		}
 	}
 	a.opened = opened
 	return a, nil

@@ -64,7 +64,11 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 	if err != nil {
 		return nil, err
 	}
-	records, files, err := openRecords(ctx, g, p.tree, p.layout, opened)
+	var records cgroup.Records
+	var files *recordFiles
+	if g.Observed == nil {
+		records, files, err = openRecords(ctx, g, p.tree, p.layout, opened)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +152,9 @@ func openPodTree(g *given, m *machine.Topology, driver cgroup.Driver) (p podTree
 		p.tree, facts = g.Stage.Tree, g.Stage.Tree.Facts()
 	case !c.KernelCgroups():
 		facts = memtree.V1()
+		if g.Observed != nil {
+			facts.Driver = driver
+		}
 		p.tree = memtree.New(facts, m.CPUs(), m.MemoryNodeMask()).TakeAny()
 	default:
 		if p.tree, facts, err = openTree(c, driver); err != nil {

@@ -81,7 +81,7 @@ const (
 
 // servers are the two gRPC servers and their sockets.
 type servers struct {
-	// main serves agents; readers serves podresources.
+	// main serves agents; readers serves podresources. Both are nil, with their sockets, on a node that is only observed.
 	main, readers *rpc.Server
 	// readersLimit is the rate limit of podresources.
 	readersLimit *rate.Limiter
@@ -95,6 +95,9 @@ type servers struct {
 func newServers(g *given, access *rpc.Access) *servers {
 	c := g.Config
 	s := &servers{health: newHealth(), page: rpc.NewPage()}
+	if g.Observed != nil {
+		return s // nothing is served on a socket
+	}
 	frame := rpc.Config{
 		Access: access,
 		Bounds: rpc.Bounds{
@@ -156,16 +159,35 @@ func (s *servers) closeSockets() error {
 	return err
 }
 
-// registerServices registers every service.
-func (a *App) registerServices() error {
-	g, l, k, devs, d, main := a.given, a.Ledger, a.kernel, a.devices, a.deciding, a.servers.main
-	read := convert.Reader{
-		Features: g.Config.WorkloadFeatures(),
-		Bounds:   workload.Bounds{Containers: g.Config.Limits.Containers},
+// registerServers registers every service at its server.
+func (a *App) registerServers() error {
+	main, readers := a.servers.main, a.servers.readers
+	if err := a.RegisterServices(main); err != nil {
+		return err
 	}
+	healthpb.RegisterHealthServer(main, a.servers.health)
+	reflection.Register(main)
+	features := a.given.Config.WorkloadFeatures()
+	podresources.Register(readers, a.readers(), features)
+	reflection.Register(readers)
+	for service := range main.GetServiceInfo() {
+		a.servers.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+	return nil
+}
+
+// readers are the parts of podresources.
+func (a *App) readers() podresources.Parts {
+	return podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a.deciding.managers}, Inventory: a.devices.manager, Counter: a.given.metrics,
+		Timeout: a.timeout}
+}
+
+// RegisterServices registers the services of agents.
+func (a *App) RegisterServices(main grpc.ServiceRegistrar) error {
+	g, l, k, devs, d := a.given, a.Ledger, a.kernel, a.devices, a.deciding
+	read := a.read()
 	counted := &schedulers{node: d.managers.wholeNode, claims: func() workload.Quantities { return d.managers.inForce().ClaimAmounts() }}
 	engine := newVerdicts(d.engine, g.metrics, g.Log.With("part", "admission"), g.Now)
-	readers := podresources.Parts{Ledger: l, CPUs: cpus{d.managers}, Inventory: devs.manager, Counter: g.metrics, Timeout: a.timeout}
 	admissionv1.RegisterAdmissionServiceServer(main, admission.New(engine, l, read, counted, defragmenter(g, d)))
 	allocationv1.RegisterAllocationServiceServer(main, allocation.New(
 		allocation.Config{Read: read, Cgroup: k.containerConfig}, allocation.Parts{
@@ -210,14 +232,7 @@ func (a *App) registerServices() error {
 				return newBundle(ctx, g, a.policies.files(), l.View(), a.state.sets.facts, devs.inventory.Snapshot())
 			},
 		}))
-	podresources.RegisterV1(main, readers, read.Features)
-	healthpb.RegisterHealthServer(main, a.servers.health)
-	reflection.Register(main)
-	podresources.Register(a.servers.readers, readers, read.Features)
-	reflection.Register(a.servers.readers)
-	for service := range main.GetServiceInfo() {
-		a.servers.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
-	}
+	podresources.RegisterV1(main, a.readers(), read.Features)
 	return nil
 }
 

@@ -68,6 +68,9 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 	if err != nil {
 		return nil, err
 	}
+	if g.Observed != nil {
+		return openUnkept(ctx, g, found, sets, set)
+	}
 	if err := openStateDir(c); err != nil {
 		return nil, fmt.Errorf("stateDir: %w", err)
 	}
@@ -261,6 +264,9 @@ func makeClaimsDir(c config.Config) error {
 
 // bootID returns the id of this boot, or the id of a test.
 func (e *Environment) bootID(proc fs.FS) (string, error) {
+	if e.Observed != nil {
+		return "observed", nil
+	}
 	if e.Stage != nil && e.Stage.BootID != "" {
 		return e.Stage.BootID, nil
 	}

@@ -1,4 +1,6 @@
-package servertest
+// Package inprocess connects clients to services of the same process, without a socket. There are no users, so what depends on the caller's
+// user is not checked.
+package inprocess
 
 import (
 	"context"
@@ -15,9 +17,10 @@ import (
 	"github.com/berthd/berth/server/internal/rpc"
 )
 
-// connection is a grpc.ClientConnInterface to services in this process. Messages are copied, so that neither side has the other's. Those
+// Connection is a grpc.ClientConnInterface and a grpc.ServiceRegistrar. Messages are copied, so that neither side has the other's. Those
 // of streams are encoded and decoded, because events come as encoded fields.
-type connection struct {
+type Connection struct {
+	gate    Gate
 	unary   map[string]unary
 	streams map[string]streaming
 	ended   context.Context
@@ -34,14 +37,18 @@ type streaming struct {
 	method grpc.StreamDesc
 }
 
-func newConnection() *connection {
-	c := &connection{unary: map[string]unary{}, streams: map[string]streaming{}}
+// Gate refuses calls by an error; nil lets all of them through.
+type Gate func(method string, req proto.Message) error
+
+// New returns a connection without services.
+func New(gate Gate) *Connection {
+	c := &Connection{gate: gate, unary: map[string]unary{}, streams: map[string]streaming{}}
 	c.ended, c.end = context.WithCancel(context.Background())
 	return c
 }
 
 // RegisterService implements grpc.ServiceRegistrar.
-func (c *connection) RegisterService(desc *grpc.ServiceDesc, impl any) {
+func (c *Connection) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	for _, m := range desc.Methods {
 		c.unary[path.Join("/", desc.ServiceName, m.MethodName)] = unary{impl, m}
 	}
@@ -51,7 +58,7 @@ func (c *connection) RegisterService(desc *grpc.ServiceDesc, impl any) {
 }
 
 // Invoke implements grpc.ClientConnInterface.
-func (c *connection) Invoke(ctx context.Context, method string, req, reply any, _ ...grpc.CallOption) error {
+func (c *Connection) Invoke(ctx context.Context, method string, req, reply any, _ ...grpc.CallOption) error {
 	u, ok := c.unary[method]
 	if !ok {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
@@ -59,19 +66,39 @@ func (c *connection) Invoke(ctx context.Context, method string, req, reply any, 
 	if err := ctx.Err(); err != nil {
 		return status.FromContextError(err).Err()
 	}
+	if c.gate != nil {
+		if err := c.gate(method, req.(proto.Message)); err != nil {
+			return rpc.Status(ctx, err)
+		}
+	}
 	answer, err := u.method.Handler(u.impl, ctx, func(to any) error { move(to, req); return nil }, nil)
 	if err != nil {
 		return rpc.Status(ctx, err)
 	}
-	move(reply, answer)
-	return nil
+	return decode(reply.(proto.Message), answer.(proto.Message))
 }
+
+// decode copies an answer. Some have fields that are encoded already.
+func decode(to, from proto.Message) error {
+	if len(from.ProtoReflect().GetUnknown()) == 0 {
+		move(to, from)
+		return nil
+	}
+	data, err := proto.Marshal(from)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(data, to)
+}
+
+// End ends all streams.
+func (c *Connection) End() { c.end() }
 
 // move copies a message into an empty one of its type.
 func move(to, from any) { proto.Merge(to.(proto.Message), from.(proto.Message)) }
 
 // NewStream implements grpc.ClientConnInterface. Only the server's side can send several messages.
-func (c *connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+func (c *Connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 	s, ok := c.streams[method]
 	if !ok {
 		return nil, status.Errorf(codes.Unimplemented, "unknown method %s", method)
@@ -79,6 +106,12 @@ func (c *connection) NewStream(ctx context.Context, _ *grpc.StreamDesc, method s
 	ctx, cancel := context.WithCancel(ctx)
 	return &stream{
 		ctx: ctx, requests: make(chan any, 1), answers: make(chan []byte), done: make(chan struct{}),
+		gate: func(req any) error {
+			if c.gate == nil {
+				return nil
+			}
+			return c.gate(method, req.(proto.Message))
+		},
 		serve: func(server grpc.ServerStream) error {
 			defer cancel()
 			defer context.AfterFunc(c.ended, cancel)()
@@ -96,6 +129,7 @@ type stream struct {
 	ctx      context.Context
 	requests chan any
 	answers  chan []byte // encoded
+	gate     func(req any) error
 	serve    func(grpc.ServerStream) error
 	begin    sync.Once
 	done     chan struct{} // closed after err was set
@@ -104,6 +138,9 @@ type stream struct {
 
 // SendMsg implements grpc.ClientStream. The server starts with the request.
 func (s *stream) SendMsg(m any) error {
+	if err := s.gate(m); err != nil {
+		return rpc.Status(s.ctx, err)
+	}
 	s.requests <- proto.CloneOf(m.(proto.Message))
 	s.begin.Do(func() {
 		go func() {

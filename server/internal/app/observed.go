@@ -1,0 +1,181 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/admission"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/importer"
+	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/store"
+)
+
+// Observed is a node whose decisions another program makes. An App on it keeps nothing and writes nothing: its ledger and its cgroups are
+// in memory. It is never run. Its configuration has a machine and no kernel cgroups.
+type Observed struct {
+	Machine *machine.Topology
+	Facts   node.Facts
+	// Devices by resource, all of them healthy unless they say otherwise.
+	Devices map[string][]device.Device
+}
+
+// measure returns the machine of a configuration, and what else is known about it.
+func (e *Environment) measure(c config.Config) (*machine.Topology, node.Facts, error) {
+	if e.Observed != nil {
+		return e.Observed.Machine, e.Observed.Facts, nil
+	}
+	return measure(c)
+}
+
+// list adds the devices to an inventory.
+func (o *Observed) list(to *device.Inventory, now time.Time) {
+	if o == nil {
+		return
+	}
+	for resource, devices := range o.Devices {
+		to.Listed(to.Registered(resource, device.Options{}, now), devices, now)
+	}
+}
+
+// unkept is a journal that keeps nothing.
+type unkept struct{}
+
+// Load implements journal.Journal.
+func (unkept) Load(context.Context) ([]journal.Entry, error) { return nil, nil }
+
+// Commit implements journal.Journal.
+func (unkept) Commit(context.Context, uint64, []journal.Entry) error { return nil }
+
+// Close implements journal.Journal.
+func (unkept) Close() error { return nil }
+
+// openUnkept makes a ledger that nobody keeps, and is empty.
+func openUnkept(ctx context.Context, g *given, found *machine.Topology, sets setMaker, set *managerset.Set) (*state, error) {
+	s := &state{found: found, past: history.New(history.Limits{}, g.Now), first: set}
+	var err error
+	s.ledger, s.start.Ledger, err = journal.Open(ctx, journal.Options{
+		Journal: unkept{}, EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID, BootID: g.boot, Rules: set.Rules, History: s.past,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.sets = setMaker{facts: sets.facts, view: s.ledger.View}
+	_, err = s.ledger.SetRules(ctx, set.Rules)
+	return s, err
+}
+
+// Adopted is a pod that another program has admitted.
+type Adopted struct {
+	Pod *typesv1.Pod
+	// At is when; zero if that is not known.
+	At time.Time
+}
+
+// Adopt stores pods that another program has admitted, with what a kubelet's state files have of them. problems are files that cannot be
+// taken, and what of them was left out.
+func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, states map[kubelet.Kind][]byte) (problems []string,
+	err error) {
+	engine := a.deciding.engine.Engine
+	records, err := a.records(pods)
+	if err != nil {
+		return nil, err
+	}
+	_, err = engine.Adopt(ctx, "adopt", nil, func(_ context.Context, view *ledger.View) (admission.Adoption, error) {
+		out := admission.Adoption{Draft: ledger.NewDraft(view), Source: "the kubelet's pods"}
+		for _, record := range records {
+			r := *record
+			r.Trace = &ledger.Trace{
+				AdmissionID: r.AdmissionID, Pod: r.UID(), Namespace: r.Pod.Namespace, Name: r.Pod.Name, Generation: view.Generation(),
+				Admitted: true,
+			}
+			out.Draft.PutPod(&r)
+			out.Added = append(out.Added, r.UID())
+		}
+		return out, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, kind := range kinds {
+		data, ok := states[kind]
+		if !ok {
+			continue
+		}
+		done, err := importer.Importer{Engine: engine}.Import(ctx, importer.Request{
+			Kind: kind, Data: data, Settings: settingsOf(a.deciding.managers.inForce(), a.devices.manager.Inventory(), kind),
+			SkipUnknown: true, Force: true,
+		})
+		if err != nil {
+			problems = append(problems, err.Error())
+			continue
+		}
+		for _, text := range done.Facts.Skipped {
+			problems = append(problems, done.Facts.File+" has an entry of a pod that is not among the pods: "+text)
+		}
+		for _, f := range done.Facts.Flaws {
+			problems = append(problems, done.Facts.File+": "+f.Entry+": "+f.Text)
+		}
+	}
+	return problems, nil
+}
+
+// records are the pods as the ledger has them, in the order of their admission.
+func (a *App) records(pods []Adopted) (out []*ledger.Pod, err error) {
+	read := a.read()
+	engine := a.deciding.engine.Engine
+	for _, p := range pods {
+		title := p.Pod.GetMetadata().GetNamespace() + "/" + p.Pod.GetMetadata().GetName()
+		pod, err := read.Pod(p.Pod)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", title, err)
+		}
+		record, _, err := engine.Record(pod, "adopt")
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(out, func(o *ledger.Pod) bool { return o.UID() == record.UID() }) {
+			return nil, errdefs.Invalidf("pod %s: its uid %s is that of another pod, too", title, record.UID())
+		}
+		record.AdmissionID = engine.NewID()
+		if !p.At.IsZero() {
+			record.AdmittedAt = p.At
+		}
+		out = append(out, record)
+	}
+	slices.SortStableFunc(out, func(a, b *ledger.Pod) int { return a.AdmittedAt.Compare(b.AdmittedAt) })
+	return out, nil
+}
+
+// Reject decides about a pod that the other program has rejected, and keeps the explanation with a note. A pod that would be admitted
+// leaves nothing.
+func (a *App) Reject(ctx context.Context, m *typesv1.Pod, note func(reason string) string) (admitted bool, err error) {
+	pod, err := a.read().Pod(m)
+	if err != nil {
+		return false, err
+	}
+	v, err := a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, DryRun: true})
+	if err != nil || v.Outcome == admission.Admitted {
+		return err == nil, err
+	}
+	_, err = a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, Unserved: []string{note(string(v.Reason))}})
+	return false, err
+}
+
+func (a *App) read() convert.Reader {
+	c := a.given.Config
+	return convert.Reader{Features: c.WorkloadFeatures(), Bounds: workload.Bounds{Containers: c.Limits.Containers}}
+}
