@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net"
 	"os"
 	"slices"
@@ -14,25 +13,19 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	kubeletapi "github.com/berthd/berth/clients/internal/kubelet"
 	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-const (
-	// podsTimeout is the time for a call of the kubelet, because the runtime waits meanwhile; see bounded.
-	podsTimeout = 500 * time.Millisecond
-	// maxPods bounds the kubelet's list of all pods in bytes. A pod has at most 1.5 MiB in the API server's storage.
-	maxPods = 256 << 20
-)
+// podsTimeout is the time for a call of the kubelet, because the runtime waits meanwhile; see bounded.
+const podsTimeout = kubeletapi.Timeout
 
 // kubelet reads pods from a kubelet (the Pods API of Kubernetes 1.37, KEP-4188).
 type kubelet struct {
@@ -45,25 +38,11 @@ type kubelet struct {
 
 // newKubelet connects when it is first needed: the kubelet may start later, or have no such API.
 func newKubelet(path string) (*kubelet, error) {
-	conn, err := dialKubelet(path)
+	conn, err := kubeletapi.Dial(path)
 	if err != nil {
 		return nil, err
 	}
 	return &kubelet{path: path, conn: conn, pods: podsv1alpha1.NewPodsClient(conn)}, nil
-}
-
-// dialKubelet prepares a connection to a socket of the kubelet. The maximum delay is short, so that
-// a restarted kubelet is found soon.
-func dialKubelet(path string) (*grpc.ClientConn, error) {
-	retry := grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-		MinConnectTimeout: podsTimeout,
-	})
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), retry)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the kubelet at %s: %w", path, err)
-	}
-	return conn, nil
 }
 
 func (k *kubelet) close() error { return k.conn.Close() }
@@ -98,7 +77,7 @@ func (k *kubelet) Pod(ctx context.Context, uid string) (*typesv1.Pod, error) {
 	if got := string(pod.UID); got != uid {
 		return nil, fmt.Errorf("the kubelet answers with pod %q, expected %q", got, uid)
 	}
-	takeAllocated(&pod)
+	podspec.TakeAllocated(&pod)
 	return podspec.FromPod(&pod, podspec.Options{})
 }
 
@@ -109,7 +88,7 @@ func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	answer, err := k.pods.ListPods(ctx, &podsv1alpha1.ListPodsRequest{}, grpc.MaxCallRecvMsgSize(maxPods))
+	pods, err := kubeletapi.Pods(ctx, k.conn)
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return nil, errdefs.Unsupportedf("the kubelet has no Pods API: %w", err)
@@ -117,13 +96,9 @@ func (k *kubelet) Active(ctx context.Context) (uids []string, err error) {
 		return nil, err
 	}
 	k.answered.Store(true)
-	for _, text := range answer.GetPods() {
-		var pod corev1.Pod
-		if err := pod.Unmarshal(text); err != nil {
-			return nil, fmt.Errorf("read the kubelet's answer: %w", err)
-		}
-		if unended(&pod) {
-			uids = append(uids, string(pod.UID))
+	for i := range pods {
+		if unended(&pods[i]) {
+			uids = append(uids, string(pods[i].UID))
 		}
 	}
 	return uids, nil
@@ -155,40 +130,4 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 		limit = max(limit, time.Until(at)/5)
 	}
 	return context.WithTimeout(ctx, limit)
-}
-
-// takeAllocated replaces the requested amounts with those that the kubelet has allocated. The pod
-// runs with the allocated amounts until a resize in place is carried out. The limits in the status are those of the
-// cgroup: they differ from the allocated ones for exclusive CPUs and for claims. So a container that has what it requests
-// keeps its limits.
-func takeAllocated(pod *corev1.Pod) {
-	pending := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
-	})
-	for _, list := range []struct {
-		containers []corev1.Container
-		statuses   []corev1.ContainerStatus
-	}{
-		{pod.Spec.InitContainers, pod.Status.InitContainerStatuses},
-		{pod.Spec.Containers, pod.Status.ContainerStatuses},
-	} {
-		for i := range list.containers {
-			c := &list.containers[i]
-			for _, s := range list.statuses {
-				if s.Name != c.Name || s.Resources == nil || s.AllocatedResources == nil || !pending &&
-					sameAmounts(c.Resources.Requests, s.AllocatedResources) {
-					continue
-				}
-				c.Resources.Requests = s.AllocatedResources
-				if s.Resources.Limits != nil {
-					c.Resources.Limits = s.Resources.Limits
-				}
-			}
-		}
-	}
-}
-
-// sameAmounts reports whether two lists have the same resources with the same amounts.
-func sameAmounts(a, b corev1.ResourceList) bool {
-	return maps.EqualFunc(a, b, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
 }

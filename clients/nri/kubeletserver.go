@@ -373,7 +373,7 @@ func (k *kubeletServer) add(pod *corev1.Pod, list *served) error {
 			list.seen = seen
 		}
 	}
-	takeAllocated(pod)
+	podspec.TakeAllocated(pod)
 	spec, err := podspec.FromPod(pod, podspec.Options{})
 	if err != nil {
 		return fmt.Errorf("read pod %s/%s of the kubelet: %w", pod.Namespace, pod.Name, err)

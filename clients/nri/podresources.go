@@ -21,6 +21,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/protocol"
+	kubeletapi "github.com/berthd/berth/clients/internal/kubelet"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
@@ -47,7 +48,7 @@ type podResources struct {
 
 // newPodResources connects when the API is first needed: the kubelet may start later.
 func newPodResources(path string, names *cdi.Reader, log *slog.Logger) (*podResources, error) {
-	conn, err := dialKubelet(path)
+	conn, err := kubeletapi.Dial(path)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -47,6 +48,15 @@ type deviceData struct {
 type deviceCheckpoint struct {
 	Data     deviceData
 	Checksum uint64
+}
+
+// ParseDevice reads kubelet_internal_checkpoint by itself. Errors are those of an import.
+func ParseDevice(data []byte) (DeviceState, error) {
+	s, err := parseDevice(data)
+	if err != nil {
+		return s, fmt.Errorf("read kubelet_internal_checkpoint: %w", err)
+	}
+	return s, nil
 }
 
 // parseDevice reads kubelet_internal_checkpoint. Errors are of class Invalid: no

@@ -1,0 +1,41 @@
+package podspec
+
+import (
+	"io"
+
+	corev1 "k8s.io/api/core/v1"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+)
+
+// NodePod is a pod of a node, as the API server has it.
+type NodePod struct {
+	Pod *typesv1.Pod
+	// Status is what the kubelet has told of it.
+	Status corev1.PodStatus
+}
+
+// Living reports whether the pod has not ended: the kubelet has admitted it, or has not seen it yet.
+func (p NodePod) Living() bool {
+	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// FromNode converts a pod of a node, with the amounts that the kubelet has allocated.
+func FromNode(p *corev1.Pod) (NodePod, error) {
+	p = p.DeepCopy()
+	TakeAllocated(p)
+	pod, err := FromPod(p, Options{})
+	return NodePod{pod, p.Status}, err
+}
+
+// DecodeNode reads every pod of a YAML or JSON text as Decode does, with its status. There may be none.
+func DecodeNode(r io.Reader, o Options) ([]NodePod, error) {
+	out := []NodePod{}
+	o.whole = func(p *corev1.Pod, _ *typesv1.Pod, _ []string) error {
+		pod, err := FromNode(p)
+		out = append(out, pod)
+		return err
+	}
+	err := documents(r, func(doc object) error { return o.flatten(doc, new([]*typesv1.Pod)) })
+	return out, err
+}
