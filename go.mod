@@ -9,6 +9,7 @@ require (
 	github.com/fsnotify/fsnotify v1.10.1
 	github.com/godbus/dbus/v5 v5.2.4
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.4
+	github.com/klauspost/compress v1.20.3
 	github.com/moby/sys/capability v0.5.0
 	github.com/moby/sys/devices v0.1.0
 	github.com/moby/sys/user v0.5.0

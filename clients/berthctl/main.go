@@ -17,10 +17,32 @@ import (
 
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/server/observe"
 )
 
 func main() {
 	os.Exit(execute())
+}
+
+// observed reads a node whose kubelet decides.
+func observed(ctx context.Context, root string, pods []podspec.NodePod) (*command.Observed, error) {
+	o := observe.Options{Root: root}
+	if pods != nil {
+		o.Pods = []observe.Pod{}
+	}
+	for _, p := range pods {
+		seen := observe.Pod{Pod: p.Pod, Ended: !p.Living(), Reason: p.Status.Reason}
+		if p.Status.StartTime != nil {
+			seen.Started = p.Status.StartTime.Time
+		}
+		o.Pods = append(o.Pods, seen)
+	}
+	n, err := observe.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &command.Observed{Conn: n, Missing: n.Missing}, nil
 }
 
 // execute runs berthctl on the process's own streams.
@@ -32,6 +54,7 @@ func execute() int {
 		Dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
 			return berth.Dial(ctx, endpoint, berth.Options{UserAgent: "berthctl"})
 		},
-		Now: time.Now, Getenv: os.Getenv,
+		Observe: observed,
+		Now:     time.Now, Getenv: os.Getenv,
 	}, os.Args[1:])
 }

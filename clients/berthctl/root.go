@@ -68,6 +68,11 @@ func root(c *command.Ctl) *cobra.Command {
 			if _, ok := cmd.Annotations[command.Named]; !ok && c.Format == command.FormatName {
 				return errors.New("-o name is for the verbs of 'berthctl get' that list objects")
 			}
+			for at := cmd; at != nil && c.Kubelet != ""; at = at.Parent() {
+				if why, no := notOfKubelets[at.Name()]; no {
+					return fmt.Errorf("--kubelet: %s", why)
+				}
+			}
 			if c.Timeout < 0 {
 				return fmt.Errorf("--timeout %v: expected 0 (no limit) or more", c.Timeout)
 			}
@@ -81,6 +86,10 @@ func root(c *command.Ctl) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.Address, "endpoint", "",
 		"berthd's socket, a path or unix:///path (default: $"+berth.EndpointVariable+", else "+berth.DefaultEndpoint+")")
+	flags.StringVar(&c.Kubelet, "kubelet", "",
+		"read a node whose kubelet decides, in place of a berthd, and change nothing: the running node, or with =DIR the one whose files are below a directory")
+	flags.Lookup("kubelet").NoOptDefVal = "/"
+	flags.StringVar(&c.NodePods, "pods", "", "with --kubelet: file with the node's pods as 'kubectl get pods -A -o json' prints them; - is standard input")
 	flags.DurationVar(&c.Timeout, "timeout", time.Minute, "how long to wait for berthd; 0 means no limit")
 	flags.BoolVar(&c.AwaitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.Format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
@@ -112,6 +121,16 @@ func root(c *command.Ctl) *cobra.Command {
 	command.MarkFlags(root)
 	manual.Add(root, "1")
 	return root
+}
+
+// notOfKubelets are verbs that do not read a kubelet's node, and what to do instead.
+var notOfKubelets = map[string]string{
+	"simulate": "simulate opens a bundle of the node: berthctl bundle --kubelet -o node.tar.gz, then berthctl simulate --bundle node.tar.gz",
+	"replay":   "a kubelet keeps no history that could be replayed",
+	"watch":    "the node is read once, so there are no changes; repeat berthctl get",
+	"top":      "the usage of CPUs and memory is not read from a kubelet's node",
+	"ledger":   "a kubelet's node has no ledger; berthctl get shows what is in the state files",
+	"plugin":   "plugin checks a device plugin, and no node",
 }
 
 const (

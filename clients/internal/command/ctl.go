@@ -11,6 +11,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/podspec"
 )
 
 // Env is everything outside of the program that it uses.
@@ -19,7 +20,9 @@ type Env struct {
 	Out, Err io.Writer
 	// Dial connects to berthd; an empty endpoint means the default.
 	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
-	Now  func() time.Time
+	// Observe reads a node whose kubelet decides, below a root, with its pods; nil if they are not known.
+	Observe func(ctx context.Context, root string, pods []podspec.NodePod) (*Observed, error)
+	Now     func() time.Time
 	// Getenv reads a variable of the environment.
 	Getenv func(string) string
 }
@@ -29,8 +32,12 @@ type Ctl struct {
 	Env
 	// Address is the value of --endpoint, empty for the default.
 	Address string
-	Timeout time.Duration
-	Format  Format
+	// Kubelet is the value of --kubelet: the root of the node that is read in place of a berthd; empty for none.
+	Kubelet string
+	// NodePods is the file with the pods of that node.
+	NodePods string
+	Timeout  time.Duration
+	Format   Format
 	// Color selects when the output has colors.
 	Color string
 	// Socket is another one than berthd's that is read.
@@ -80,7 +87,7 @@ func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Sess
 		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 	}
-	client, err := c.Dial(ctx, c.Address)
+	client, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}

@@ -13,8 +13,8 @@ var flagKinds = map[string]trust.Kind{
 	"berthd": trust.File, "endpoint": trust.Socket, "socket": trust.Socket,
 	"filename": trust.Input, "pods": trust.Input, "containers": trust.Input, "for": trust.Input, "more": trust.Input,
 	"bundle": trust.Input, "ledger": trust.Input, "machine": trust.Input, "config": trust.Input, "kubelet-config": trust.Input,
-	"devices": trust.Input,
-	"export":  trust.Output, "junit": trust.Output,
+	"devices": trust.Input, "kubelet": trust.Input,
+	"export": trust.Output, "junit": trust.Output,
 }
 
 // flagKindsOf are the exceptions, by command.

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berthd/berth/clients/internal/command"
+)
+
+// kubeletNode makes a directory with the files of a node with two NUMA nodes of four CPUs, whose kubelet has no pods yet.
+func kubeletNode(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	files := map[string]string{
+		"sys/devices/system/cpu/online": "0-7\n", "sys/devices/system/cpu/present": "0-7\n", "sys/devices/system/cpu/possible": "0-7\n",
+		"sys/devices/system/node/online": "0-1\n", "sys/devices/system/node/possible": "0-1\n",
+		"sys/devices/system/node/has_memory": "0-1\n",
+		"proc/sys/kernel/pid_max":            "32768\n", "proc/sys/kernel/threads-max": "60000\n",
+		"proc/meminfo": "MemTotal:       16777216 kB\n",
+		"var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n" +
+			"reservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n",
+	}
+	for cpu := range 8 {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
+		files[dir+"core_id"], files[dir+"physical_package_id"] = fmt.Sprintf("%d\n", cpu%4), fmt.Sprintf("%d\n", cpu/4)
+		files[fmt.Sprintf("sys/devices/system/node/node%d/cpu%d", cpu/4, cpu)] = ""
+	}
+	for node := range 2 {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		files[dir+"cpulist"] = fmt.Sprintf("%d-%d\n", 4*node, 4*node+3)
+		files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal:        8388608 kB\n", node)
+		files[dir+"distance"] = []string{"10 20\n", "20 10\n"}[node]
+	}
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// rejectedPods are the pods of a node whose kubelet has rejected one.
+const rejectedPods = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod",
+	"metadata": {"name": "wide", "namespace": "shop", "uid": "u-wide"},
+		"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "5", "memory": "1Gi"}}}]},
+		"status": {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": "2026-01-02T03:04:05Z"}}]}`
+
+// ctl runs berthctl, and returns its exit code and both outputs.
+func ctl(t *testing.T, stdin string, args ...string) (code int, out, problems string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	code = run(t.Context(), command.Env{
+		In: strings.NewReader(stdin), Out: &stdout, Err: &stderr, Observe: observed, Now: time.Now,
+		Getenv: func(string) string { return "" },
+	}, args)
+	return code, stdout.String(), stderr.String()
+}
+
+// TestKubelet: verbs that read work on a kubelet's node, those that change something are refused, and no file changes.
+func TestKubelet(t *testing.T) {
+	t.Parallel()
+	root := kubeletNode(t)
+	before := listing(t, root)
+	for _, row := range []struct {
+		args  string
+		code  int
+		stdin string
+		want  []string // parts of both outputs
+	}{
+		{args: "get cpus", want: []string{"policy static", "reserved   0 ", "all        0-7"}},
+		{args: "get node", want: []string{"cpu ", " 8 "}},
+		{args: "map", want: []string{"2 NUMA nodes", "node 1"}},
+		{args: "topology", want: []string{"2 sockets, 2 NUMA nodes"}},
+		{args: "policy get", want: []string{"single-numa-node", "container"}},
+		{args: "admit -f - --dry-run", stdin: podYAML("web"), want: []string{"default/web would be admitted"}},
+		{args: "hints -f -", stdin: podYAML("web"), want: []string{"policy single-numa-node"}},
+		{args: "fit -f -", stdin: podYAML("web"), want: []string{"default/web"}},
+		{args: "get rejections --pods -", stdin: rejectedPods, want: []string{"shop/wide", "TopologyAffinityError"}},
+		{args: "explain wide --pods -", stdin: rejectedPods, want: []string{
+			"shop/wide rejected: TopologyAffinityError", "it would fit", "with 4 CPUs instead of 5",
+			"the kubelet rejected it with TopologyAffinityError; it is explained on the state reconstructed from the 0 pods",
+		}},
+		{args: "admit -f -", stdin: podYAML("web"), code: 1, want: []string{"this is a kubelet's node; berth only reads it"}},
+		{args: "policy set --topology-policy restricted", code: 1, want: []string{"berth only reads it"}},
+		{args: "policy set --topology-policy restricted --dry-run", want: []string{"restricted"}},
+		{args: "remove u-web", code: 1, want: []string{"berth only reads it"}},
+		{args: "reload", code: 1, want: []string{"berth only reads it"}},
+		{args: "simulate --machine 1s2c -f -", stdin: podYAML("web"), code: 2, want: []string{"berthctl simulate --bundle node.tar.gz"}},
+		{args: "watch", code: 2, want: []string{"the node is read once"}},
+		{args: "get pods --endpoint /x", code: 2, want: []string{"--endpoint and --kubelet: expected one of them"}},
+	} {
+		code, out, problems := ctl(t, row.stdin, append(strings.Fields(row.args), "--kubelet="+root)...)
+		if code != row.code {
+			t.Errorf("%s: exit code %d, want %d\n%s%s", row.args, code, row.code, out, problems)
+		}
+		for _, part := range row.want {
+			if !strings.Contains(out+problems, part) {
+				t.Errorf("%s: there is no %q in\n%s%s", row.args, part, out, problems)
+			}
+		}
+	}
+	if after := listing(t, root); after != before {
+		t.Errorf("files have changed:\n%s\nbefore\n%s", after, before)
+	}
+	page, err := os.ReadFile("../../docs/kubelet.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "```\n$ berthctl explain shop/wide --kubelet --pods pods.json\n")
+	want, _, _ := strings.Cut(rest, "```\n")
+	_, out, _ := ctl(t, rejectedPods, "explain", "shop/wide", "--pods", "-", "--kubelet="+root)
+	id := regexp.MustCompile("admission [A-Z0-9]+")
+	if got := id.ReplaceAllString(out, "admission"); got != id.ReplaceAllString(want, "admission") {
+		t.Errorf("docs/kubelet.md shows\n%s\nand it is\n%s", want, out)
+	}
+	if code, _, problems := ctl(t, "", "get", "pods", "--pods", "x.json"); code != 2 || !strings.Contains(problems, "add --kubelet") {
+		t.Errorf("--pods without --kubelet: %d, %s", code, problems)
+	}
+	if code, _, problems := ctl(t, "", "get", "pods", "--kubelet="+t.TempDir()); code != 1 || !strings.Contains(problems, "--kubelet: ") {
+		t.Errorf("an empty directory: %d, %s", code, problems)
+	}
+}
+
+// listing has all files below a directory with their sizes and times.
+func listing(t *testing.T, root string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			fmt.Fprintln(&b, path, info.Size(), info.ModTime().UnixNano(), info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}

@@ -1,0 +1,264 @@
+// Package kubeletnode reads a node whose kubelet decides: the machine, the kubelet's configuration and its state files.
+//
+// Words:
+//
+//   - root: the directory with the node's files below it. It is / for the running node, or a copy of a node's files.
+//   - source: what is read, and where it was found, or why it is missing.
+//   - reading: the content of all state files. Two that are the same, one after the other, are one state of the kubelet.
+//
+// Invariants: nothing is opened for writing. Files are read up to a bound. A source that is missing does not keep the others from being
+// read; only without a machine or a configuration is there no node.
+package kubeletnode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/server/internal/host/procfs"
+	"github.com/berthd/berth/server/internal/host/sysfs"
+)
+
+// Most is the most of a file that is read.
+const Most = 16 << 20
+
+// Source is something that was read, or is missing.
+type Source struct {
+	What string
+	// Path below the root; empty if there is none.
+	Path string
+	// Missing is why it could not be read; nil if it was.
+	Missing error
+}
+
+// Node is what was read.
+type Node struct {
+	Machine *machine.Topology
+	Facts   node.Facts
+	// Config is a configuration with which berthd decides as the kubelet does.
+	Config config.Config
+	// States are the state files that there are.
+	States map[kubelet.Kind][]byte
+	// Devices are those that the kubelet's checkpoint names, by resource.
+	Devices map[string][]device.Device
+	// Sources in the order in which they were read.
+	Sources []Source
+	// allocated are the amounts of pods, by uid.
+	allocated   map[string]allocatedPod
+	unallocated error // why they are not known
+	// dir is the kubelet's directory.
+	dir string
+	// Changing means that no two readings of the state files were the same.
+	Changing bool
+}
+
+// The readings: how many at most, and the pause between two.
+const (
+	readings = 5
+	between  = 200 * time.Millisecond
+)
+
+// kinds are the state files, in the order in which they are imported.
+var kinds = []struct {
+	kind kubelet.Kind
+	what string
+	file string
+}{
+	{kubelet.CPU, "CPUs of containers", "cpu_manager_state"},
+	{kubelet.Memory, "memory of containers", "memory_manager_state"},
+	{kubelet.Device, "devices of containers", "device-plugins/kubelet_internal_checkpoint"},
+}
+
+// Kinds returns the kinds of state files in the order in which they are imported.
+func Kinds() (out []kubelet.Kind) {
+	for _, k := range kinds {
+		out = append(out, k.kind)
+	}
+	return out
+}
+
+// reader reads one node.
+type reader struct {
+	root fs.FS
+	Node
+}
+
+// Read reads the node below a root. Errors are of class NotFound if there is no configuration of a kubelet, Invalid for one that cannot be
+// read, and those of a machine that cannot be read.
+func Read(ctx context.Context, root fs.FS) (*Node, error) {
+	r := &reader{root: root, Node: Node{States: map[kubelet.Kind][]byte{}}}
+	if err := r.readMachine(); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.dir, err = r.readConfig(); err != nil {
+		return nil, err
+	}
+	if err := r.readStates(ctx, r.dir); err != nil {
+		return nil, err
+	}
+	r.readAllocated(r.dir)
+	r.readDevices()
+	return &r.Node, nil
+}
+
+func (r *reader) found(what, file string, missing error) {
+	if missing != nil && file != "" {
+		missing = fmt.Errorf("/%s: %w", file, reason(missing))
+	}
+	r.Sources = append(r.Sources, Source{what, file, missing})
+}
+
+// reason is an error without the path that it may begin with.
+func reason(err error) error {
+	if p := (*fs.PathError)(nil); errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+// readMachine reads the machine, and the number of its processes.
+func (r *reader) readMachine() error {
+	sys, err := fs.Sub(r.root, "sys")
+	if err != nil {
+		return err
+	}
+	proc, err := fs.Sub(r.root, "proc")
+	if err != nil {
+		return err
+	}
+	snapshot, err := sysfs.Discover(sys, proc)
+	if err != nil {
+		return err
+	}
+	if r.Machine, err = machine.New(snapshot); err != nil {
+		return err
+	}
+	r.found("machine", "sys", nil)
+	if r.Facts.MaxPIDs, err = procfs.MaxPIDs(proc); err != nil {
+		r.found("number of processes", "proc/sys/kernel", err)
+	}
+	return nil
+}
+
+// readStates reads the state files below the kubelet's directory until two readings are the same.
+func (r *reader) readStates(ctx context.Context, dir string) error {
+	var before map[kubelet.Kind][]byte
+	var missing map[kubelet.Kind]error
+	for n := range readings {
+		if n > 1 {
+			select {
+			case <-time.After(between):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.States, missing = r.reading(dir)
+		if n > 0 && maps.EqualFunc(before, r.States, bytes.Equal) {
+			break
+		}
+		before, r.Changing = r.States, n == readings-1
+	}
+	for _, k := range kinds {
+		if err := missing[k.kind]; k.kind != kubelet.Device || !errors.Is(err, fs.ErrNotExist) { // a kubelet has it since the first plugin
+			r.found(k.what, path.Join(dir, k.file), err)
+		}
+	}
+	return nil
+}
+
+// reading reads the state files once.
+func (r *reader) reading(dir string) (states map[kubelet.Kind][]byte, missing map[kubelet.Kind]error) {
+	states, missing = map[kubelet.Kind][]byte{}, map[kubelet.Kind]error{}
+	for _, k := range kinds {
+		data, err := r.file(path.Join(dir, k.file))
+		if err == nil {
+			states[k.kind] = data
+		} else {
+			missing[k.kind] = err
+		}
+	}
+	return states, missing
+}
+
+// file reads a file below the root, up to Most.
+func (r *reader) file(name string) ([]byte, error) {
+	f, err := r.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errdefs.Invalidf("expected a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, Most+1))
+	if err == nil && len(data) > Most {
+		err = errdefs.Invalidf("expected at most %d bytes", Most)
+	}
+	return data, err
+}
+
+// freeDevices is a source that only a running kubelet has.
+const freeDevices = "NUMA nodes of free devices"
+
+// readDevices reads the devices of the checkpoint. It has the NUMA nodes only of those that a container holds.
+func (r *reader) readDevices() {
+	data, ok := r.States[kubelet.Device]
+	if !ok {
+		return
+	}
+	state, err := kubelet.ParseDevice(data)
+	if err != nil {
+		return // the import says so
+	}
+	places := map[[2]string]device.Device{}
+	for _, e := range state.Entries {
+		for id, ids := range e.IDs {
+			for _, name := range ids {
+				d := places[[2]string{e.Resource, name}]
+				if id >= 0 && id < numa.MaxNodes {
+					d.Nodes, d.Topology = d.Nodes.With(int(id)), true
+				}
+				places[[2]string{e.Resource, name}] = d
+			}
+		}
+	}
+	r.Devices = map[string][]device.Device{}
+	var unplaced []string
+	for resource, ids := range state.Registered {
+		free := 0
+		for _, id := range ids {
+			d, held := places[[2]string{resource, id}]
+			if d.ID, d.Healthy = id, true; !held {
+				free++
+			}
+			r.Devices[resource] = append(r.Devices[resource], d)
+		}
+		if free > 0 {
+			unplaced = append(unplaced, resource)
+		}
+	}
+	if len(unplaced) > 0 {
+		r.found(freeDevices, "", errdefs.NotFoundf(
+			"the kubelet's checkpoint has them only for devices that a container holds; decisions about %s ignore where they are",
+			strings.Join(sorted(unplaced), ", ")))
+	}
+}

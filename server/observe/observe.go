@@ -1,0 +1,221 @@
+// Package observe answers about a node whose kubelet decides, in the process that calls it, with berthd's services. It starts nothing, and
+// opens nothing for writing.
+//
+// Words:
+//
+//   - root: the directory with the node's files below it, or an archive of it. It is / for the running node.
+//   - missing: what could not be read, and why. Answers do without it.
+//
+// Invariants: the managers decide with the kubelet's configuration, in its order of containers. A call that would change something is
+// refused, unless it is a dry run.
+package observe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/kubeletnode"
+	"github.com/berthd/berth/server/internal/rpc/inprocess"
+)
+
+// Options of a node.
+type Options struct {
+	// Root is a directory, or a tar archive of one, also compressed with gzip or zstd; empty or / is the running node.
+	Root string
+	// Pods are the node's, as the API server has them; nil if they are not known. What the state files have of other pods is left out
+	// then, and named in Missing.
+	Pods []Pod
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Pod is a pod of the node.
+type Pod struct {
+	*typesv1.Pod
+	// Started is when the kubelet has admitted or rejected it; zero if that is not known.
+	Started time.Time
+	// Ended means that nothing of it runs any more. Reason is why, as the kubelet has told.
+	Ended  bool
+	Reason string
+}
+
+// rejections are the reasons of pods that a kubelet has not admitted, as far as the managers decide about them. Those of node resources
+// begin with OutOf.
+var rejections = []string{"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"}
+
+// rejected reports whether the kubelet has rejected the pod for its CPUs, memory or devices.
+func (p Pod) rejected() bool {
+	return p.Ended && (slices.Contains(rejections, p.Reason) || strings.HasPrefix(p.Reason, "OutOf"))
+}
+
+// Node is a node that was read.
+type Node struct {
+	*inprocess.Connection
+	loaded bool
+	// Missing are the parts that could not be read.
+	Missing []string
+}
+
+var _ grpc.ClientConnInterface = (*Node)(nil)
+
+// Open reads a node. Errors are of class NotFound if there is no kubelet's configuration, and Invalid for a configuration or a machine
+// with which no kubelet decides.
+func Open(ctx context.Context, o Options) (*Node, error) {
+	root, closeRoot, err := open(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	defer closeRoot()
+	read, err := kubeletnode.Read(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	read.Ask(ctx, root, cmp.Or(o.Root, "/"))
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	a, err := app.Build(ctx, read.Config, app.Environment{
+		Log: slog.New(slog.DiscardHandler), Now: o.Now,
+		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices},
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{}
+	n.Connection = inprocess.New(n.gate)
+	for _, s := range read.Sources {
+		if s.Missing != nil {
+			n.Missing = append(n.Missing, fmt.Sprintf("%s: %v", s.What, s.Missing))
+		}
+	}
+	if read.Changing {
+		n.Missing = append(n.Missing, "the state files are changing: their parts may be of different moments")
+	}
+	if err := a.RegisterServices(n); err != nil {
+		return nil, err
+	}
+	healthpb.RegisterHealthServer(n, health.NewServer())
+	if o.Pods == nil {
+		pods, problems := read.Reconstruct()
+		for _, pod := range pods {
+			o.Pods = append(o.Pods, Pod{Pod: pod})
+		}
+		n.Missing = append(append(n.Missing, problems...),
+			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE")
+	}
+	if err := n.load(ctx, a, o.Pods, read.States); err != nil {
+		return nil, err
+	}
+	n.loaded = true
+	return n, nil
+}
+
+// load adds the pods in the order in which the kubelet has decided about them. One that it has rejected is decided about on the state with
+// the pods that were there before, as far as they still exist, and is not added.
+func (n *Node) load(ctx context.Context, a *app.App, pods []Pod, states map[kubelet.Kind][]byte) error {
+	pods = slices.Clone(pods)
+	slices.SortStableFunc(pods, func(a, b Pod) int { return a.Started.Compare(b.Started) })
+	var before []app.Adopted
+	there := 0
+	for _, p := range pods {
+		switch {
+		case !p.Ended:
+			before = append(before, app.Adopted{Pod: p.Pod, At: p.Started})
+			there++
+		case p.rejected():
+			if _, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states); err != nil {
+				return err
+			}
+			before = nil
+			n.reject(ctx, a, p, there)
+		}
+	}
+	problems, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
+	n.Missing = append(n.Missing, problems...)
+	return err
+}
+
+// reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation.
+func (n *Node) reject(ctx context.Context, a *app.App, p Pod, before int) {
+	title := p.GetMetadata().GetNamespace() + "/" + p.GetMetadata().GetName()
+	state := fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before", before)
+	admitted, err := a.Reject(ctx, p.Pod, func(reason string) string {
+		text := fmt.Sprintf("the kubelet rejected it with %s; it is explained %s", p.Reason, state)
+		if reason != p.Reason {
+			text += ", where the reason is " + reason
+		}
+		return text
+	})
+	switch {
+	case err != nil:
+		n.Missing = append(n.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): %v", title, p.Reason, err))
+	case admitted:
+		n.Missing = append(n.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): it is admitted %s", title, p.Reason, state))
+	}
+}
+
+// open returns the files below a root, a directory or an archive. Links do not lead out of a directory.
+func open(dir string) (root fs.FS, closeRoot func(), err error) {
+	if dir == "" || dir == "/" {
+		return os.DirFS("/"), func() {}, nil
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return nil, nil, errdefs.Invalidf("open the node's files: %w", err)
+	}
+	if !info.IsDir() {
+		text, err := input.Open(dir)
+		if err != nil {
+			return nil, nil, errdefs.Invalidf("open the node's archive: %w", err)
+		}
+		defer text.Close()
+		root, err = kubeletnode.Archive(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		return root, func() {}, nil
+	}
+	r, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, errdefs.Invalidf("open the node's directory: %w", err)
+	}
+	return r.FS(), func() { _ = r.Close() }, nil
+}
+
+// reads are the beginnings of the names of methods that change nothing.
+var reads = []string{"Get", "List", "Watch", "Stream", "Dump", "Export", "Check", "Fit", "Merge", "Name", "Exists", "Is", "Validate"}
+
+// gate refuses what would change something.
+func (n *Node) gate(method string, req proto.Message) error {
+	name := path.Base(method)
+	if !n.loaded || slices.ContainsFunc(reads, func(begin string) bool { return strings.HasPrefix(name, begin) }) || isDryRun(req) {
+		return nil
+	}
+	return errdefs.Preconditionf("this is a kubelet's node; berth only reads it")
+}
+
+// isDryRun reports whether a request has dry_run.
+func isDryRun(req proto.Message) bool {
+	m := req.ProtoReflect()
+	field := m.Descriptor().Fields().ByName("dry_run")
+	return field != nil && field.Kind() == protoreflect.BoolKind && m.Get(field).Bool()
+}
