@@ -47,34 +47,35 @@ type started struct {
 	args                     []string
 }
 
-// readConfig reads the kubelet's configuration. It returns the kubelet's directory.
-func (r *reader) readConfig() (dir string, err error) {
+// readConfig reads the kubelet's configuration, and finds the kubelet's directory.
+func (r *reader) readConfig() error {
 	s, ok := r.running()
 	if !ok {
 		if s, ok = r.placed(); !ok {
-			return "", errdefs.NotFoundf("no configuration of a kubelet: expected a process kubelet in /proc, or one of %s", strings.Join(
+			return errdefs.NotFoundf("no configuration of a kubelet: expected a process kubelet in /proc, or one of %s", strings.Join(
 				looked(), ", "))
 		}
 	}
+	r.Dir = s.dir
 	defaults, err := dropIn("defaults of a kubelet", nil)
 	if err != nil {
-		return "", err
+		return err
 	}
 	main := []config.File{defaults}
 	if s.file != "" {
 		data, err := r.file(s.file)
 		if r.found("configuration", s.file, err); err != nil {
-			return "", errdefs.Invalidf("read the kubelet's configuration /%s: %w", s.file, reason(err))
+			return errdefs.Invalidf("read the kubelet's configuration /%s: %w", s.file, reason(err))
 		}
 		main[0] = config.File{Path: "/" + s.file, Data: data}
 	}
 	dropIns, err := r.dropIns(s.dropIns)
 	if err != nil {
-		return "", err
+		return err
 	}
 	flags, err := dropInsOf(s.args)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", s.from, err)
+		return fmt.Errorf("%s: %w", s.from, err)
 	}
 	if len(flags) > 0 {
 		r.found("flags that override the configuration", "", nil)
@@ -82,11 +83,11 @@ func (r *reader) readConfig() (dir string, err error) {
 	c := config.Default()
 	// The notes are about what has no effect on berthd's pods.
 	if _, err := c.ApplyKubelets(main, append(dropIns, flags...)); err != nil {
-		return "", err
+		return err
 	}
-	r.Config = c
+	r.Config, r.Given = c, &c
 	observed(&r.Config)
-	return s.dir, r.Config.Validate()
+	return r.Config.Validate()
 }
 
 // observed changes a configuration to one that decides as a kubelet does, and keeps nothing.

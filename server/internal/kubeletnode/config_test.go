@@ -86,7 +86,7 @@ func TestConfigurations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := &reader{root: row.files}
-			dir, err := r.readConfig()
+			err := r.readConfig()
 			if row.err != "" {
 				if err == nil || !strings.Contains(err.Error(), row.err) {
 					t.Errorf("%v, want an error with %q", err, row.err)
@@ -97,7 +97,7 @@ func TestConfigurations(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := r.Config
-			if got := fmt.Sprintf("%s %s %s %s", c.CPU.Policy, c.Reserved.CPUs, c.Topology.Policy, dir); got != row.want {
+			if got := fmt.Sprintf("%s %s %s %s", c.CPU.Policy, c.Reserved.CPUs, c.Topology.Policy, r.Dir); got != row.want {
 				t.Errorf("%s, want %s", got, row.want)
 			}
 			if c.KernelCgroups() || c.Topology.Planning != topology.ByContainer {

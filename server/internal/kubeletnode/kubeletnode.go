@@ -49,8 +49,13 @@ type Source struct {
 type Node struct {
 	Machine *machine.Topology
 	Facts   node.Facts
-	// Config is a configuration with which berthd decides as the kubelet does.
-	Config config.Config
+	// Given is the kubelet's configuration; nil if it cannot be read. Config is one with which berthd decides as the kubelet does. Refused
+	// is why it is not valid.
+	Given   *config.Config
+	Config  config.Config
+	Refused error
+	// Dir is the kubelet's directory, below the root.
+	Dir string
 	// States are the state files that there are.
 	States map[kubelet.Kind][]byte
 	// Devices are those that the kubelet's checkpoint names, by resource.
@@ -60,8 +65,6 @@ type Node struct {
 	// allocated are the amounts of pods, by uid.
 	allocated   map[string]allocatedPod
 	unallocated error // why they are not known
-	// dir is the kubelet's directory.
-	dir string
 	// Changing means that no two readings of the state files were the same.
 	Changing bool
 }
@@ -100,18 +103,26 @@ type reader struct {
 // Read reads the node below a root. Errors are of class NotFound if there is no configuration of a kubelet, Invalid for one that cannot be
 // read, and those of a machine that cannot be read.
 func Read(ctx context.Context, root fs.FS) (*Node, error) {
+	n, err := Inspect(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	return n, n.Refused
+}
+
+// Inspect is Read for a node with a configuration that is not valid: Refused says why.
+func Inspect(ctx context.Context, root fs.FS) (*Node, error) {
 	r := &reader{root: root, Node: Node{States: map[kubelet.Kind][]byte{}}}
 	if err := r.readMachine(); err != nil {
 		return nil, err
 	}
-	var err error
-	if r.dir, err = r.readConfig(); err != nil {
+	if r.Refused = r.readConfig(); errdefs.ClassOf(r.Refused) == errdefs.NotFound {
+		return nil, r.Refused
+	}
+	if err := r.readStates(ctx, r.Dir); err != nil {
 		return nil, err
 	}
-	if err := r.readStates(ctx, r.dir); err != nil {
-		return nil, err
-	}
-	r.readAllocated(r.dir)
+	r.readAllocated(r.Dir)
 	r.readDevices()
 	return &r.Node, nil
 }

@@ -26,7 +26,7 @@ const (
 
 // Ask asks the kubelet for its devices with their NUMA nodes, if it runs: if its socket is below the root, which is the directory dir.
 func (n *Node) Ask(ctx context.Context, root fs.FS, dir string) {
-	name := path.Join(n.dir, "pod-resources", "kubelet.sock")
+	name := path.Join(n.Dir, "pod-resources", "kubelet.sock")
 	if info, err := fs.Stat(root, name); err != nil || info.Mode().Type() != fs.ModeSocket {
 		return // there is no kubelet
 	}

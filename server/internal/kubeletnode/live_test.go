@@ -67,7 +67,7 @@ func TestAsk(t *testing.T) {
 			podresourcesv1.RegisterPodResourcesListerServer(s, &answering{devices: row.devices})
 			go func() { _ = s.Serve(l) }()
 			t.Cleanup(s.Stop)
-			n := &Node{dir: defaultDir, Sources: []Source{{freeDevices, "", errors.New("unknown")}}}
+			n := &Node{Dir: defaultDir, Sources: []Source{{freeDevices, "", errors.New("unknown")}}}
 			n.Ask(t.Context(), os.DirFS(root), root)
 			if got := fmt.Sprint(n.Devices); got != row.want {
 				t.Errorf("%s, want %s", got, row.want)
