@@ -58,6 +58,7 @@ func TestOutputPage(t *testing.T) {
 var noExample = map[string]string{
 	"version":     "differs from build to build",
 	"plugin test": "needs a plugin",
+	"check":       "needs a kubelet's node",
 	"bundle":      "writes a file",
 	"watch":       "does not end",
 	"web":         "prints no data",

@@ -12,6 +12,7 @@ import (
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/version"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/berthctl/check"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/berthctl/get"
 	"github.com/berthd/berth/clients/berthctl/ledger"
@@ -111,7 +112,7 @@ func root(c *command.Ctl) *cobra.Command {
 		get.Get(c), get.Describe(c), get.Watch(c), get.Top(c), machine.Web(c), get.Explain(c), get.Hints(c), machine.Topology(c),
 		drawing.Map(c), get.History(c), simulate.Replay(c), simulate.Bundle(c), simulate.Simulate(c), simulate.Fit(c),
 		machine.Policy(c), ledger.Ledger(c), get.PodResources(c), machine.Plugin(c), get.Providers(c), machine.Forget(c),
-		machine.Reload(c), machine.HugePages(c),
+		machine.Reload(c), machine.HugePages(c), check.Check(c),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

@@ -68,3 +68,11 @@ func stateColor(column, cell string) string {
 	}
 	return ""
 }
+
+// SeverityColor is the color of a finding's severity.
+func SeverityColor(severity string) string {
+	if severity == SeverityError {
+		return red
+	}
+	return yellow
+}

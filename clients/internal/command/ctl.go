@@ -22,7 +22,9 @@ type Env struct {
 	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
 	// Observe reads a node whose kubelet decides, below a root, with its pods; nil if they are not known.
 	Observe func(ctx context.Context, root string, pods []podspec.NodePod) (*Observed, error)
-	Now     func() time.Time
+	// Check finds what is wrong on such a node.
+	Check func(ctx context.Context, root string, pods []podspec.NodePod) (*Checked, error)
+	Now   func() time.Time
 	// Getenv reads a variable of the environment.
 	Getenv func(string) string
 }

@@ -33,7 +33,7 @@ func (c *Ctl) connect(ctx context.Context) (*berth.Client, error) {
 		return c.Dial(ctx, c.Address)
 	}
 	if c.Address != "" {
-		return nil, Usagef("", "--endpoint and --kubelet: expected one of them")
+		return nil, errBoth()
 	}
 	pods, err := c.nodePods(ctx)
 	if err != nil {
@@ -48,6 +48,8 @@ func (c *Ctl) connect(ctx context.Context) (*berth.Client, error) {
 	}
 	return berth.Over(node.Conn, berth.Options{Attempts: 1}), nil
 }
+
+func errBoth() error { return Usagef("", "--endpoint and --kubelet: expected one of them") }
 
 // nodePods returns the pods of the node: those of --pods, or of the kubelet if it runs and has the Pods API; nil if they are not known.
 func (c *Ctl) nodePods(ctx context.Context) (pods []podspec.NodePod, err error) {

@@ -1,0 +1,63 @@
+package command
+
+import (
+	"context"
+	"fmt"
+)
+
+// The severities of findings.
+const (
+	SeverityError   = "error"
+	SeverityWarning = "warning"
+)
+
+// Checked is what is wrong on a node whose kubelet decides. Its JSON form is documented in docs/cli-output.md.
+type Checked struct {
+	// Findings are errors first.
+	Findings []NodeFinding `json:"items"`
+	// Skipped are the checks that were not made, by the reason.
+	Skipped []SkippedChecks `json:"skipped,omitempty"`
+	// Missing are the parts of the node that could not be read.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// NodeFinding is something that is wrong.
+type NodeFinding struct {
+	Check    string   `json:"check"`
+	Severity string   `json:"severity"`
+	Object   string   `json:"object"`
+	Text     string   `json:"text"`
+	Evidence []string `json:"evidence,omitempty"`
+	Reports  []string `json:"reports,omitempty"`
+	Do       []string `json:"do,omitempty"`
+}
+
+// SkippedChecks is why checks were not made.
+type SkippedChecks struct {
+	Reason string   `json:"reason"`
+	Checks []string `json:"checks"`
+}
+
+// CheckNode finds what is wrong on the node of --kubelet.
+func (c *Ctl) CheckNode(ctx context.Context) (*Checked, error) {
+	switch {
+	case c.Kubelet == "":
+		return nil, Usagef("", "it checks a node whose kubelet decides: add --kubelet. 'berthctl ledger check' is for a berthd")
+	case c.Address != "":
+		return nil, errBoth()
+	}
+	if c.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+	}
+	pods, err := c.nodePods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	checked, err := c.Check(ctx, c.Kubelet, pods)
+	if err != nil {
+		return nil, fmt.Errorf("--kubelet: %w", err)
+	}
+	return checked, nil
+}
