@@ -59,7 +59,7 @@ func ctl(t *testing.T, stdin string, args ...string) (code int, out, problems st
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	code = run(t.Context(), command.Env{
-		In: strings.NewReader(stdin), Out: &stdout, Err: &stderr, Observe: observed, Now: time.Now,
+		In: strings.NewReader(stdin), Out: &stdout, Err: &stderr, Observe: observed, Check: checked, Now: time.Now,
 		Getenv: func(string) string { return "" },
 	}, args)
 	return code, stdout.String(), stderr.String()
