@@ -8,9 +8,14 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// podReader converts pods under a configuration.
+func podReader(c config.Config) convert.Reader {
+	return convert.Reader{Features: c.WorkloadFeatures(), Bounds: workload.Bounds{Containers: c.Limits.Containers}}
+}
+
 // NodePods converts the pods of a node that is only observed.
 func NodePods(c config.Config, pods []Adopted) ([]workload.Pod, error) {
-	read := convert.Reader{Features: c.WorkloadFeatures(), Bounds: workload.Bounds{Containers: c.Limits.Containers}}
+	read := podReader(c)
 	out := make([]workload.Pod, len(pods))
 	for i, p := range pods {
 		var err error

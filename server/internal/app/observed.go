@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -20,7 +19,6 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
-	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -135,20 +133,19 @@ func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, s
 
 // records are the pods as the ledger has them, in the order of their admission.
 func (a *App) records(pods []Adopted) (out []*ledger.Pod, err error) {
-	read := a.read()
+	given, err := NodePods(a.given.Config, pods)
+	if err != nil {
+		return nil, err
+	}
 	engine := a.deciding.engine.Engine
-	for _, p := range pods {
-		title := p.Pod.GetMetadata().GetNamespace() + "/" + p.Pod.GetMetadata().GetName()
-		pod, err := read.Pod(p.Pod)
-		if err != nil {
-			return nil, fmt.Errorf("pod %s: %w", title, err)
-		}
-		record, _, err := engine.Record(pod, "adopt")
+	for i, p := range pods {
+		record, _, err := engine.Record(given[i], "adopt")
 		if err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(out, func(o *ledger.Pod) bool { return o.UID() == record.UID() }) {
-			return nil, errdefs.Invalidf("pod %s: its uid %s is that of another pod, too", title, record.UID())
+			return nil, errdefs.Invalidf("pod %s/%s: its uid %s is that of another pod, too", given[i].Namespace, given[i].Name,
+				record.UID())
 		}
 		record.AdmissionID = engine.NewID()
 		if !p.At.IsZero() {
@@ -175,7 +172,4 @@ func (a *App) Reject(ctx context.Context, m *typesv1.Pod, note func(reason strin
 	return false, err
 }
 
-func (a *App) read() convert.Reader {
-	c := a.given.Config
-	return convert.Reader{Features: c.WorkloadFeatures(), Bounds: workload.Bounds{Containers: c.Limits.Containers}}
-}
+func (a *App) read() convert.Reader { return podReader(a.given.Config) }
