@@ -71,7 +71,7 @@ func (c *Ctl) nodePods(ctx context.Context) (pods []podspec.NodePod, err error) 
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, podsTime)
 	defer cancel()
 	all, err := kubelet.Pods(ctx, conn)

@@ -47,7 +47,7 @@ func Archive(from io.Reader) (fs.FS, error) {
 		if err != nil {
 			return nil, errdefs.Invalidf("gzip: %w", err)
 		}
-		defer z.Close()
+		defer func() { _ = z.Close() }()
 		text = z
 	case bytes.Equal(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(decoderBytes))

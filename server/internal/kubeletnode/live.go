@@ -47,7 +47,7 @@ func allocatable(ctx context.Context, socket string) (map[string][]device.Device
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	lister := podresourcesv1.NewPodResourcesListerClient(conn)
