@@ -92,20 +92,12 @@ func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, s
 	if err != nil {
 		return nil, err
 	}
-	_, err = engine.Adopt(ctx, "adopt", nil, func(_ context.Context, view *ledger.View) (admission.Adoption, error) {
-		out := admission.Adoption{Draft: ledger.NewDraft(view), Source: "the kubelet's pods"}
-		for _, record := range records {
-			r := *record
-			r.Trace = &ledger.Trace{
-				AdmissionID: r.AdmissionID, Pod: r.UID(), Namespace: r.Pod.Namespace, Name: r.Pod.Name, Generation: view.Generation(),
-				Admitted: true,
-			}
-			out.Draft.PutPod(&r)
-			out.Added = append(out.Added, r.UID())
+	if _, err := a.state.ledger.Update(ctx, func(d *ledger.Draft) error {
+		for _, r := range records {
+			d.PutPod(r)
 		}
-		return out, nil
-	})
-	if err != nil {
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	for _, kind := range kinds {
@@ -148,6 +140,12 @@ func (a *App) records(pods []Adopted) (out []*ledger.Pod, err error) {
 				record.UID())
 		}
 		record.AdmissionID = engine.NewID()
+		record.Trace = &ledger.Trace{
+			AdmissionID: record.AdmissionID, Pod: record.UID(), Namespace: record.Pod.Namespace, Name: record.Pod.Name, Admitted: true,
+		}
+		if record.CgroupParent, err = a.cgroupOf(record); err != nil {
+			return nil, err
+		}
 		if !p.At.IsZero() {
 			record.AdmittedAt = p.At
 		}
@@ -155,6 +153,19 @@ func (a *App) records(pods []Adopted) (out []*ledger.Pod, err error) {
 	}
 	slices.SortStableFunc(out, func(a, b *ledger.Pod) int { return a.AdmittedAt.Compare(b.AdmittedAt) })
 	return out, nil
+}
+
+// cgroupOf is the path of a pod's cgroup, which the kubelet has made; empty where pods have none of their own.
+func (a *App) cgroupOf(p *ledger.Pod) (string, error) {
+	k := a.kernel
+	if !k.perQOS {
+		return "", nil
+	}
+	name, err := k.layout.Pod(p.QoS, p.UID())
+	if err != nil {
+		return "", err
+	}
+	return k.layout.Literal(name)
 }
 
 // Reject decides about a pod that the other program has rejected, and keeps the explanation with a note. A pod that would be admitted
