@@ -107,6 +107,18 @@ func TestImportTakesOver(t *testing.T) {
 	}
 }
 
+// TestImportWithoutCgroups: pods that have no cgroups of their own are taken over, too.
+func TestImportWithoutCgroups(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, topology.Restricted)
+	h.cgroups.none = true
+	_, err := h.take(importer.Request{Data: file("0,3-15", "a/main=1-2"), Pods: []workload.Pod{guaranteed("a", 2, 0)}})
+	must(t, err)
+	if got := h.cpus("a"); got != "1-2" {
+		t.Errorf("it has CPUs %s", got)
+	}
+}
+
 func TestImportExtendsAPod(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, topology.Restricted)
