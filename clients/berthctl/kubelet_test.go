@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/clients/podspec"
 )
 
 // kubeletNode makes a directory with the files of a node with two NUMA nodes of four CPUs, whose kubelet has no pods yet.
@@ -148,4 +149,36 @@ func listing(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// TestPodsOfAKubelet: the copy of a static pod at the API server has the static pod's uid, a pod that the kubelet has not seen holds
+// nothing, and what was admitted in the second of a rejection was before it.
+func TestPodsOfAKubelet(t *testing.T) {
+	t.Parallel()
+	pods, err := podspec.DecodeNode(strings.NewReader(`{"apiVersion": "v1", "kind": "List", "items": [
+		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static", "uid": "copy",
+			"annotations": {"kubernetes.io/config.mirror": "u-1"}},
+			"spec": {"containers": [{"name": "c"}]}, "status": {"phase": "Running", "startTime": "2026-01-02T03:04:05Z"}},
+		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new", "uid": "u-2"}, "spec": {"containers": [{"name": "c"}]},
+			"status": {"phase": "Pending"}},
+		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain", "uid": "u-3"}, "spec": {"containers": [{"name": "c"}]}}]}`),
+		podspec.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var uids []string
+	for _, p := range options("", pods).Pods {
+		uids = append(uids, p.GetMetadata().GetUid())
+	}
+	if got := strings.Join(uids, " "); got != "u-1 u-3" {
+		t.Errorf("pods %s", got)
+	}
+	root := kubeletNode(t)
+	large := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3"`, "Failed", "Running").Replace(rejectedPods)
+	_, items, _ := strings.Cut(large, "[")
+	both := strings.TrimSuffix(strings.TrimSpace(rejectedPods), "]}") + ", " + items
+	if code, out, problems := ctl(t, both, "explain", "shop/wide", "--pods", "-", "--kubelet="+root); code != 0 ||
+		!strings.Contains(out, "reconstructed from the 1 pods") {
+		t.Errorf("exit code %d\n%s%s", code, out, problems)
+	}
 }

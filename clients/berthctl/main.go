@@ -32,7 +32,10 @@ func options(root string, pods []podspec.NodePod) observe.Options {
 		o.Pods = []observe.Pod{}
 	}
 	for _, p := range pods {
-		seen := observe.Pod{Pod: p.Pod, Ended: !p.Living(), Reason: p.Status.Reason}
+		if !p.Seen() {
+			continue // it holds nothing
+		}
+		seen := observe.Pod{Pod: p.Pod, Created: p.Created, Ended: !p.Living(), Reason: p.Status.Reason}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
 		}

@@ -2,8 +2,10 @@ package podspec
 
 import (
 	"io"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
@@ -13,7 +15,15 @@ type NodePod struct {
 	Pod *typesv1.Pod
 	// Status is what the kubelet has told of it.
 	Status corev1.PodStatus
+	// Created is when the API server has made it.
+	Created time.Time
 }
+
+// Seen reports whether the kubelet has decided about the pod.
+func (p NodePod) Seen() bool { return p.Status.StartTime != nil || p.Status.Phase != corev1.PodPending }
+
+// mirrorAnnotation is the uid of the static pod that a pod is a copy of.
+const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // Living reports whether the pod has not ended: the kubelet has admitted it, or has not seen it yet.
 func (p NodePod) Living() bool {
@@ -24,8 +34,12 @@ func (p NodePod) Living() bool {
 func FromNode(p *corev1.Pod) (NodePod, error) {
 	p = p.DeepCopy()
 	TakeAllocated(p)
+	// The API server's copy of a static pod has a uid of its own. The kubelet's files have this one.
+	if uid := p.Annotations[mirrorAnnotation]; uid != "" {
+		p.UID = types.UID(uid)
+	}
 	pod, err := FromPod(p, Options{})
-	return NodePod{pod, p.Status}, err
+	return NodePod{pod, p.Status, p.CreationTimestamp.Time}, err
 }
 
 // DecodeNode reads every pod of a YAML or JSON text as Decode does, with its status. There may be none.

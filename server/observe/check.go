@@ -32,7 +32,7 @@ type Skipped = nodecheck.Skipped
 // Check finds what is wrong on a node. Unlike Open it also reads a node whose kubelet does not start with its configuration. Errors are of
 // class NotFound if there is no kubelet's configuration, and Invalid for a machine or a pod that cannot be read.
 func Check(ctx context.Context, o Options) (*Checked, error) {
-	root, closeRoot, err := open(o.Root)
+	root, closeRoot, err := open(ctx, o.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func Check(ctx context.Context, o Options) (*Checked, error) {
 	}
 	in := nodecheck.Input{
 		Machine: read.Machine, Config: read.Given, Refused: read.Refused, Dir: read.Dir,
-		Damaged: map[kubelet.Kind]error{}, PodsKnown: o.Pods != nil,
+		Damaged: map[kubelet.Kind]error{}, Unread: read.Unread, PodsKnown: o.Pods != nil,
 	}
 	c := config.Default()
 	if read.Given != nil {

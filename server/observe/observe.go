@@ -51,8 +51,9 @@ type Options struct {
 // Pod is a pod of the node.
 type Pod struct {
 	*typesv1.Pod
-	// Started is when the kubelet has admitted or rejected it; zero if that is not known.
-	Started time.Time
+	// Started is when the kubelet has admitted or rejected it, in seconds, and Created when the API server has made it; zero if that is
+	// not known.
+	Started, Created time.Time
 	// Ended means that nothing of it runs any more. Reason is why, as the kubelet has told.
 	Ended  bool
 	Reason string
@@ -80,7 +81,7 @@ var _ grpc.ClientConnInterface = (*Node)(nil)
 // Open reads a node. Errors are of class NotFound if there is no kubelet's configuration, and Invalid for a configuration or a machine
 // with which no kubelet decides.
 func Open(ctx context.Context, o Options) (*Node, error) {
-	root, closeRoot, err := open(o.Root)
+	root, closeRoot, err := open(ctx, o.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +134,9 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 // the pods that were there before, as far as they still exist, and is not added.
 func (n *Node) load(ctx context.Context, a *app.App, pods []Pod, states map[kubelet.Kind][]byte) error {
 	pods = slices.Clone(pods)
-	slices.SortStableFunc(pods, func(a, b Pod) int { return a.Started.Compare(b.Started) })
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		return cmp.Or(a.Started.Compare(b.Started), a.Created.Compare(b.Created), rank(a)-rank(b))
+	})
 	var before []app.Adopted
 	there := 0
 	for _, p := range pods {
@@ -152,6 +155,14 @@ func (n *Node) load(ctx context.Context, a *app.App, pods []Pod, states map[kube
 	problems, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
 	n.Missing = append(n.Missing, problems...)
 	return err
+}
+
+// rank orders pods of the same moment: those that were admitted may be why another one was rejected.
+func rank(p Pod) int {
+	if p.Ended {
+		return 1
+	}
+	return 0
 }
 
 // reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation.
@@ -174,7 +185,7 @@ func (n *Node) reject(ctx context.Context, a *app.App, p Pod, before int) {
 }
 
 // open returns the files below a root, a directory or an archive. Links do not lead out of a directory.
-func open(dir string) (root fs.FS, closeRoot func(), err error) {
+func open(ctx context.Context, dir string) (root fs.FS, closeRoot func(), err error) {
 	if dir == "" || dir == "/" {
 		return os.DirFS("/"), func() {}, nil
 	}
@@ -188,7 +199,7 @@ func open(dir string) (root fs.FS, closeRoot func(), err error) {
 			return nil, nil, errdefs.Invalidf("open the node's archive: %w", err)
 		}
 		defer text.Close()
-		root, err = kubeletnode.Archive(text)
+		root, err = kubeletnode.Archive(ctx, text)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", dir, err)
 		}

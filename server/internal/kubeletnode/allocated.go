@@ -1,6 +1,7 @@
 package kubeletnode
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -49,7 +50,19 @@ func (r *reader) readAllocated(dir string) {
 	}
 }
 
-// parseAllocated reads the file of Kubernetes 1.34 and later.
+// UnmarshalJSON reads an entry. In Kubernetes 1.33 it has the containers by their names.
+func (p *allocatedPod) UnmarshalJSON(text []byte) error {
+	type entry allocatedPod // without this method
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if d.Decode((*entry)(p)) == nil {
+		return nil
+	}
+	*p = allocatedPod{}
+	return json.Unmarshal(text, &p.Containers)
+}
+
+// parseAllocated reads the file.
 func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 	var outer struct {
 		Data string `json:"data"`
@@ -84,6 +97,10 @@ func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
 		inits, err := initContainers(state.Containers[uid], memory[uid])
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("pod %s: %v", uid, err))
+			continue
+		}
+		if len(from.Containers) == 0 {
+			problems = append(problems, fmt.Sprintf("pod %s: allocated_pods_state has no containers of it", uid))
 			continue
 		}
 		spec := &typesv1.PodSpec{Resources: from.Pod.message()}

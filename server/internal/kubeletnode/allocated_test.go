@@ -51,7 +51,7 @@ func TestInitContainers(t *testing.T) {
 func TestReconstruct(t *testing.T) {
 	t.Parallel()
 	entries := `{"entries": {"u1": {"ContainerResources": {"c": {"requests": {"cpu": "1"}}}, "PodLevelResources": {"limits": {"cpu": "2"}}},
-		"u2": {"ContainerResources": {"a": {}, "i": {}}}}}`
+		"u2": {"ContainerResources": {"a": {}, "i": {}}}, "u3": {"c": {"requests": {"cpu": "3"}}}, "u4": {}}}`
 	text, err := json.Marshal(map[string]any{"data": entries, "checksum": 1})
 	if err != nil {
 		t.Fatal(err)
@@ -67,6 +67,13 @@ func TestReconstruct(t *testing.T) {
 	if len(pods) == 0 || pods[0].GetMetadata().GetUid() != "u1" || pods[0].GetSpec().GetResources().GetLimits()["cpu"] != "2" ||
 		pods[0].GetSpec().GetContainers()[0].GetResources().GetRequests()["cpu"] != "1" {
 		t.Errorf("%v, %v", pods, problems)
+	}
+	if last := pods[len(pods)-1]; last.GetMetadata().GetUid() != "u3" ||
+		last.GetSpec().GetContainers()[0].GetResources().GetRequests()["cpu"] != "3" {
+		t.Errorf("an entry of Kubernetes 1.33: %v", last)
+	}
+	if len(problems) == 0 || !strings.Contains(problems[len(problems)-1], "pod u4: allocated_pods_state has no containers of it") {
+		t.Errorf("problems %v", problems)
 	}
 	for text, want := range map[string]string{"x": "expected JSON with data", `{"data": "x"}`: "data: expected JSON with entries"} {
 		if _, err := parseAllocated([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {

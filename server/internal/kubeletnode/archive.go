@@ -5,12 +5,13 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"path"
 	"strings"
-	"testing/fstest" // its MapFS is a file system in memory
+	"unicode"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -22,6 +23,7 @@ const (
 	mostKept     = 256 << 20
 	mostRead     = 16 << 30
 	mostEntries  = 1 << 20
+	mostName     = 4096
 	decoderBytes = 256 << 20
 )
 
@@ -34,7 +36,7 @@ var parts = []string{
 const machineFile = "sys/devices/system/cpu/online"
 
 // Archive reads a tar archive, also compressed with gzip or zstd. Errors are of class Invalid.
-func Archive(from io.Reader) (fs.FS, error) {
+func Archive(ctx context.Context, from io.Reader) (fs.FS, error) {
 	in := bufio.NewReader(from)
 	magic, err := in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -58,28 +60,33 @@ func Archive(from io.Reader) (fs.FS, error) {
 		text = z
 	}
 	limited := &io.LimitedReader{R: text, N: mostRead}
-	files, before, err := collect(tar.NewReader(limited))
+	files, before, err := collect(ctx, tar.NewReader(limited))
 	switch {
 	case limited.N <= 0:
 		return nil, errdefs.Invalidf("expected at most %d GiB in the archive", mostRead>>30)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	case err != nil:
 		return nil, errdefs.Invalidf("expected a tar archive: %w", err)
 	case before == nil:
 		return nil, errdefs.Invalidf("expected an archive with the files of a node: it has no %s", machineFile)
 	}
-	root := fstest.MapFS{}
+	root := newTree()
 	for name, file := range files {
 		if below, ok := strings.CutPrefix(name, *before); ok {
-			root[below] = file
+			root.add(below, file)
 		}
 	}
 	return root, nil
 }
 
 // collect keeps the files of a node. before is what their names begin with; nil if there is no machine.
-func collect(archive *tar.Reader) (files map[string]*fstest.MapFile, before *string, err error) {
-	files = map[string]*fstest.MapFile{}
+func collect(ctx context.Context, archive *tar.Reader) (files map[string]*tree, before *string, err error) {
+	files = map[string]*tree{}
 	for entries, kept := 0, int64(0); ; entries++ {
+		if err := ctx.Err(); err != nil {
+			return nil, nil, err
+		}
 		h, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			return files, before, nil
@@ -97,22 +104,34 @@ func collect(archive *tar.Reader) (files map[string]*fstest.MapFile, before *str
 		if !isPart(name) {
 			continue
 		}
-		file := &fstest.MapFile{ModTime: h.ModTime}
+		if len(name)+len(h.Linkname) > mostName {
+			return nil, nil, errdefs.Invalidf("%.80s: expected names of at most %d bytes", name, mostName)
+		}
+		kept += int64(len(name) + len(h.Linkname))
+		file := &tree{mode: 0o444, mod: h.ModTime}
 		switch h.Typeflag {
 		case tar.TypeReg:
 			if kept += h.Size; h.Size > Most || kept > mostKept {
 				return nil, nil, errdefs.Invalidf("%s: expected at most %d MiB in a file, and %d MiB in all", name, Most>>20, mostKept>>20)
 			}
-			if file.Data, err = io.ReadAll(io.LimitReader(archive, Most)); err != nil {
+			if file.data, err = io.ReadAll(io.LimitReader(archive, Most)); err != nil {
 				return nil, nil, err
 			}
 		case tar.TypeSymlink:
-			file.Mode, file.Data = fs.ModeSymlink, []byte(h.Linkname)
+			file.mode, file.data = fs.ModeSymlink, []byte(h.Linkname)
 		default:
 			continue
 		}
-		files[name] = file
+		if !isCommand(name) || isKubelet(file.data) {
+			files[name] = file
+		}
 	}
+}
+
+// isCommand reports whether a file is the command line of a process.
+func isCommand(name string) bool {
+	dir, file := path.Split(name)
+	return file == "cmdline" && path.Base(path.Dir(path.Clean(dir))) == "proc" && strings.IndexFunc(path.Base(dir), unicode.IsDigit) == 0
 }
 
 func isPart(name string) bool {

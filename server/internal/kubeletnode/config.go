@@ -125,16 +125,28 @@ func (r *reader) running() (s started, ok bool) {
 		if err != nil {
 			continue
 		}
-		args := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
-		if path.Base(args[0]) != "kubelet" {
+		if !isKubelet(data) || r.inPod(path.Dir(file)) {
 			continue
 		}
+		args := strings.Split(strings.TrimSuffix(string(data), "\x00"), "\x00")
 		s = started{from: "/" + file, args: args[1:], dir: defaultDir}
 		s.paths()
 		r.found("command line of the kubelet", file, nil)
 		return s, true
 	}
 	return s, false
+}
+
+// isKubelet reports whether a command line is a kubelet's.
+func isKubelet(cmdline []byte) bool {
+	program, _, _ := bytes.Cut(cmdline, []byte{0})
+	return path.Base(string(program)) == "kubelet"
+}
+
+// inPod reports whether a process is one of a pod, which may call itself as it likes.
+func (r *reader) inPod(process string) bool {
+	data, err := r.file(path.Join(process, "cgroup"))
+	return err == nil && bytes.Contains(data, []byte("kubepods"))
 }
 
 func pid(cmdline string) int {
@@ -210,18 +222,25 @@ func arguments(data []byte, variables map[string]string) (out []string) {
 	return out
 }
 
+// mostDropIns is how many drop-ins are read.
+const mostDropIns = 1000
+
 // dropIns reads a directory of drop-ins, in the order in which the kubelet walks through it.
 func (r *reader) dropIns(dir string) (out []config.File, err error) {
 	if dir == "" {
 		return nil, nil
 	}
+	bytes := 0
 	err = fs.WalkDir(r.root, dir, func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+		if err != nil || d.IsDir() || path.Ext(name) != config.DropInExtension {
+			return err // the kubelet ignores other files
 		}
 		data, err := r.file(name)
 		if err != nil {
 			return err
+		}
+		if bytes += len(data); bytes > Most || len(out) == mostDropIns {
+			return errdefs.Invalidf("expected at most %d drop-ins, and %d MiB in all", mostDropIns, Most>>20)
 		}
 		out = append(out, config.File{Path: "/" + name, Data: data})
 		return nil
@@ -248,7 +267,8 @@ func flagsOf(args []string) (out []flag) {
 		name, value, given := strings.Cut(text, "=")
 		if !given {
 			value = "true"
-			if i+1 < len(args) && !strings.HasPrefix(args[i+1], "-") && fields[name].form != boolean {
+			field, known := fields[name]
+			if i+1 < len(args) && field.form != boolean && (known || !strings.HasPrefix(args[i+1], "-")) {
 				i++
 				value = args[i]
 			}
@@ -317,7 +337,7 @@ func dropInsOf(args []string) ([]config.File, error) {
 		if err != nil {
 			return nil, errdefs.Invalidf("--%s=%s: %w", f.name, f.value, err)
 		}
-		if before, ok := values[to.field].(map[string]any); ok && to.form != booleans {
+		if before, ok := values[to.field].(map[string]any); ok {
 			maps.Copy(before, value.(map[string]any))
 			continue
 		} else if before, ok := values[to.field].([]any); ok && to.form == reserved {

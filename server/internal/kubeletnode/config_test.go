@@ -2,6 +2,7 @@ package kubeletnode
 
 import (
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -59,6 +60,25 @@ func TestConfigurations(t *testing.T) {
 				"etc/kubernetes/kubelet/config.json.d/20-later.conf":  document("reservedSystemCPUs: \"2\"\n"),
 			},
 			want: "static 2 single-numa-node var/lib/kubelet",
+		},
+		"a process of a pod": {
+			files: fstest.MapFS{
+				"proc/7/cmdline": command("kubelet", "--reserved-cpus=3"), "proc/7/cgroup": file("0::/kubepods.slice/x\n"),
+				"proc/12/cmdline": command("/usr/bin/kubelet", "--config=/etc/k.yaml", "--pod-max-pids", "-1"),
+				"etc/k.yaml":      document(static),
+			},
+			want: "static 0 none var/lib/kubelet",
+		},
+		"files that are no drop-ins": {
+			files: fstest.MapFS{
+				"proc/12/cmdline":   command("kubelet", "--config=/etc/k.yaml", "--config-dir=/etc/k.d"),
+				"etc/k.yaml":        document(static),
+				"etc/k.d/..data":    &fstest.MapFile{Mode: fs.ModeSymlink, Data: []byte("..v1")},
+				"etc/k.d/x.bak":     file("nonsense"),
+				"etc/k.d/..v1/y":    file("nonsense"),
+				"etc/k.d/10-x.conf": document("reservedSystemCPUs: \"4\"\n"),
+			},
+			want: "static 4 none var/lib/kubelet",
 		},
 		"k3s": {
 			files: fstest.MapFS{"var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf": document(static)},
@@ -164,6 +184,10 @@ func TestFlagsOverride(t *testing.T) {
 		if a != b || errA != nil || errB != nil || fmt.Sprintf("%+v", with.Node) != fmt.Sprintf("%+v", from.Node) {
 			t.Errorf("--%s=%s has another effect than %s", name, value[0], yaml)
 		}
+	}
+	flags, err := dropInsOf([]string{"--feature-gates=MemoryQoS=true", "--feature-gates=PodLevelResources=false"})
+	if err != nil || len(flags) != 1 || !strings.Contains(string(flags[0].Data), `"MemoryQoS":true,"PodLevelResources":false`) {
+		t.Errorf("gates of two flags: %s, %v", flags, err)
 	}
 	if _, err := dropInsOf([]string{"--feature-gates=MemoryQoS"}); errdefs.ClassOf(err) != errdefs.Invalid {
 		t.Errorf("a gate without a value: %v", err)

@@ -58,6 +58,8 @@ type Node struct {
 	Dir string
 	// States are the state files that there are.
 	States map[kubelet.Kind][]byte
+	// Unread are the state files that there are and that cannot be read, and why.
+	Unread map[kubelet.Kind]error
 	// Devices are those that the kubelet's checkpoint names, by resource.
 	Devices map[string][]device.Device
 	// Sources in the order in which they were read.
@@ -112,7 +114,7 @@ func Read(ctx context.Context, root fs.FS) (*Node, error) {
 
 // Inspect is Read for a node with a configuration that is not valid: Refused says why.
 func Inspect(ctx context.Context, root fs.FS) (*Node, error) {
-	r := &reader{root: root, Node: Node{States: map[kubelet.Kind][]byte{}}}
+	r := &reader{root: regular{root}, Node: Node{States: map[kubelet.Kind][]byte{}}}
 	if err := r.readMachine(); err != nil {
 		return nil, err
 	}
@@ -184,7 +186,11 @@ func (r *reader) readStates(ctx context.Context, dir string) error {
 		}
 		before, r.Changing = r.States, n == readings-1
 	}
+	r.Unread = map[kubelet.Kind]error{}
 	for _, k := range kinds {
+		if err := missing[k.kind]; err != nil && !errors.Is(err, fs.ErrNotExist) {
+			r.Unread[k.kind] = reason(err)
+		}
 		if err := missing[k.kind]; k.kind != kubelet.Device || !errors.Is(err, fs.ErrNotExist) { // a kubelet has it since the first plugin
 			r.found(k.what, path.Join(dir, k.file), err)
 		}
@@ -213,19 +219,33 @@ func (r *reader) file(name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errdefs.Invalidf("expected a regular file")
-	}
 	data, err := io.ReadAll(io.LimitReader(f, Most+1))
 	if err == nil && len(data) > Most {
 		err = errdefs.Invalidf("expected at most %d bytes", Most)
 	}
 	return data, err
 }
+
+// regular opens only regular files and directories: a pipe would wait for its writer, and a device may do something.
+type regular struct{ fs.FS }
+
+// Open implements fs.FS.
+func (r regular) Open(name string) (fs.File, error) {
+	info, err := fs.Stat(r.FS, name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: errdefs.Invalidf("expected a regular file")}
+	}
+	return r.FS.Open(name)
+}
+
+// Stat implements fs.StatFS.
+func (r regular) Stat(name string) (fs.FileInfo, error) { return fs.Stat(r.FS, name) }
+
+// ReadDir implements fs.ReadDirFS.
+func (r regular) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(r.FS, name) }
 
 // freeDevices is a source that only a running kubelet has.
 const freeDevices = "NUMA nodes of free devices"

@@ -51,6 +51,8 @@ type Input struct {
 	Devices *kubelet.DeviceState
 	// Damaged are the state files that cannot be read, and why.
 	Damaged map[kubelet.Kind]error
+	// Unread are the state files that there are and that could not be opened.
+	Unread map[kubelet.Kind]error
 	// Dir is the kubelet's directory, for commands.
 	Dir string
 	// Pods are the pods that have not ended. PodsKnown is false if they are not known.

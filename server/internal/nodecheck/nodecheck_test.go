@@ -259,6 +259,10 @@ var rows = []struct {
 		in.Devices = nil
 	}, []string{"topology-without-hints topologyManagerPolicy"}},
 	{"topology policy and devices", nil, alone, nil},
+	{"topology policy and devices that cannot be read", nil, func(in *nodecheck.Input) {
+		alone(in)
+		in.Devices, in.Unread = nil, map[kubelet.Kind]error{kubelet.Device: errors.New("not permitted")}
+	}, nil},
 	{"half a core reserved", nil, func(in *nodecheck.Input) {
 		in.Config.CPU.Options, in.Config.Reserved.CPUs = map[string]string{"full-pcpus-only": "true"}, cpus("0")
 	}, []string{"half-core-reserved reservedSystemCPUs"}},

@@ -20,7 +20,8 @@ func noHints(n *node) []found {
 	if c.Topology.Policy == topology.None || c.CPU.Policy == cpu.PolicyStatic || c.Memory.Policy == memory.PolicyStatic {
 		return nil
 	}
-	if n.Devices != nil && len(n.Devices.Registered)+len(n.Devices.Entries) > 0 || n.Damaged[kubelet.Device] != nil {
+	if n.Devices != nil && len(n.Devices.Registered)+len(n.Devices.Entries) > 0 || n.Damaged[kubelet.Device] != nil ||
+		n.Unread[kubelet.Device] != nil {
 		return nil
 	}
 	return []found{{"topologyManagerPolicy", fmt.Sprintf("the policy %s has no effect: no manager gives hints", c.Topology.Policy),
