@@ -174,6 +174,23 @@ func TestPodsOfAKubelet(t *testing.T) {
 		t.Errorf("pods %s", got)
 	}
 	root := kubeletNode(t)
+	claims := `{"apiVersion": "v1", "kind": "List", "items": [
+		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claims", "namespace": "shop", "uid": "u-4"},
+			"spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}},
+		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u-5"},
+			"spec": {"containers": [{"name": "c"}]}}]}`
+	_, out, problems := ctl(t, claims, "get", "pods", "--pods", "-", "--kubelet="+root)
+	if !strings.Contains(problems, "(dra_manager_state is not read): shop/claims") || !strings.Contains(out, "claims") ||
+		!strings.Contains(out, "web") {
+		t.Errorf("pods with claims:\n%s%s", out, problems)
+	}
+	noUnit := strings.Replace(claims, `[{"name": "c"}]`, `[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]`, 1)
+	for _, verb := range []string{"get pods", "check"} {
+		_, out, problems := ctl(t, noUnit, append(strings.Fields(verb), "--pods", "-", "--kubelet="+root)...)
+		if !strings.Contains(problems, "pod shop/claims: ") || verb != "check" && !strings.Contains(out, "web") {
+			t.Errorf("%s with a pod that berthd would refuse:\n%s%s", verb, out, problems)
+		}
+	}
 	large := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3"`, "Failed", "Running").Replace(rejectedPods)
 	_, items, _ := strings.Cut(large, "[")
 	both := strings.TrimSuffix(strings.TrimSpace(rejectedPods), "]}") + ", " + items

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/nodecheck"
@@ -49,14 +50,18 @@ func Check(ctx context.Context, o Options) (*Checked, error) {
 	if read.Given != nil {
 		c = *read.Given
 	}
-	var living []app.Adopted
+	out := &Checked{}
 	for _, p := range o.Pods {
-		if !p.Ended {
-			living = append(living, app.Adopted{Pod: p.Pod})
+		if p.Ended {
+			continue
 		}
-	}
-	if in.Pods, err = app.NodePods(c, living); err != nil {
-		return nil, err
+		pod, err := app.NodePod(c, p.Pod)
+		if err != nil { // its entries in the state files are not left behind
+			out.Missing = append(out.Missing, err.Error())
+			of := p.GetMetadata()
+			pod = workload.Pod{UID: of.GetUid(), Namespace: of.GetNamespace(), Name: of.GetName()}
+		}
+		in.Pods = append(in.Pods, pod)
 	}
 	for kind, data := range read.States {
 		if err := parse(&in, kind, data); err != nil {
@@ -64,7 +69,7 @@ func Check(ctx context.Context, o Options) (*Checked, error) {
 		}
 	}
 	found := nodecheck.Run(in)
-	out := &Checked{Findings: found.Findings, Skipped: found.Skipped}
+	out.Findings, out.Skipped = found.Findings, found.Skipped
 	for _, s := range read.Sources {
 		// The checks say that a state file is not there.
 		if s.Missing != nil && strings.HasPrefix(s.Path, read.Dir) && !errors.Is(s.Missing, fs.ErrNotExist) {

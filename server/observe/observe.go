@@ -123,11 +123,24 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		n.Missing = append(append(n.Missing, problems...),
 			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE")
 	}
+	if with := claimants(o.Pods); len(with) > 0 {
+		n.Missing = append(n.Missing, "claims on dynamic resources (dra_manager_state is not read): "+strings.Join(with, ", "))
+	}
 	if err := n.load(ctx, a, o.Pods, read.States); err != nil {
 		return nil, err
 	}
 	n.loaded = true
 	return n, nil
+}
+
+// claimants names the living pods with claims on dynamic resources.
+func claimants(pods []Pod) (names []string) {
+	for _, p := range pods {
+		if !p.Ended && len(p.GetSpec().GetResourceClaims()) > 0 {
+			names = append(names, p.GetMetadata().GetNamespace()+"/"+p.GetMetadata().GetName())
+		}
+	}
+	return names
 }
 
 // load adds the pods in the order in which the kubelet has decided about them. One that it has rejected is decided about on the state with
@@ -145,15 +158,16 @@ func (n *Node) load(ctx context.Context, a *app.App, pods []Pod, states map[kube
 			before = append(before, app.Adopted{Pod: p.Pod, At: p.Started})
 			there++
 		case p.rejected():
-			if _, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states); err != nil {
+			unread, _, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
+			if err != nil {
 				return err
 			}
-			before = nil
+			n.Missing, before = append(n.Missing, unread...), nil
 			n.reject(ctx, a, p, there)
 		}
 	}
-	problems, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
-	n.Missing = append(n.Missing, problems...)
+	unread, problems, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
+	n.Missing = append(append(n.Missing, unread...), problems...)
 	return err
 }
 

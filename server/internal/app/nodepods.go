@@ -3,6 +3,9 @@ package app
 import (
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/workload"
@@ -13,15 +16,28 @@ func podReader(c config.Config) convert.Reader {
 	return convert.Reader{Features: c.WorkloadFeatures(), Bounds: workload.Bounds{Containers: c.Limits.Containers}}
 }
 
-// NodePods converts the pods of a node that is only observed.
-func NodePods(c config.Config, pods []Adopted) ([]workload.Pod, error) {
-	read := podReader(c)
-	out := make([]workload.Pod, len(pods))
-	for i, p := range pods {
-		var err error
-		if out[i], err = read.Pod(p.Pod); err != nil {
-			return nil, fmt.Errorf("pod %s/%s: %w", p.Pod.GetMetadata().GetNamespace(), p.Pod.GetMetadata().GetName(), err)
+// NodePod converts a pod of a node that is only observed, without its claims on dynamic resources, with which berthd would refuse it. The
+// error names the pod.
+func NodePod(c config.Config, m *typesv1.Pod) (workload.Pod, error) {
+	pod, err := podReader(c).Pod(withoutClaims(m))
+	if err != nil {
+		err = fmt.Errorf("pod %s/%s: %w", m.GetMetadata().GetNamespace(), m.GetMetadata().GetName(), err)
+	}
+	return pod, err
+}
+
+func withoutClaims(m *typesv1.Pod) *typesv1.Pod {
+	if len(m.GetSpec().GetResourceClaims()) == 0 {
+		return m
+	}
+	m = proto.CloneOf(m)
+	m.Spec.ResourceClaims = nil
+	for _, list := range [][]*typesv1.Container{m.Spec.GetInitContainers(), m.Spec.GetContainers()} {
+		for _, c := range list {
+			if c.Resources != nil {
+				c.Resources.Claims = nil
+			}
 		}
 	}
-	return out, nil
+	return m
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -10,7 +11,6 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
@@ -83,22 +83,19 @@ type Adopted struct {
 	At time.Time
 }
 
-// Adopt stores pods that another program has admitted, with what a kubelet's state files have of them. problems are files that cannot be
-// taken, and what of them was left out.
-func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, states map[kubelet.Kind][]byte) (problems []string,
+// Adopt stores pods that another program has admitted, with what a kubelet's state files have of them. unread are pods that berthd would
+// refuse. problems are files that cannot be taken, and what of them was left out.
+func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, states map[kubelet.Kind][]byte) (unread, problems []string,
 	err error) {
 	engine := a.deciding.engine.Engine
-	records, err := a.records(pods)
-	if err != nil {
-		return nil, err
-	}
+	records, unread := a.records(pods)
 	if _, err := a.state.ledger.Update(ctx, func(d *ledger.Draft) error {
 		for _, r := range records {
 			d.PutPod(r)
 		}
 		return nil
 	}); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, kind := range kinds {
 		data, ok := states[kind]
@@ -120,39 +117,45 @@ func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, s
 			problems = append(problems, done.Facts.File+": "+f.Entry+": "+f.Text)
 		}
 	}
-	return problems, nil
+	return unread, problems, nil
 }
 
-// records are the pods as the ledger has them, in the order of their admission.
-func (a *App) records(pods []Adopted) (out []*ledger.Pod, err error) {
-	given, err := NodePods(a.given.Config, pods)
-	if err != nil {
-		return nil, err
-	}
-	engine := a.deciding.engine.Engine
-	for i, p := range pods {
-		record, _, err := engine.Record(given[i], "adopt")
+// records are the pods as the ledger has them, in the order of their admission. unread are those that berthd would refuse.
+func (a *App) records(pods []Adopted) (out []*ledger.Pod, unread []string) {
+	for _, p := range pods {
+		record, err := a.record(p)
+		if err == nil && slices.ContainsFunc(out, func(o *ledger.Pod) bool { return o.UID() == record.UID() }) {
+			err = fmt.Errorf("pod %s/%s: its uid %s is that of another pod, too", record.Pod.Namespace, record.Pod.Name, record.UID())
+		}
 		if err != nil {
-			return nil, err
-		}
-		if slices.ContainsFunc(out, func(o *ledger.Pod) bool { return o.UID() == record.UID() }) {
-			return nil, errdefs.Invalidf("pod %s/%s: its uid %s is that of another pod, too", given[i].Namespace, given[i].Name,
-				record.UID())
-		}
-		record.AdmissionID = engine.NewID()
-		record.Trace = &ledger.Trace{
-			AdmissionID: record.AdmissionID, Pod: record.UID(), Namespace: record.Pod.Namespace, Name: record.Pod.Name, Admitted: true,
-		}
-		if record.CgroupParent, err = a.cgroupOf(record); err != nil {
-			return nil, err
-		}
-		if !p.At.IsZero() {
-			record.AdmittedAt = p.At
+			unread = append(unread, err.Error())
+			continue
 		}
 		out = append(out, record)
 	}
 	slices.SortStableFunc(out, func(a, b *ledger.Pod) int { return a.AdmittedAt.Compare(b.AdmittedAt) })
-	return out, nil
+	return out, unread
+}
+
+func (a *App) record(p Adopted) (*ledger.Pod, error) {
+	pod, err := NodePod(a.given.Config, p.Pod)
+	if err != nil {
+		return nil, err
+	}
+	engine := a.deciding.engine.Engine
+	record, _, err := engine.Record(pod, "adopt")
+	if err != nil {
+		return nil, err
+	}
+	record.AdmissionID = engine.NewID()
+	record.Trace = &ledger.Trace{
+		AdmissionID: record.AdmissionID, Pod: record.UID(), Namespace: record.Pod.Namespace, Name: record.Pod.Name, Admitted: true,
+	}
+	if !p.At.IsZero() {
+		record.AdmittedAt = p.At
+	}
+	record.CgroupParent, err = a.cgroupOf(record)
+	return record, err
 }
 
 // cgroupOf is the path of a pod's cgroup, which the kubelet has made; empty where pods have none of their own.
@@ -171,7 +174,7 @@ func (a *App) cgroupOf(p *ledger.Pod) (string, error) {
 // Reject decides about a pod that the other program has rejected, and keeps the explanation with a note. A pod that would be admitted
 // leaves nothing.
 func (a *App) Reject(ctx context.Context, m *typesv1.Pod, note func(reason string) string) (admitted bool, err error) {
-	pod, err := a.read().Pod(m)
+	pod, err := NodePod(a.given.Config, m)
 	if err != nil {
 		return false, err
 	}
