@@ -52,7 +52,8 @@ func TestNRIVersions(t *testing.T) {
 			if want := (versionRounds + 1) * 4; report.Pods != want || len(report.Overlaps) > 0 {
 				t.Errorf("%d of %d pods ran, overlaps %q", report.Pods, want, report.Overlaps)
 			}
-			if requested := report.Unsolicited > 0; requested != row.requests || report.Answered == 0 {
+			// Where updates are requested, containers grow by them. An answer has one only if a container takes CPUs of those that run.
+			if requested := report.Unsolicited > 0; requested != row.requests || !row.requests && report.Answered == 0 {
 				t.Errorf("%d updates were requested and %d were in answers", report.Unsolicited, report.Answered)
 			}
 			if err := n.plugin.End(os.Interrupt); err != nil {
