@@ -167,7 +167,7 @@ func TestPodsOfAKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	var uids []string
-	for _, p := range options("", pods).Pods {
+	for _, p := range podsOf(pods) {
 		uids = append(uids, p.GetMetadata().GetUid())
 	}
 	if got := strings.Join(uids, " "); got != "u-1 u-3" {

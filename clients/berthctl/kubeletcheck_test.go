@@ -63,7 +63,7 @@ func TestCheckKubelet(t *testing.T) {
 			for file, text := range row.files {
 				write(t, filepath.Join(root, dir, file), text)
 			}
-			code, out, problems := ctl(t, checkedPods, "check", "--kubelet="+root, "--pods", "-")
+			code, out, problems := ctl(t, checkedPods, "check", "--kubelet="+root, "--pods", "-", "--now")
 			if code != row.code {
 				t.Errorf("exit code %d, want %d\n%s%s", code, row.code, out, problems)
 			}
@@ -86,13 +86,13 @@ func TestCheckPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin = "```\n$ berthctl check --kubelet --pods pods.json\n"
+	const begin = "```\n$ berthctl check --kubelet --pods pods.json --now\n"
 	before, rest, _ := strings.Cut(string(page), begin)
 	_, after, ok := strings.Cut(rest, "```\n")
 	if !ok {
 		t.Fatal("docs/check.md shows no session")
 	}
-	code, out, _ := ctl(t, checkedPods, "check", "--kubelet="+root, "--pods", "-")
+	code, out, _ := ctl(t, checkedPods, "check", "--kubelet="+root, "--pods", "-", "--now")
 	if code != 3 {
 		t.Errorf("exit code %d", code)
 	}

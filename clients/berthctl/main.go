@@ -25,37 +25,46 @@ func main() {
 	os.Exit(execute())
 }
 
-// options are those of a node whose kubelet decides.
-func options(root string, pods []podspec.NodePod) observe.Options {
-	o := observe.Options{Root: root}
+// podsOf are the pods of a node whose kubelet decides.
+func podsOf(pods []podspec.NodePod) (out []observe.Pod) {
 	if pods != nil {
-		o.Pods = []observe.Pod{}
+		out = []observe.Pod{}
 	}
 	for _, p := range pods {
 		if !p.Seen() {
 			continue // it holds nothing
 		}
-		seen := observe.Pod{Pod: p.Pod, Created: p.Created, Ended: !p.Living(), Reason: p.Status.Reason}
+		seen := observe.Pod{Pod: p.Pod, Created: p.Created, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs()}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
 		}
-		o.Pods = append(o.Pods, seen)
+		out = append(out, seen)
 	}
-	return o
+	return out
 }
 
 // observed reads a node whose kubelet decides.
 func observed(ctx context.Context, root string, pods []podspec.NodePod) (*command.Observed, error) {
-	n, err := observe.Open(ctx, options(root, pods))
+	n, err := observe.Open(ctx, observe.Options{Root: root, Pods: podsOf(pods)})
 	if err != nil {
 		return nil, err
 	}
 	return &command.Observed{Conn: n, Missing: n.Missing}, nil
 }
 
+// pause is the time between two readings of a check: longer than the kubelet takes to apply a change (cpuManagerReconcilePeriod, 10 s).
+const pause = 15 * time.Second
+
 // checked finds what is wrong on such a node.
-func checked(ctx context.Context, root string, pods []podspec.NodePod) (*command.Checked, error) {
-	found, err := observe.Check(ctx, options(root, pods))
+func checked(ctx context.Context, root string, now bool, pods func(context.Context) ([]podspec.NodePod, error)) (*command.Checked, error) {
+	o := observe.CheckOptions{Root: root, Pause: pause, Pods: func(ctx context.Context) ([]observe.Pod, error) {
+		all, err := pods(ctx)
+		return podsOf(all), err
+	}}
+	if now {
+		o.Pause = 0
+	}
+	found, err := observe.Check(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -63,6 +72,7 @@ func checked(ctx context.Context, root string, pods []podspec.NodePod) (*command
 	for _, f := range found.Findings {
 		out.Findings = append(out.Findings, command.NodeFinding{
 			Check: f.ID, Severity: string(f.Severity), Object: f.Object, Text: f.Text, Evidence: f.Evidence, Reports: f.Report, Do: f.Do,
+			Unconfirmed: f.Unconfirmed,
 		})
 	}
 	for _, s := range found.Skipped {

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"io"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,21 @@ const mirrorAnnotation = "kubernetes.io/config.mirror"
 // Living reports whether the pod has not ended: the kubelet has admitted it, or has not seen it yet.
 func (p NodePod) Living() bool {
 	return p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// IDs are the names of the pod's containers by the runtime's, which are without what precedes ://.
+func (p NodePod) IDs() map[string]string {
+	out := map[string]string{}
+	for _, list := range [][]corev1.ContainerStatus{
+		p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses,
+	} {
+		for _, c := range list {
+			if _, id, ok := strings.Cut(c.ContainerID, "://"); ok {
+				out[id] = c.Name
+			}
+		}
+	}
+	return out
 }
 
 // FromNode converts a pod of a node, with the amounts that the kubelet has allocated.

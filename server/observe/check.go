@@ -5,15 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/nodecheck"
 )
+
+// CheckOptions of a check.
+type CheckOptions struct {
+	// Root is that of Options.
+	Root string
+	// Pods returns the node's pods as the API server has them; nil if they are not known. It is called for each reading.
+	Pods func(context.Context) ([]Pod, error)
+	// Pause is the time between two readings of a node that runs; zero for one reading. What compares sources that change is wrong only
+	// if both readings say so.
+	Pause time.Duration
+}
 
 // Checked is what is wrong on a node.
 type Checked struct {
@@ -25,35 +39,95 @@ type Checked struct {
 }
 
 // Finding is something that is wrong on a node.
-type Finding = nodecheck.Finding
+type Finding struct {
+	nodecheck.Finding
+	// Unconfirmed means that it compares sources that change, and only one reading was made.
+	Unconfirmed bool
+}
 
 // Skipped is why checks were not made.
 type Skipped = nodecheck.Skipped
 
 // Check finds what is wrong on a node. Unlike Open it also reads a node whose kubelet does not start with its configuration. Errors are of
 // class NotFound if there is no kubelet's configuration, and Invalid for a machine or a pod that cannot be read.
-func Check(ctx context.Context, o Options) (*Checked, error) {
+func Check(ctx context.Context, o CheckOptions) (*Checked, error) {
 	root, closeRoot, err := open(ctx, o.Root)
 	if err != nil {
 		return nil, err
 	}
 	defer closeRoot()
+	began := uptime(root)
+	out, err := check(ctx, root, o)
+	if err != nil || o.Pause == 0 || !slices.ContainsFunc(out.Findings, func(f Finding) bool { return f.Unconfirmed }) {
+		return out, err
+	}
+	if began == uptime(root) {
+		return out, nil // a copy of a node's files, in which nothing changes
+	}
+	select {
+	case <-time.After(o.Pause):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	again, err := check(ctx, root, o)
+	if err != nil {
+		return nil, err
+	}
+	again.confirm(out.Findings)
+	return again, nil
+}
+
+// confirm leaves out what compares sources that change and was not found before.
+func (c *Checked) confirm(before []Finding) {
+	c.Findings = slices.DeleteFunc(c.Findings, func(f Finding) bool {
+		return f.Compared && !slices.ContainsFunc(before, func(b Finding) bool { return b.ID == f.ID && b.Object == f.Object })
+	})
+	for i := range c.Findings {
+		c.Findings[i].Unconfirmed = false
+	}
+}
+
+// uptime is the time since the node's boot; zero if it is not known. It does not change in a copy.
+func uptime(root fs.FS) time.Duration {
+	proc, err := fs.Sub(root, "proc")
+	if err != nil {
+		return 0
+	}
+	at, err := procfs.Uptime(proc)
+	if err != nil {
+		return 0
+	}
+	return at
+}
+
+// check makes all checks on one reading.
+func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
+	pods, err := o.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
 	read, err := kubeletnode.Inspect(ctx, root)
 	if err != nil {
 		return nil, err
 	}
 	in := nodecheck.Input{
 		Machine: read.Machine, Config: read.Given, Refused: read.Refused, Dir: read.Dir,
-		Damaged: map[kubelet.Kind]error{}, Unread: read.Unread, PodsKnown: o.Pods != nil,
+		Damaged: map[kubelet.Kind]error{}, Unread: read.Unread, PodsKnown: pods != nil, Names: map[string]string{},
 	}
 	c := config.Default()
 	if read.Given != nil {
 		c = *read.Given
 	}
+	if in.Kernel, err = kubeletnode.Running(root, c); err != nil {
+		in.Unseen = err.Error()
+	}
 	out := &Checked{}
-	for _, p := range o.Pods {
+	for _, p := range pods {
 		if p.Ended {
 			continue
+		}
+		for id, name := range p.Containers {
+			in.Names[id] = name
 		}
 		pod, err := app.NodePod(c, p.Pod)
 		if err != nil { // its entries in the state files are not left behind
@@ -69,7 +143,10 @@ func Check(ctx context.Context, o Options) (*Checked, error) {
 		}
 	}
 	found := nodecheck.Run(in)
-	out.Findings, out.Skipped = found.Findings, found.Skipped
+	out.Skipped = found.Skipped
+	for _, f := range found.Findings {
+		out.Findings = append(out.Findings, Finding{f, f.Compared})
+	}
 	for _, s := range read.Sources {
 		// The checks say that a state file is not there.
 		if s.Missing != nil && strings.HasPrefix(s.Path, read.Dir) && !errors.Is(s.Missing, fs.ErrNotExist) {

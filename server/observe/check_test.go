@@ -1,6 +1,7 @@
 package observe_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,7 +10,9 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
@@ -29,7 +32,11 @@ var wrong = map[string][]string{
 	"v2-systemd-besteffort/full-A": {"devices-left-behind pod " + pod(13)},
 	"v2-systemd-none/full-A":       {"devices-left-behind pod " + pod(13)},
 	// p07-gside was removed while the kubelet was stopped; p09-gdev was rejected (TopologyAffinityError) after the last start.
-	"v2-systemd-restart/full-after": {"memory-left-behind pod " + pod(7), "devices-left-behind pod " + pod(9)},
+	// The kubelet was started without state files while p03-g1 ran on node 0, and counts its memory on node 2 since.
+	"v2-systemd-restart/full-after": {"memory-left-behind pod " + pod(7), "devices-left-behind pod " + pod(9),
+		"other-memory-nodes pod default/p03-g1-numavm, container c"},
+	// 8 s after the kubelet's start it has not set the CPUs of p17-bedev yet; CPU 7 was a removed pod's.
+	"v2-systemd-restricted/full-C": {"other-cpus pod default/p17-bedev-numavm, container c"},
 	// p29-gdevinit was rejected (UnexpectedAdmissionError) after the last start.
 	"v2-systemd-single-podscope/full-C": {"memory-left-behind pod " + pod(29), "devices-left-behind pod " + pod(29)},
 }
@@ -48,10 +55,17 @@ func TestCheckRecordings(t *testing.T) {
 		}
 		r.Rewrite(t, root)
 		sameBoot(t, root)
-		checked, err := observe.Check(t.Context(), observe.Options{Root: root, Pods: podsOf(t, filepath.Join(root, nodetest.PodsFile))})
+		pods := podsOf(t, filepath.Join(root, nodetest.PodsFile))
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
 		if err != nil {
 			t.Errorf("%s: %v", r.Name, err)
 			continue
+		}
+		for _, s := range checked.Skipped {
+			perQOS := !strings.HasSuffix(r.Name, "no-cgroups-per-qos")
+			if perQOS && slices.Contains(s.IDs, "cpus-open") && strings.Contains(s.Why, "cgroup") {
+				t.Errorf("%s: the kernel's cgroups were not read: %s", r.Name, s.Why)
+			}
 		}
 		if len(checked.Missing) > 0 {
 			t.Errorf("%s: not read: %q", r.Name, checked.Missing)
@@ -65,6 +79,84 @@ func TestCheckRecordings(t *testing.T) {
 		}
 	}
 	t.Logf("%d nodes", seen)
+}
+
+// TestTwoReadings: what compares sources that change is wrong if two readings of a running node say so. A copy is read once.
+func TestTwoReadings(t *testing.T) {
+	t.Parallel()
+	recordings := nodetest.Recordings(t)
+	at := slices.IndexFunc(recordings, func(r nodetest.Recording) bool { return r.Name == "v2-systemd-restricted/full-A" })
+	root := recordings[at].Write(t)
+	sameBoot(t, root)
+	uptime := 100
+	for name, row := range map[string]struct {
+		runs  bool
+		pause time.Duration
+		// mended means that the second reading finds the container's CPUs as they were.
+		mended      bool
+		readings    int
+		unconfirmed bool
+	}{
+		"running":      {true, 1, false, 2, false},
+		"mended":       {true, 1, true, 2, false},
+		"running, now": {true, 0, false, 1, true},
+		"a copy":       {false, 1, false, 1, true},
+	} {
+		recordings[at].Rewrite(t, root)
+		tick := func() error {
+			return os.WriteFile(filepath.Join(root, "proc/uptime"), fmt.Appendf(nil, "%d.00 1.00\n", uptime), 0o600)
+		}
+		if err := tick(); err != nil {
+			t.Fatal(err)
+		}
+		found, err := filepath.Glob(filepath.Join(root,
+			"sys/fs/cgroup/kubepods.slice/kubepods-pod*00003.slice/cri-containerd-[^0]*/cpuset.cpus.effective"))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("cgroups of a container: %q, %v", found, err)
+		}
+		before, err := os.ReadFile(found[0])
+		if err == nil {
+			err = os.WriteFile(found[0], []byte("0-15\n"), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods, readings := podsOf(t, filepath.Join(root, nodetest.PodsFile)), 0
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{
+			Root: root, Pause: row.pause, Pods: func(context.Context) ([]observe.Pod, error) {
+				if readings++; readings > 1 && row.mended {
+					if err := os.WriteFile(found[0], before, 0o600); err != nil {
+						return nil, err
+					}
+				}
+				if row.runs {
+					uptime++
+				}
+				return pods, tick()
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, f := range checked.Findings {
+			if ids = append(ids, f.ID); f.Unconfirmed != row.unconfirmed {
+				t.Errorf("%s: %s: unconfirmed is %t", name, f.ID, f.Unconfirmed)
+			}
+		}
+		want := []string{"cpus-open", "other-cpus"}
+		if row.mended {
+			want = nil
+		}
+		if !slices.Equal(ids, want) || readings != row.readings {
+			t.Errorf("%s: got %q in %d readings, want %q in %d: %+v", name, ids, readings, want, row.readings, checked)
+		}
+	}
+}
+
+// given returns the same pods for each reading.
+func given(pods []observe.Pod) func(context.Context) ([]observe.Pod, error) {
+	return func(context.Context) ([]observe.Pod, error) { return pods, nil }
 }
 
 // sameBoot gives the machine the memory that the memory checkpoint has: the machine was recorded in another boot, in which the kernel put

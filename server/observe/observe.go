@@ -57,6 +57,8 @@ type Pod struct {
 	// Ended means that nothing of it runs any more. Reason is why, as the kubelet has told.
 	Ended  bool
 	Reason string
+	// Containers are the names of its containers by the runtime's, as far as the kubelet has told them.
+	Containers map[string]string
 }
 
 // rejections are the reasons of pods that a kubelet has not admitted, as far as the managers decide about them. Those of node resources

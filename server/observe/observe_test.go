@@ -131,7 +131,7 @@ func podsOf(t *testing.T, file string) (out []observe.Pod) {
 		t.Fatal(err)
 	}
 	for _, p := range pods {
-		seen := observe.Pod{Pod: p.Pod, Ended: !p.Living(), Reason: p.Status.Reason}
+		seen := observe.Pod{Pod: p.Pod, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs()}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
 		}

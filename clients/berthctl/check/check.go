@@ -26,17 +26,18 @@ const (
 
 // Check makes 'berthctl check'.
 func Check(c *command.Ctl) *cobra.Command {
-	return c.Local(command.About{
+	var now bool
+	cmd := c.Local(command.About{
 		Use:   "check",
 		Short: "Find what is wrong on a kubelet's node",
 		Long: "Find what is wrong on a node whose kubelet decides: CPUs that are lost or given out twice, state files with which the kubelet " +
 			"does not start the next time, and settings without effect. Each finding has its evidence, public reports about it, and what to " +
-			"do next. It requires --kubelet, and --pods for the checks that compare pods. The exit code is 1 if there are only warnings and " +
-			"3 if there are errors.",
+			"do next. It requires --kubelet, and --pods for the checks that compare pods. What compares sources that change is read " +
+			"again after 15 s, if something is wrong. The exit code is 1 if there are only warnings and 3 if there are errors.",
 		Example: `  berthctl check --kubelet --pods pods.json
   berthctl check --kubelet=copy-of-the-node -o json`,
 	}, func(ctx context.Context, _ []string) error {
-		checked, err := c.CheckNode(ctx)
+		checked, err := c.CheckNode(ctx, now)
 		if err != nil {
 			return err
 		}
@@ -45,6 +46,8 @@ func Check(c *command.Ctl) *cobra.Command {
 		}
 		return verdict(checked)
 	})
+	cmd.Flags().BoolVar(&now, "now", false, "read the node once; what needs two readings is unconfirmed")
+	return cmd
 }
 
 // verdict is the exit code.
@@ -102,7 +105,11 @@ func show(c *command.Ctl, checked *command.Checked) error {
 
 func showFinding(w io.Writer, f command.NodeFinding) {
 	command.Paint(w, command.SeverityColor(f.Severity), f.Severity)
-	fmt.Fprintf(w, " %s: %s\n  %s\n", f.Check, command.OneLine(f.Object), command.OneLine(f.Text))
+	unconfirmed := ""
+	if f.Unconfirmed {
+		unconfirmed = " (unconfirmed: one reading)"
+	}
+	fmt.Fprintf(w, " %s: %s%s\n  %s\n", f.Check, command.OneLine(f.Object), unconfirmed, command.OneLine(f.Text))
 	for _, text := range f.Evidence {
 		fmt.Fprintf(w, "  - %s\n", command.OneLine(text))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -37,6 +38,9 @@ func TestCheck(t *testing.T) {
 		err   string
 	}{
 		"nothing": {command.Checked{}, 0, "nothing is wrong\n", ""},
+		"unconfirmed": {command.Checked{Findings: []command.NodeFinding{{
+			Check: "cpus-open", Severity: command.SeverityError, Object: "pod a/b", Text: "CPUs 8", Unconfirmed: true,
+		}}}, 3, "error cpus-open: pod a/b (unconfirmed: one reading)\n  CPUs 8\n\n1 error, 0 warnings\n", ""},
 		"warnings": {command.Checked{Findings: []command.NodeFinding{half}}, 1,
 			"warning half-core-reserved: reservedSystemCPUs\n  CPUs 8\n\n0 errors, 1 warning\n", ""},
 		"errors": {command.Checked{Findings: []command.NodeFinding{lost, half}, Skipped: skipped, Missing: []string{"CPUs of containers: no"}}, 3,
@@ -110,19 +114,23 @@ func TestPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, known := range map[string]bool{"": false, file: true} {
-		c, _, _ := ctl(command.Checked{})
-		c.Kubelet, c.NodePods = "/", name
-		c.Check = func(_ context.Context, _ string, pods []podspec.NodePod) (*command.Checked, error) {
-			if (pods != nil) != known {
-				t.Errorf("%q: got %v", name, pods)
+		for _, now := range []bool{false, true} {
+			c, _, _ := ctl(command.Checked{})
+			c.Kubelet, c.NodePods = "/", name
+			c.Check = func(ctx context.Context, _ string, once bool, pods podsFunc) (*command.Checked, error) {
+				if got, err := pods(ctx); err != nil || (got != nil) != known || once != now {
+					t.Errorf("%q: got %v, %v, now %t", name, got, err, once)
+				}
+				return &command.Checked{}, nil
 			}
-			return &command.Checked{}, nil
-		}
-		if code := run(t, c); code != 0 {
-			t.Errorf("%q: exit code %d", name, code)
+			if code := run(t, c, fmt.Sprintf("--now=%t", now)); code != 0 {
+				t.Errorf("%q: exit code %d", name, code)
+			}
 		}
 	}
 }
+
+type podsFunc = func(context.Context) ([]podspec.NodePod, error)
 
 // ctl makes a program that finds something.
 func ctl(found command.Checked) (c *command.Ctl, out, errs *bytes.Buffer) {
@@ -130,17 +138,17 @@ func ctl(found command.Checked) (c *command.Ctl, out, errs *bytes.Buffer) {
 	return &command.Ctl{
 		Env: command.Env{
 			In: strings.NewReader(""), Out: out, Err: errs, Getenv: func(string) string { return "" },
-			Check: func(context.Context, string, []podspec.NodePod) (*command.Checked, error) { return &found, nil },
+			Check: func(context.Context, string, bool, podsFunc) (*command.Checked, error) { return &found, nil },
 		},
 		Format: command.FormatTable, Color: command.ColorAuto,
 	}, out, errs
 }
 
 // run returns the exit code.
-func run(t *testing.T, c *command.Ctl) int {
+func run(t *testing.T, c *command.Ctl, args ...string) int {
 	t.Helper()
 	cmd := check.Check(c)
-	cmd.SetArgs(nil)
+	cmd.SetArgs(args)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(t.Context())
 	var v command.Verdict

@@ -3,6 +3,8 @@ package command
 import (
 	"context"
 	"fmt"
+
+	"github.com/berthd/berth/clients/podspec"
 )
 
 // The severities of findings.
@@ -30,6 +32,8 @@ type NodeFinding struct {
 	Evidence []string `json:"evidence,omitempty"`
 	Reports  []string `json:"reports,omitempty"`
 	Do       []string `json:"do,omitempty"`
+	// Unconfirmed means that one reading of the node was made where two are needed.
+	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
 // SkippedChecks is why checks were not made.
@@ -39,7 +43,7 @@ type SkippedChecks struct {
 }
 
 // CheckNode finds what is wrong on the node of --kubelet.
-func (c *Ctl) CheckNode(ctx context.Context) (*Checked, error) {
+func (c *Ctl) CheckNode(ctx context.Context, now bool) (*Checked, error) {
 	switch {
 	case c.Kubelet == "":
 		return nil, Usagef("", "it checks a node whose kubelet decides: add --kubelet. 'berthctl ledger check' is for a berthd")
@@ -51,11 +55,15 @@ func (c *Ctl) CheckNode(ctx context.Context) (*Checked, error) {
 		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 	}
-	pods, err := c.nodePods(ctx)
-	if err != nil {
-		return nil, err
+	pods := c.nodePods
+	if c.NodePods != "" { // standard input can be read once
+		given, err := c.nodePods(ctx)
+		if err != nil {
+			return nil, err
+		}
+		pods = func(context.Context) ([]podspec.NodePod, error) { return given, nil }
 	}
-	checked, err := c.Check(ctx, c.Kubelet, pods)
+	checked, err := c.Check(ctx, c.Kubelet, now, pods)
 	if err != nil {
 		return nil, fmt.Errorf("--kubelet: %w", err)
 	}

@@ -22,8 +22,8 @@ type Env struct {
 	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
 	// Observe reads a node whose kubelet decides, below a root, with its pods; nil if they are not known.
 	Observe func(ctx context.Context, root string, pods []podspec.NodePod) (*Observed, error)
-	// Check finds what is wrong on such a node.
-	Check func(ctx context.Context, root string, pods []podspec.NodePod) (*Checked, error)
+	// Check finds what is wrong on such a node: in two readings with a pause between them, or in one of now.
+	Check func(ctx context.Context, root string, now bool, pods func(context.Context) ([]podspec.NodePod, error)) (*Checked, error)
 	Now   func() time.Time
 	// Getenv reads a variable of the environment.
 	Getenv func(string) string

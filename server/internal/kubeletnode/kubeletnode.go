@@ -213,8 +213,10 @@ func (r *reader) reading(dir string) (states map[kubelet.Kind][]byte, missing ma
 }
 
 // file reads a file below the root, up to Most.
-func (r *reader) file(name string) ([]byte, error) {
-	f, err := r.root.Open(name)
+func (r *reader) file(name string) ([]byte, error) { return readFile(r.root, name) }
+
+func readFile(root fs.FS, name string) ([]byte, error) {
+	f, err := root.Open(name)
 	if err != nil {
 		return nil, err
 	}

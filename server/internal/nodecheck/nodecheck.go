@@ -58,6 +58,11 @@ type Input struct {
 	// Pods are the pods that have not ended. PodsKnown is false if they are not known.
 	Pods      []workload.Pod
 	PodsKnown bool
+	// Names are the names of containers by the runtime's.
+	Names map[string]string
+	// Kernel are the containers that run. Unseen is why they are not known; empty if they are.
+	Kernel []Running
+	Unseen string
 }
 
 // Finding is something that is wrong.
@@ -75,6 +80,8 @@ type Finding struct {
 	Report []string
 	// Do is what to do next, in this order.
 	Do []string
+	// Compared means that sources were compared which change one after the other: one reading can be of the moment in between.
+	Compared bool
 }
 
 // Skipped is why checks were not made.
@@ -98,6 +105,7 @@ const (
 	needMemory
 	needDevices
 	needPods
+	needKernel
 )
 
 // check is a row of the table.
@@ -158,7 +166,7 @@ func Run(in Input) Result {
 		for _, f := range c.find(n) {
 			out.Findings = append(out.Findings, Finding{
 				ID: c.id, Severity: c.severity, Object: f.object, Text: f.text, Evidence: f.evidence,
-				Report: slices.Clone(c.report), Do: n.commands(c.do),
+				Report: slices.Clone(c.report), Do: n.commands(c.do), Compared: len(c.needs) > 1,
 			})
 		}
 	}
@@ -219,6 +227,8 @@ func (n *node) lacks(needs []need) string {
 			return n.noFile(kubelet.Device)
 		case of == needPods && !n.PodsKnown:
 			return "the node's pods are not known: add --pods FILE"
+		case of == needKernel && n.Unseen != "":
+			return n.Unseen
 		}
 	}
 	return ""

@@ -3,6 +3,7 @@ package nodecheck_test
 import (
 	"errors"
 	"flag"
+	"maps"
 	"math"
 	"os"
 	"slices"
@@ -107,13 +108,38 @@ func memoryOf(in *nodecheck.Input, node int, resource string, change func(*kubel
 // web is the pod of the healthy node.
 const web = "pod default/web"
 
-var rows = []struct {
+// row is a node with something wrong, or only looking like it.
+type row struct {
 	name    string
 	options []machinetest.Option
 	change  func(*nodecheck.Input)
 	// want are the findings, as check and object.
 	want []string
-}{
+}
+
+// compare makes the checks of a row's node, and returns which have findings.
+func (r row) compare(t *testing.T, in *nodecheck.Input) (isTrue map[string]bool) {
+	t.Helper()
+	if r.change != nil {
+		r.change(in)
+	}
+	var got []string
+	isTrue = map[string]bool{}
+	result := nodecheck.Run(*in)
+	for _, f := range result.Findings {
+		got = append(got, f.ID+" "+f.Object)
+		isTrue[f.ID] = true
+		if f.Text == "" || len(f.Do) == 0 || strings.ContainsAny(strings.Join(f.Do, ""), "{}") {
+			t.Errorf("%s: incomplete: %+v", r.name, f)
+		}
+	}
+	if !slices.Equal(got, r.want) {
+		t.Errorf("%s: got %q, want %q: %+v", r.name, got, r.want, result.Findings)
+	}
+	return isTrue
+}
+
+var rows = []row{
 	{name: "healthy"},
 
 	{"configuration refused", nil, func(in *nodecheck.Input) {
@@ -267,8 +293,9 @@ var rows = []struct {
 		in.Config.CPU.Options, in.Config.Reserved.CPUs = map[string]string{"full-pcpus-only": "true"}, cpus("0")
 	}, []string{"half-core-reserved reservedSystemCPUs"}},
 	{"half a core reserved, without the option", nil, func(in *nodecheck.Input) { in.Config.Reserved.CPUs = cpus("0") }, nil},
-	{"quota", nil, func(in *nodecheck.Input) { in.Config.Cgroups.QuotaWithExclusiveCPUs = true }, []string{
-		"quota-on-exclusive-cpus featureGates.DisableCPUQuotaWithExclusiveCPUs"}},
+	{"a quota that is not known", nil, func(in *nodecheck.Input) {
+		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Unseen = true, "there are no cgroups"
+	}, []string{"quota-on-exclusive-cpus featureGates.DisableCPUQuotaWithExclusiveCPUs"}},
 	{"no quota at all", nil, func(in *nodecheck.Input) {
 		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Config.Cgroups.CPUCFSQuota = true, false
 	}, nil},
@@ -312,23 +339,13 @@ func isolate(isolated, noHZ string) machinetest.Option {
 func TestChecks(t *testing.T) {
 	t.Parallel()
 	isTrue := map[string]bool{"too-many-nodes": true} // TestManyNodes
-	for _, row := range rows {
-		in := healthy(row.options...)
-		if row.change != nil {
-			row.change(in)
-		}
-		var got []string
-		result := nodecheck.Run(*in)
-		for _, f := range result.Findings {
-			got = append(got, f.ID+" "+f.Object)
-			isTrue[f.ID] = true
-			if f.Text == "" || len(f.Do) == 0 || strings.ContainsAny(strings.Join(f.Do, ""), "{}") {
-				t.Errorf("%s: incomplete: %+v", row.name, f)
-			}
-		}
-		if !slices.Equal(got, row.want) {
-			t.Errorf("%s: got %q, want %q: %+v", row.name, got, row.want, result.Findings)
-		}
+	for _, r := range rows {
+		maps.Copy(isTrue, r.compare(t, healthy(r.options...)))
+	}
+	for _, r := range kernelRows {
+		in := healthy(r.options...)
+		seen(in)
+		maps.Copy(isTrue, r.compare(t, in))
 	}
 	for line := range strings.Lines(nodecheck.Page()) {
 		if id, ok := strings.CutPrefix(line, "| `"); ok {

@@ -55,9 +55,27 @@ func quota(n *node) []found {
 	if c.CPU.Policy != cpu.PolicyStatic || !c.Cgroups.CPUCFSQuota || !c.Cgroups.QuotaWithExclusiveCPUs {
 		return nil
 	}
+	proof := []string{"featureGates.DisableCPUQuotaWithExclusiveCPUs is false", "cpuCFSQuota is true"}
+	if n.Unseen == "" && n.CPU != nil {
+		limited := n.limited()
+		if len(limited) == 0 {
+			return nil
+		}
+		proof = append(proof, first(limited)...)
+	}
 	return []found{{"featureGates.DisableCPUQuotaWithExclusiveCPUs",
 		"containers with exclusive CPUs have a CPU quota, so the kernel can stop them although nobody else runs on their CPUs",
-		[]string{"featureGates.DisableCPUQuotaWithExclusiveCPUs is false", "cpuCFSQuota is true"}}}
+		proof}}
+}
+
+// limited are the containers with CPUs of their own whose CPU time the kernel limits.
+func (n *node) limited() (out []string) {
+	for _, c := range n.busy() {
+		if _, own := n.CPU.Containers[c.Pod][n.Names[c.ID]]; own && c.Quota {
+			out = append(out, n.running(c)+" has a quota")
+		}
+	}
+	return out
 }
 
 // isolated finds CPUs of the shared pool that the kernel treats in a special way.

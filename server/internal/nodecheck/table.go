@@ -95,6 +95,12 @@ var checks = []check{
 		do:     []step{drain(kubelet.CPU)},
 	},
 	{
+		id: "cpus-open", severity: Error, find: openCPUs, needs: []need{needCPU, needKernel},
+		finds: "exclusive CPUs of a container on which the kernel lets another container run",
+		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person; if nothing does, delete the pod: its " +
+			"successor gets other CPUs")},
+	},
+	{
 		id: "memory-below-zero", severity: Error, find: belowZero, needs: []need{needMemory},
 		finds: "allocatable or free memory below zero, which the kubelet takes for nearly 2^64 bytes",
 		do:    []step{do("Reserve less memory of this NUMA node (reservedMemory), if allocatable is below zero"), drain(kubelet.Memory)},
@@ -131,7 +137,31 @@ var checks = []check{
 		finds: "devices of containers that the device plugin does not have, or has as unhealthy",
 		do:    []step{do("See the device plugin's log about the devices; delete the pod if they do not come back")},
 	},
+	// What the kernel does in another way than the kubelet has decided.
+	{
+		id: "other-cpus", severity: Warning, find: otherCPUs, needs: []need{needConfig, needCPU, needKernel},
+		finds: "a container whose cgroup has other CPUs than the kubelet has given to it. The kubelet sets them again within " +
+			"`cpuManagerReconcilePeriod`",
+		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person")},
+	},
+	{
+		id: "other-memory-nodes", severity: Warning, find: otherNodes, needs: []need{needConfig, needMemory, needKernel},
+		finds: "a container whose cgroup has other NUMA nodes for its memory than the kubelet has given to it. The kubelet sets them once, " +
+			"when it makes the container",
+		do: []step{do("Find what sets the memory nodes of this cgroup, and delete the pod: its successor gets them again")},
+	},
+	{
+		id: "pinned-threads", severity: Warning, find: pinnedThreads, needs: []need{needCPU, needKernel},
+		finds: "threads that have pinned themselves to exclusive CPUs of another container",
+		do:    []step{do("Ask the owner of the pod why it sets the CPUs of its threads (taskset, sched_setaffinity, numactl)")},
+	},
 	// Settings without effect, or against each other.
+	{
+		id: "other-driver", severity: Warning, find: otherDriver, needs: []need{needKernel},
+		finds: "a runtime with another cgroup driver than the kubelet's",
+		do: []step{do("Set cgroupDriver to the runtime's (SystemdCgroup in containerd's config.toml, cgroup_manager in CRI-O's), drain the " +
+			"node first"), restart},
+	},
 	{
 		id: "topology-without-hints", severity: Warning, find: noHints, needs: []need{needConfig},
 		finds: "a topology policy without a static CPU policy, a static memory policy or devices",

@@ -27,3 +27,20 @@ ctxt 7
 		t.Error("a word for a number, and no error")
 	}
 }
+
+func TestUptime(t *testing.T) {
+	t.Parallel()
+	if got, err := Uptime(fstest.MapFS{"uptime": {Data: []byte("12345.67 99.00\n")}}); err != nil || got != 12345670*time.Millisecond {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"", "x 1", "-1 1", "NaN 1", "1e300 1"} {
+		if got, err := Uptime(fstest.MapFS{"uptime": {Data: []byte(text)}}); err == nil {
+			t.Errorf("%q: %v, and no error", text, got)
+		}
+	}
+	for _, text := range []string{"", "1 (x) S 1 2", "1 (x) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 y"} {
+		if got, err := Began(text); err == nil {
+			t.Errorf("%q: %v, and no error", text, got)
+		}
+	}
+}
