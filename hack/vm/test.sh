@@ -53,8 +53,8 @@ vm -systemd -cgroup v2 -shape n12 "$like/n12"
 # The daemon, as far as it depends on the kernel and the machine.
 kernel='MainJob|Crash|CutOff|OnTheMachine|Cgroup|Orphan|LivingPods|DamagedLedger|FreeHugePages|Memory|Quota|RolesOfRealUsers'
 offline=(-env BERTH_TEST_OFFLINE=1)
-vm -cgroup v2 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
-vm -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
+vm -timeout 40m -cgroup v2 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
+vm -timeout 40m -cgroup v1 -shape n4 "${offline[@]}" "./server/berthd:$kernel|Offline|CPUsGo|HugePagesAtRunTime"
 vm -cgroup v2 -shape n8 "./server/berthd:MainJob|MemoryPinned"
 
 # A container moves to another NUMA node with its memory and its huge pages, or within its nodes.
