@@ -20,28 +20,9 @@ import (
 func BenchmarkOpen(b *testing.B) {
 	const nodes, perNode, count = 8, 64, 250
 	root := b.TempDir()
-	files := map[string]string{
-		"sys/devices/system/cpu/online": "0-511\n", "sys/devices/system/cpu/present": "0-511\n",
-		"sys/devices/system/node/online": "0-7\n", "sys/devices/system/node/has_memory": "0-7\n",
-		"proc/sys/kernel/pid_max": "32768\n", "proc/sys/kernel/threads-max": "60000\n", "proc/meminfo": "MemTotal: 67108864 kB\n",
-		"var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n" +
-			"reservedSystemCPUs: \"0\"\nmaxPods: 500\n",
-	}
-	distances := [nodes]string{}
-	for i := range nodes {
-		for j := range nodes {
-			distances[i] += []string{"20 ", "10 "}[map[bool]int{true: 1}[i == j]]
-		}
-		dir := fmt.Sprintf("sys/devices/system/node/node%d/", i)
-		files[dir+"cpulist"] = fmt.Sprintf("%d-%d\n", perNode*i, perNode*i+perNode-1)
-		files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal: 8388608 kB\n", i)
-		files[dir+"distance"] = distances[i] + "\n"
-	}
-	for cpu := range nodes * perNode {
-		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
-		files[dir+"core_id"], files[dir+"physical_package_id"] = fmt.Sprintf("%d\n", cpu%perNode), fmt.Sprintf("%d\n", cpu/perNode)
-		files[fmt.Sprintf("sys/devices/system/node/node%d/cpu%d", cpu/perNode, cpu)] = ""
-	}
+	files := machineFiles(nodes, perNode)
+	files["var/lib/kubelet/config.yaml"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
+		"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nmaxPods: 500\n"
 	snapshot, err := machine.ParseShape("8s1n64c")
 	if err != nil {
 		b.Fatal(err)
@@ -69,12 +50,7 @@ func BenchmarkOpen(b *testing.B) {
 		b.Fatal(err)
 	}
 	files["var/lib/kubelet/cpu_manager_state"] = string(state.Data)
-	for name, text := range files {
-		file := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			b.Fatal(err)
-		}
-	}
+	writeAll(b, root, files)
 	for b.Loop() {
 		n, err := observe.Open(b.Context(), observe.Options{Root: root, Pods: pods})
 		if err != nil {
@@ -83,6 +59,45 @@ func BenchmarkOpen(b *testing.B) {
 		list, err := allocationv1.NewAllocationServiceClient(n).List(b.Context(), &allocationv1.ListRequest{})
 		if err != nil || len(list.GetPods()) != count || list.GetPods()[0].GetContainers()[0].GetCpus().GetList() == "" {
 			b.Fatalf("%d pods, missing %v, %v", len(list.GetPods()), n.Missing, err)
+		}
+	}
+}
+
+// machineFiles are the files of a machine with NUMA nodes of CPUs without hyperthreads, and 8 GiB each.
+func machineFiles(nodes, perNode int) map[string]string {
+	files := map[string]string{
+		"sys/devices/system/cpu/online":      fmt.Sprintf("0-%d\n", nodes*perNode-1),
+		"sys/devices/system/cpu/present":     fmt.Sprintf("0-%d\n", nodes*perNode-1),
+		"sys/devices/system/node/online":     fmt.Sprintf("0-%d\n", nodes-1),
+		"sys/devices/system/node/has_memory": fmt.Sprintf("0-%d\n", nodes-1),
+		"proc/sys/kernel/pid_max":            "32768\n", "proc/sys/kernel/threads-max": "60000\n",
+		"proc/meminfo": fmt.Sprintf("MemTotal: %d kB\n", nodes*8388608),
+	}
+	for i := range nodes {
+		distances := ""
+		for j := range nodes {
+			distances += []string{"20 ", "10 "}[map[bool]int{true: 1}[i == j]]
+		}
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", i)
+		files[dir+"cpulist"] = fmt.Sprintf("%d-%d\n", perNode*i, perNode*i+perNode-1)
+		files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal: 8388608 kB\n", i)
+		files[dir+"distance"] = distances + "\n"
+	}
+	for cpu := range nodes * perNode {
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
+		files[dir+"core_id"], files[dir+"physical_package_id"] = fmt.Sprintf("%d\n", cpu%perNode), fmt.Sprintf("%d\n", cpu/perNode)
+		files[fmt.Sprintf("sys/devices/system/node/node%d/cpu%d", cpu/perNode, cpu)] = ""
+	}
+	return files
+}
+
+// writeAll writes files below a root.
+func writeAll(t testing.TB, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -54,6 +54,7 @@ func TestCheckRecordings(t *testing.T) {
 			roots[r.Shape] = root
 		}
 		r.Rewrite(t, root)
+		r.RewriteKernel(t, root)
 		sameBoot(t, root)
 		pods := podsOf(t, filepath.Join(root, nodetest.PodsFile))
 		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
@@ -102,7 +103,7 @@ func TestTwoReadings(t *testing.T) {
 		"running, now": {true, 0, false, 1, true},
 		"a copy":       {false, 1, false, 1, true},
 	} {
-		recordings[at].Rewrite(t, root)
+		recordings[at].RewriteKernel(t, root)
 		tick := func() error {
 			return os.WriteFile(filepath.Join(root, "proc/uptime"), fmt.Appendf(nil, "%d.00 1.00\n", uptime), 0o600)
 		}

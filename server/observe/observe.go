@@ -29,9 +29,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/rpc/inprocess"
@@ -96,10 +97,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	a, err := app.Build(ctx, read.Config, app.Environment{
-		Log: slog.New(slog.DiscardHandler), Now: o.Now,
-		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices},
-	})
+	a, err := build(ctx, read.Config, read, o.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +126,25 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if with := claimants(o.Pods); len(with) > 0 {
 		n.Missing = append(n.Missing, "claims on dynamic resources (dra_manager_state is not read): "+strings.Join(with, ", "))
 	}
-	if err := n.load(ctx, a, o.Pods, read.States); err != nil {
+	l := loader{Node: n, states: read.States, App: a}
+	l.another = func(planning topology.Planning) (*app.App, error) {
+		c := read.Config
+		c.Topology.Planning = planning
+		return build(ctx, c, read, o.Now)
+	}
+	if err := l.load(ctx, o.Pods); err != nil {
 		return nil, err
 	}
 	n.loaded = true
 	return n, nil
+}
+
+// build makes the managers of a configuration on what was read of a node, without its pods.
+func build(ctx context.Context, c config.Config, read *kubeletnode.Node, now func() time.Time) (*app.App, error) {
+	return app.Build(ctx, c, app.Environment{
+		Log: slog.New(slog.DiscardHandler), Now: now,
+		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices},
+	})
 }
 
 // claimants names the living pods with claims on dynamic resources.
@@ -143,61 +155,6 @@ func claimants(pods []Pod) (names []string) {
 		}
 	}
 	return names
-}
-
-// load adds the pods in the order in which the kubelet has decided about them. One that it has rejected is decided about on the state with
-// the pods that were there before, as far as they still exist, and is not added.
-func (n *Node) load(ctx context.Context, a *app.App, pods []Pod, states map[kubelet.Kind][]byte) error {
-	pods = slices.Clone(pods)
-	slices.SortStableFunc(pods, func(a, b Pod) int {
-		return cmp.Or(a.Started.Compare(b.Started), a.Created.Compare(b.Created), rank(a)-rank(b))
-	})
-	var before []app.Adopted
-	there := 0
-	for _, p := range pods {
-		switch {
-		case !p.Ended:
-			before = append(before, app.Adopted{Pod: p.Pod, At: p.Started})
-			there++
-		case p.rejected():
-			unread, _, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
-			if err != nil {
-				return err
-			}
-			n.Missing, before = append(n.Missing, unread...), nil
-			n.reject(ctx, a, p, there)
-		}
-	}
-	unread, problems, err := a.Adopt(ctx, before, kubeletnode.Kinds(), states)
-	n.Missing = append(append(n.Missing, unread...), problems...)
-	return err
-}
-
-// rank orders pods of the same moment: those that were admitted may be why another one was rejected.
-func rank(p Pod) int {
-	if p.Ended {
-		return 1
-	}
-	return 0
-}
-
-// reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation.
-func (n *Node) reject(ctx context.Context, a *app.App, p Pod, before int) {
-	title := p.GetMetadata().GetNamespace() + "/" + p.GetMetadata().GetName()
-	state := fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before", before)
-	admitted, err := a.Reject(ctx, p.Pod, func(reason string) string {
-		text := fmt.Sprintf("the kubelet rejected it with %s; it is explained %s", p.Reason, state)
-		if reason != p.Reason {
-			text += ", where the reason is " + reason
-		}
-		return text
-	})
-	switch {
-	case err != nil:
-		n.Missing = append(n.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): %v", title, p.Reason, err))
-	case admitted:
-		n.Missing = append(n.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): it is admitted %s", title, p.Reason, state))
-	}
 }
 
 // open returns the files below a root, a directory or an archive. Links do not lead out of a directory.

@@ -15,7 +15,6 @@ import (
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/internal/table"
 )
 
 const explainLong = `Explain the last decision about a pod: the answer of each resource manager, the result of the topology policy, the
@@ -167,7 +166,7 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 func ExplainAll(c *command.Ctl, w io.Writer, t *typesv1.Trace, n command.Names) {
 	explainSteps(c, w, t)
 	command.ExplainMissing(w, t, n)
-	ExplainHelp(w, t)
+	ExplainHelp(c, w, t, n)
 }
 
 // explainSteps prints the steps of a decision in order, grouped by container.
@@ -190,25 +189,6 @@ func explainSteps(c *command.Ctl, w io.Writer, t *typesv1.Trace) {
 	}
 	if starred {
 		fmt.Fprintln(w, starNote)
-	}
-}
-
-// ExplainHelp prints the changes that would make a rejected pod fit.
-func ExplainHelp(w io.Writer, t *typesv1.Trace) {
-	list := t.GetSuggestions()
-	if len(list) == 0 && t.GetTried() > 0 {
-		fmt.Fprintf(w, "\nno smaller request, other policy or removal of pods was found to help (%s)\n",
-			table.Count(int(t.GetTried()), "dry run"))
-	}
-	for i, s := range list {
-		if i == 0 {
-			fmt.Fprint(w, "\nit would fit\n")
-		}
-		or := ", or"
-		if i == len(list)-1 {
-			or = ""
-		}
-		fmt.Fprintf(w, "  %s%s\n", command.OneLine(s.GetText()), or)
 	}
 }
 

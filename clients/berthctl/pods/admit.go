@@ -159,8 +159,9 @@ func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.Admit
 			return
 		}
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
-			command.ExplainMissing(w, answer.GetTrace(), s.Names(ctx))
-			get.ExplainHelp(w, answer.GetTrace())
+			known := s.Names(ctx)
+			command.ExplainMissing(w, answer.GetTrace(), known)
+			get.ExplainHelp(s.Ctl, w, answer.GetTrace(), known)
 		}
 		switch {
 		case answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED:

@@ -9,7 +9,6 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
@@ -169,21 +168,6 @@ func (a *App) cgroupOf(p *ledger.Pod) (string, error) {
 		return "", err
 	}
 	return k.layout.Literal(name)
-}
-
-// Reject decides about a pod that the other program has rejected, and keeps the explanation with a note. A pod that would be admitted
-// leaves nothing.
-func (a *App) Reject(ctx context.Context, m *typesv1.Pod, note func(reason string) string) (admitted bool, err error) {
-	pod, err := NodePod(a.given.Config, m)
-	if err != nil {
-		return false, err
-	}
-	v, err := a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, DryRun: true})
-	if err != nil || v.Outcome == admission.Admitted {
-		return err == nil, err
-	}
-	_, err = a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, Unserved: []string{note(string(v.Reason))}})
-	return false, err
 }
 
 func (a *App) read() convert.Reader { return podReader(a.given.Config) }

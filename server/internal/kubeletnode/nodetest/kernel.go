@@ -19,9 +19,9 @@ var kept = []string{
 	"cpu.cfs_quota_us",
 }
 
-// rewriteKernel makes the cgroups and the processes of the recording. Recorded names of pods and containers become uids and the runtime's
-// names again. Nothing is made if they were not recorded.
-func (r Recording) rewriteKernel(t testing.TB, root string) {
+// RewriteKernel makes the cgroups and the processes of the recording in place of those in a directory. Recorded names of pods and
+// containers become uids and the runtime's names again. Nothing is made if they were not recorded.
+func (r Recording) RewriteKernel(t testing.TB, root string) {
 	t.Helper()
 	if err := os.RemoveAll(filepath.Join(root, "sys/fs/cgroup")); err != nil {
 		t.Fatal(err)

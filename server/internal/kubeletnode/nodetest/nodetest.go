@@ -117,7 +117,6 @@ func (r Recording) Rewrite(t testing.TB, root string) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(root, PodsFile), pods)
-	r.rewriteKernel(t, root)
 }
 
 // pods are those that the kubelet had, with their status.
