@@ -142,6 +142,15 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 			in.Damaged[kind] = err
 		}
 	}
+	if read.Refused == nil && pods != nil && in.CPU != nil && aligned(c) {
+		n, err := Open(ctx, Options{Root: o.Root, Pods: pods})
+		if err == nil {
+			in.Scattered, err = scattered(ctx, n, c)
+		}
+		if err != nil {
+			out.Missing = append(out.Missing, "how scattered free CPUs are: "+err.Error())
+		}
+	}
 	found := nodecheck.Run(in)
 	out.Skipped = found.Skipped
 	for _, f := range found.Findings {

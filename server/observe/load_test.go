@@ -87,6 +87,49 @@ func TestRejectedElsewhere(t *testing.T) {
 	}
 }
 
+// TestScattered: check names the pods that would have to be elsewhere for a wider pod to fit on one NUMA node.
+func TestScattered(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		policy, state string
+		want          []string
+	}{
+		"scattered": {"single-numa-node", `"defaultCpuSet":"0,4-8,12-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"9-11"}}`, []string{
+			"a pod on one NUMA node gets 5 of the 9 free CPUs; it could get 8", "pod shop/b would have to be elsewhere"}},
+		"on one node": {"single-numa-node", `"defaultCpuSet":"0,7-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"4-6"}}`, nil},
+		"not aligned": {"best-effort", `"defaultCpuSet":"0,4-8,12-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"9-11"}}`, nil},
+	} {
+		root := t.TempDir()
+		files := machineFiles(2, 8)
+		files["var/lib/kubelet/config.yaml"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
+			"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\ntopologyManagerPolicy: " + row.policy + "\n"
+		files["var/lib/kubelet/cpu_manager_state"] = `{"policyName":"static",` + row.state + `,"checksum":0}`
+		writeAll(t, root, files)
+		var pods []observe.Pod
+		for _, name := range []string{"a", "b"} {
+			pods = append(pods, observe.Pod{Pod: &typesv1.Pod{
+				Metadata: &typesv1.PodMetadata{Name: name, Namespace: "shop", Uid: "u-" + name},
+				Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: "app", Resources: &typesv1.ResourceRequirements{
+					Limits: map[string]string{"cpu": "3", "memory": "64Mi"},
+				}}}},
+			}})
+		}
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range checked.Findings {
+			if f.ID == "scattered-cpus" {
+				got = append([]string{f.Text}, f.Evidence...)
+			}
+		}
+		if !slices.Equal(got, row.want) {
+			t.Errorf("%s: got %q, want %q: %+v", name, got, row.want, checked)
+		}
+	}
+}
+
 // TestSuggestionsHold: each suggestion for a pod that a recorded kubelet has rejected is carried out on the recorded state, and admits it.
 func TestSuggestionsHold(t *testing.T) {
 	t.Parallel()

@@ -75,6 +75,8 @@ func (p Pod) rejected() bool {
 type Node struct {
 	*inprocess.Connection
 	loaded bool
+	// threads of a core.
+	threads int
 	// Missing are the parts that could not be read.
 	Missing []string
 }
@@ -101,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{}
+	n := &Node{threads: read.Machine.CPUsPerCore()}
 	n.Connection = inprocess.New(n.gate)
 	for _, s := range read.Sources {
 		if s.Missing != nil {

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -140,6 +142,14 @@ func (a *App) record(p Adopted) (*ledger.Pod, error) {
 	pod, err := NodePod(a.given.Config, p.Pod)
 	if err != nil {
 		return nil, err
+	}
+	if pod.Annotations[workload.MovableAnnotation] == "" {
+		// The other program moves no pod. A plan says which ones would have to be made again elsewhere.
+		pod.Annotations = maps.Clone(pod.Annotations)
+		if pod.Annotations == nil {
+			pod.Annotations = map[string]string{}
+		}
+		pod.Annotations[workload.MovableAnnotation] = string(workload.MovableAnywhere)
 	}
 	engine := a.deciding.engine.Engine
 	record, _, err := engine.Record(pod, "adopt")

@@ -181,8 +181,8 @@ func otherDriver(n *node) []found {
 	if drivers[0] == "" {
 		return nil
 	}
-	return []found{{"cgroupDriver", fmt.Sprintf("the kubelet makes the cgroups of pods with the driver %s, and the runtime those of containers with %s",
-		drivers[0], drivers[1]), []string{"one of them is " + n.Kernel[0].Cgroup}}}
+	return []found{{"cgroupDriver", fmt.Sprintf("the kubelet makes the cgroups of pods with the driver %s, and the runtime those of "+
+		"containers with %s", drivers[0], drivers[1]), []string{"one of them is " + n.Kernel[0].Cgroup}}}
 }
 
 func driverOf(cgroup, suffix string) string {

@@ -63,6 +63,17 @@ type Input struct {
 	// Kernel are the containers that run. Unseen is why they are not known; empty if they are.
 	Kernel []Running
 	Unseen string
+	// Scattered is how far free CPUs are apart; nil if the kubelet does not align CPUs, or if it is not known.
+	Scattered *Scattered
+}
+
+// Scattered is how far free CPUs are apart.
+type Scattered struct {
+	// Free are all free CPUs, and Fits how many of them a pod on one NUMA node gets.
+	Free, Fits int
+	// Possible is how many it would get if the pods Moves were on other NUMA nodes; 0 if that does not help.
+	Possible int
+	Moves    []string
 }
 
 // Finding is something that is wrong.

@@ -280,6 +280,11 @@ var rows = []row{
 		in.Devices = &kubelet.DeviceState{Registered: map[string][]string{gpu: nil}}
 	}, nil},
 
+	{"scattered CPUs", nil, func(in *nodecheck.Input) {
+		in.Scattered = &nodecheck.Scattered{Free: 12, Fits: 4, Possible: 8, Moves: []string{"default/web"}}
+	}, []string{"scattered-cpus free CPUs"}},
+	{"CPUs that are not scattered", nil, func(in *nodecheck.Input) { in.Scattered = &nodecheck.Scattered{Free: 12, Fits: 6} }, nil},
+
 	{"topology policy alone", nil, func(in *nodecheck.Input) {
 		alone(in)
 		in.Devices = nil
@@ -394,7 +399,7 @@ func TestSkipped(t *testing.T) {
 	in.PodsKnown = false
 	got := nodecheck.Run(*in).Skipped
 	if len(got) != 1 || !strings.Contains(got[0].Why, "--pods") ||
-		!slices.Equal(got[0].IDs, []string{"cpus-left-behind", "memory-left-behind", "devices-left-behind"}) {
+		!slices.Equal(got[0].IDs, []string{"cpus-left-behind", "memory-left-behind", "devices-left-behind", "scattered-cpus"}) {
 		t.Errorf("without pods: %+v", got)
 	}
 	in = healthy()

@@ -165,3 +165,17 @@ func unenforced(n *node) []found {
 	return []found{{"enforceNodeAllocatable",
 		"pods together are not limited: they can use the memory that systemReserved and kubeReserved keep for the system", proof}}
 }
+
+// scattered finds free CPUs that are not together.
+func scattered(n *node) []found {
+	s := n.Scattered
+	if s == nil || s.Possible == 0 {
+		return nil
+	}
+	var proof []string
+	for _, pod := range s.Moves {
+		proof = append(proof, "pod "+pod+" would have to be elsewhere")
+	}
+	return []found{{"free CPUs", fmt.Sprintf("a pod on one NUMA node gets %d of the %d free CPUs; it could get %d", s.Fits, s.Free,
+		s.Possible), proof}}
+}

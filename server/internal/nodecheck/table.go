@@ -155,6 +155,13 @@ var checks = []check{
 		finds: "threads that have pinned themselves to exclusive CPUs of another container",
 		do:    []step{do("Ask the owner of the pod why it sets the CPUs of its threads (taskset, sched_setaffinity, numactl)")},
 	},
+	{
+		id: "scattered-cpus", severity: Warning, find: scattered, needs: []need{needConfig, needCPU, needPods},
+		finds: "free CPUs on several NUMA nodes, with a topology policy that wants a pod on few: a pod of half as much again would fit if other " +
+			"pods were elsewhere",
+		do: []step{do("Delete the named pods, if their successors may get CPUs on other NUMA nodes or on another node. 'berthctl plan defrag " +
+			"--kubelet --for pod.yaml' names the pods for one that waits")},
+	},
 	// Settings without effect, or against each other.
 	{
 		id: "other-driver", severity: Warning, find: otherDriver, needs: []need{needKernel},
