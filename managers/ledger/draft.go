@@ -64,10 +64,18 @@ func (d *Draft) PutPod(p *Pod) {
 	d.view = nil
 }
 
+// pod returns a pod's record in the draft. Unlike View it costs nothing while the draft changes.
+func (d *Draft) pod(uid string) (*Pod, bool) {
+	if p, changed := d.changes.Pods[uid]; changed {
+		return p, p != nil
+	}
+	return d.base.Pod(uid)
+}
+
 // AddClaims adds claims to a pod of the draft. A claim replaces one with the same owner,
 // resource and provider. The pod must exist.
 func (d *Draft) AddClaims(uid string, claims ...Claim) {
-	old, ok := d.View().Pod(uid)
+	old, ok := d.pod(uid)
 	if !ok || len(claims) == 0 {
 		return
 	}
@@ -87,7 +95,7 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 // DropClaims removes claims from a pod of the draft, and from its acknowledged claims:
 // those with the owner, resource and provider of a given one.
 func (d *Draft) DropClaims(uid string, claims ...Claim) {
-	old, ok := d.View().Pod(uid)
+	old, ok := d.pod(uid)
 	if !ok || len(claims) == 0 {
 		return
 	}
