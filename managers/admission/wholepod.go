@@ -218,18 +218,8 @@ func worse(plan, than *ledger.View, pod *workload.Pod) string {
 // nodesOf are the NUMA nodes of all that a container has.
 func nodesOf(view *ledger.View, p *ledger.Pod, container string) (nodes numa.Mask) {
 	for i := range p.Claims {
-		c := &p.Claims[i]
-		if c.Owner.Container != container {
-			continue
-		}
-		nodes = nodes.Union(ledger.NodesOf(c.Memory))
-		if c.CPUs != nil {
-			nodes = nodes.Union(view.Machine().NodesOf(c.CPUs.Set))
-		}
-		if c.Devices != nil {
-			for _, d := range c.Devices.Devices {
-				nodes = nodes.Union(d.Nodes)
-			}
+		if c := &p.Claims[i]; c.Owner.Container == container {
+			nodes = nodes.Union(c.NUMANodes(view.Machine()))
 		}
 	}
 	return nodes

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -142,6 +143,20 @@ type Claim struct {
 	Devices *Devices `json:"devices,omitempty"`
 	// Opaque is an external provider's own data; berth only stores it.
 	Opaque []byte `json:"opaque,omitempty"`
+}
+
+// NUMANodes returns the NUMA nodes of the claim's CPUs, memory or devices.
+func (c *Claim) NUMANodes(m *machine.Topology) numa.Mask {
+	nodes := NodesOf(c.Memory)
+	if c.CPUs != nil {
+		nodes = nodes.Union(m.NodesOf(c.CPUs.Set))
+	}
+	if c.Devices != nil {
+		for _, d := range c.Devices.Devices {
+			nodes = nodes.Union(d.Nodes)
+		}
+	}
+	return nodes
 }
 
 // ClaimKey identifies a claim in a pod.
