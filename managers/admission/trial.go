@@ -81,6 +81,18 @@ func (t *Trial) candidate(ctx context.Context, c *candidate) (Verdict, error) {
 	return t.engine.noted(c, v), err
 }
 
+// Start starts the containers of a pod, one after the other, so that the pods after it can have what its init containers leave.
+func (t *Trial) Start(pod *ledger.Pod) error {
+	d := ledger.NewDraft(t.view)
+	for _, c := range pod.Pod.Walk() {
+		if _, err := t.engine.finish(d, ledger.Owner{Pod: pod.UID(), Container: c.Name}); err != nil {
+			return err
+		}
+	}
+	t.view = d.View()
+	return nil
+}
+
 // Skipped are the providers that concern the last pod and were not called.
 func (t *Trial) Skipped() map[string]bool { return t.skipped }
 

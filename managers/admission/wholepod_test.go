@@ -174,6 +174,24 @@ func TestInitKeepsItsMemory(t *testing.T) {
 	}
 }
 
+// TestTrialStarts: when the containers of a pod have started, the kubelet has the memory again that only an init container had.
+func TestTrialStarts(t *testing.T) {
+	t.Parallel()
+	for planning, want := range map[topology.Planning]uint64{topology.ByContainer: 2 << 30, topology.ByPod: 4 << 30} {
+		h := planningOn(t, "1s2n4c1t", topology.Restricted, hint.ContainerScope, planning, nil)
+		bus, policy := h.Managers(h.ledger.View())
+		try := admission.NewTrial(h.Config, ledger.Empty(h.ledger.View().Rules()), bus, policy)
+		pod := withInit(podOf("a", [2]int64{3, 4}, [2]int64{2, 2}), 1)
+		v, err := try.Admit(t.Context(), &pod)
+		must(t, err)
+		must(t, try.Start(v.Pod))
+		p, _ := try.View().Pod("a")
+		if has := p.ClaimedMemory("memory"); has.Total() != want {
+			t.Errorf("%s: the pod holds %d bytes, want %d", planning, has.Total(), want)
+		}
+	}
+}
+
 // TestWholeFallsBack: on two NUMA nodes of four CPUs, the app with six CPUs would leave the other one CPUs on node 1 and memory on
 // node 0. In the pod's order both are on node 1.
 func TestWholeFallsBack(t *testing.T) {
