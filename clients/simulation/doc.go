@@ -5,6 +5,7 @@
 // Words:
 //
 //   - scene: machine, configuration and devices, before any pod is there.
+//   - row: what becomes of the same pods under one planning and one topology policy.
 //   - room: how many more of a pod would be admitted after all others.
 //
 // Invariants: the same scene and pods give the same simulation; a pod gets the

@@ -243,21 +243,27 @@ func (s *stage) pod(m *typesv1.Pod) (*workload.Pod, []string, error) {
 	return &pod, notes, nil
 }
 
-func (s *stage) admit(ctx context.Context, trial *live.Trial, m *typesv1.Pod) (*admissionv1.SimulatedPod, error) {
+// decide decides about a pod. An admitted one is there for those after it.
+func (s *stage) decide(ctx context.Context, trial *live.Trial, m *typesv1.Pod) (*workload.Pod, admission.Verdict, error) {
 	pod, notes, err := s.pod(m)
 	if err != nil {
-		return nil, err
+		return nil, admission.Verdict{}, err
 	}
 	if _, twice := trial.View().Pod(pod.UID); twice {
-		return nil, errdefs.Invalidf("pod %s is listed twice: every pod has a uid of its own", pod)
+		return nil, admission.Verdict{}, errdefs.Invalidf("pod %s is listed twice: every pod has a uid of its own", pod)
 	}
 	unserved := convert.Unserved(m)
 	v, err := trial.Admit(ctx, pod, append(notes, unserved...)...)
-	if err != nil {
-		return nil, err
-	}
 	for _, text := range unserved {
 		v.Notes = append(v.Notes, admission.Note{Text: text})
+	}
+	return pod, v, err
+}
+
+func (s *stage) admit(ctx context.Context, trial *live.Trial, m *typesv1.Pod) (*admissionv1.SimulatedPod, error) {
+	pod, v, err := s.decide(ctx, trial, m)
+	if err != nil {
+		return nil, err
 	}
 	return &admissionv1.SimulatedPod{
 		Uid: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Verdict: decisions.Verdict(v, admissionv1.TraceLevel_TRACE_LEVEL_FULL),
