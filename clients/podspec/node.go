@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -18,6 +19,8 @@ type NodePod struct {
 	Status corev1.PodStatus
 	// Created is when the API server has made it.
 	Created time.Time
+	// Controller is the uid of what replaces it when it has ended, such as a ReplicaSet; empty if nothing does.
+	Controller string
 }
 
 // Seen reports whether the kubelet has decided about the pod.
@@ -55,7 +58,11 @@ func FromNode(p *corev1.Pod) (NodePod, error) {
 		p.UID = types.UID(uid)
 	}
 	pod, err := FromPod(p, Options{})
-	return NodePod{pod, p.Status, p.CreationTimestamp.Time}, err
+	out := NodePod{Pod: pod, Status: p.Status, Created: p.CreationTimestamp.Time}
+	if owner := metav1.GetControllerOf(p); owner != nil {
+		out.Controller = string(owner.UID)
+	}
+	return out, err
 }
 
 // DecodeNode reads every pod of a YAML or JSON text as Decode does, with its status. There may be none.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
@@ -25,20 +26,40 @@ type loader struct {
 	adopted     int
 }
 
-// load adds the pods in the order in which the kubelet has decided about them. One that it has rejected is decided about on the state with
-// the pods that were there before, as far as they still exist, and is not added.
-func (l *loader) load(ctx context.Context, pods []Pod) error {
+// inOrder returns the pods in the order in which the kubelet has decided about them.
+func inOrder(pods []Pod) []Pod {
 	pods = slices.Clone(pods)
 	slices.SortStableFunc(pods, func(a, b Pod) int {
 		return cmp.Or(a.Started.Compare(b.Started), a.Created.Compare(b.Created), rank(a)-rank(b))
 	})
+	return pods
+}
+
+// decided are those of the pods that are decided about, each uid once. load has said why others cannot be.
+func decided(c config.Config, pods []Pod) (out []Pod) {
+	seen := map[string]bool{}
+	for _, p := range pods {
+		uid := p.GetMetadata().GetUid()
+		if _, err := app.NodePod(c, p.Pod); err != nil || seen[uid] || p.Ended && !p.Rejected() {
+			continue
+		}
+		seen[uid] = true
+		p.Pod = app.WithoutClaims(p.Pod)
+		out = append(out, p)
+	}
+	return out
+}
+
+// load adds the pods, which are in order. One that the kubelet has rejected is decided about on the state with the pods that were there
+// before, as far as they still exist, and is not added.
+func (l *loader) load(ctx context.Context, pods []Pod) error {
 	var there []app.Adopted
 	added := 0
 	for _, p := range pods {
 		switch {
 		case !p.Ended:
 			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started})
-		case p.rejected():
+		case p.Rejected():
 			unread, _, err := l.Adopt(ctx, there[added:], kubeletnode.Kinds(), l.states)
 			if err != nil {
 				return err

@@ -55,6 +55,8 @@ type Pod struct {
 	// Started is when the kubelet has admitted or rejected it, in seconds, and Created when the API server has made it; zero if that is
 	// not known.
 	Started, Created time.Time
+	// Controller is the uid of what replaces it when it has ended; empty if nothing does.
+	Controller string
 	// Ended means that nothing of it runs any more. Reason is why, as the kubelet has told.
 	Ended  bool
 	Reason string
@@ -66,8 +68,8 @@ type Pod struct {
 // begin with OutOf.
 var rejections = []string{"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError"}
 
-// rejected reports whether the kubelet has rejected the pod for its CPUs, memory or devices.
-func (p Pod) rejected() bool {
+// Rejected reports whether the kubelet has rejected the pod for its CPUs, memory or devices.
+func (p Pod) Rejected() bool {
 	return p.Ended && (slices.Contains(rejections, p.Reason) || strings.HasPrefix(p.Reason, "OutOf"))
 }
 
@@ -79,6 +81,9 @@ type Node struct {
 	threads int
 	// Missing are the parts that could not be read.
 	Missing []string
+	// Decided are the pods that the kubelet has admitted or rejected, in its order, and that the managers can decide about. Pods that
+	// have ended for other reasons are left out. Claims on dynamic resources are, too.
+	Decided []Pod
 }
 
 var _ grpc.ClientConnInterface = (*Node)(nil)
@@ -134,9 +139,11 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		c.Topology.Planning = planning
 		return build(ctx, c, read, o.Now)
 	}
-	if err := l.load(ctx, o.Pods); err != nil {
+	pods := inOrder(o.Pods)
+	if err := l.load(ctx, pods); err != nil {
 		return nil, err
 	}
+	n.Decided = decided(read.Config, pods)
 	n.loaded = true
 	return n, nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/server/observe"
 )
 
-// TestRecordings: podresources of what is read of a node is what its kubelet answered.
+// TestRecordings: podresources of what is read of a node is what its kubelet answered, and its pods are decided about as it has.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	byShape := map[string][]nodetest.Recording{}
@@ -50,6 +50,10 @@ func comparePods(t *testing.T, r nodetest.Recording, root string) {
 			t.Errorf("%s: not read: %s", r.Name, text)
 		}
 	}
+	if len(n.Decided) != len(given) {
+		t.Errorf("%s: %d of %d pods were decided about", r.Name, len(n.Decided), len(given))
+	}
+	compareReplay(t, r, n)
 	got, err := podresourcesv1.NewPodResourcesListerClient(n).List(t.Context(), &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -19,14 +19,15 @@ func podReader(c config.Config) convert.Reader {
 // NodePod converts a pod of a node that is only observed, without its claims on dynamic resources, with which berthd would refuse it. The
 // error names the pod.
 func NodePod(c config.Config, m *typesv1.Pod) (workload.Pod, error) {
-	pod, err := podReader(c).Pod(withoutClaims(m))
+	pod, err := podReader(c).Pod(WithoutClaims(m))
 	if err != nil {
 		err = fmt.Errorf("pod %s/%s: %w", m.GetMetadata().GetNamespace(), m.GetMetadata().GetName(), err)
 	}
 	return pod, err
 }
 
-func withoutClaims(m *typesv1.Pod) *typesv1.Pod {
+// WithoutClaims returns a pod without its claims on dynamic resources.
+func WithoutClaims(m *typesv1.Pod) *typesv1.Pod {
 	if len(m.GetSpec().GetResourceClaims()) == 0 {
 		return m
 	}
