@@ -59,6 +59,7 @@ var noExample = map[string]string{
 	"version":     "differs from build to build",
 	"plugin test": "needs a plugin",
 	"check":       "needs a kubelet's node",
+	"compare":     "needs a kubelet's node",
 	"bundle":      "writes a file",
 	"watch":       "does not end",
 	"web":         "prints no data",

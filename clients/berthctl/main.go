@@ -34,7 +34,9 @@ func podsOf(pods []podspec.NodePod) (out []observe.Pod) {
 		if !p.Seen() {
 			continue // it holds nothing
 		}
-		seen := observe.Pod{Pod: p.Pod, Created: p.Created, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs()}
+		seen := observe.Pod{
+			Pod: p.Pod, Created: p.Created, Controller: p.Controller, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs(),
+		}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
 		}
@@ -49,7 +51,15 @@ func observed(ctx context.Context, root string, pods []podspec.NodePod) (*comman
 	if err != nil {
 		return nil, err
 	}
-	return &command.Observed{Conn: n, Missing: n.Missing}, nil
+	out := &command.Observed{Conn: n, Missing: n.Missing}
+	for _, p := range n.Decided {
+		one := command.DecidedPod{Pod: p.Pod, Controller: p.Controller, Undated: p.Started.IsZero() && p.Created.IsZero()}
+		if p.Rejected() {
+			one.Rejection = p.Reason
+		}
+		out.Decided = append(out.Decided, one)
+	}
+	return out, nil
 }
 
 // pause is the time between two readings of a check: longer than the kubelet takes to apply a change (cpuManagerReconcilePeriod, 10 s).

@@ -1,4 +1,5 @@
-// Package simulate has the commands of berthctl that compute decisions without berthd: simulate, fit, replay and bundle.
+// Package simulate has the commands of berthctl that compute decisions without berthd: simulate, fit, replay,
+// compare and bundle.
 //
 // Words: a scene is the machine, the configuration and the devices for which decisions are computed.
 //

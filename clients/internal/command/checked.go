@@ -44,17 +44,11 @@ type SkippedChecks struct {
 
 // CheckNode finds what is wrong on the node of --kubelet.
 func (c *Ctl) CheckNode(ctx context.Context, now bool) (*Checked, error) {
-	switch {
-	case c.Kubelet == "":
-		return nil, Usagef("", "it checks a node whose kubelet decides: add --kubelet. 'berthctl ledger check' is for a berthd")
-	case c.Address != "":
-		return nil, errBoth()
+	if err := c.forNode("'berthctl ledger check' is for a berthd"); err != nil {
+		return nil, err
 	}
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	pods := c.nodePods
 	if c.NodePods != "" { // standard input can be read once
 		given, err := c.nodePods(ctx)

@@ -84,11 +84,8 @@ func (c *Ctl) Verb(a About, w work) *cobra.Command {
 
 // Connected gives a session to what needs one, for as long as the timeout allows.
 func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Session) error) error {
-	if c.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := c.limited(ctx)
+	defer cancel()
 	client, err := c.connect(ctx)
 	if err != nil {
 		return err
