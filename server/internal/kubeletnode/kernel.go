@@ -35,15 +35,13 @@ type kernel struct {
 }
 
 // Running reads the containers of pods with what the kernel lets them do. Errors are of class NotFound if there are no cgroups of pods, as
-// in a copy of a node's files, and of class Exhausted if there is more than is read.
+// in a copy of a node's files, or none of their processes can be seen, and of class Exhausted if there is more than is read.
 func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 	k := kernel{root: regular{root}}
 	if !k.mounted() {
 		return nil, errdefs.NotFoundf("there are no cgroups below /sys/fs/cgroup")
 	}
-	if proc, err := fs.Sub(k.root, "proc"); err == nil {
-		k.uptime, _ = procfs.Uptime(proc) // without it the start of containers is not known
-	}
+	k.uptime = Uptime(root) // without it the start of containers is not known
 	out, found := []nodecheck.Running{}, false
 	for _, driver := range []cgroup.Driver{cgroup.Systemd, cgroup.Cgroupfs} {
 		layout, err := cgroup.NewLayout(c.Cgroups.Root, driver)
@@ -75,7 +73,23 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 	if !found {
 		return nil, errdefs.NotFoundf("there are no cgroups of pods below /%s", k.cpus)
 	}
+	if len(out) > 0 && k.threads == 0 {
+		return nil, errdefs.NotFoundf("the processes of containers cannot be read below /proc")
+	}
 	return out, nil
+}
+
+// Uptime is the time since the node's boot; zero if it is not known. It does not change in a copy of a node's files.
+func Uptime(root fs.FS) time.Duration {
+	proc, err := fs.Sub(regular{root}, "proc")
+	if err != nil {
+		return 0
+	}
+	at, err := procfs.Uptime(proc)
+	if err != nil {
+		return 0
+	}
+	return at
 }
 
 // mounted finds the trees of the controllers.
@@ -115,15 +129,29 @@ func (k *kernel) pod(out []nodecheck.Running, uid, at string) ([]nodecheck.Runni
 			return nil, errdefs.Exhaustedf("there are more than %d containers", mostContainers)
 		}
 		c := nodecheck.Running{Pod: uid, ID: containerID(name), Cgroup: path.Join(at, name)}
-		c.CPUs = inherited(k, c.Cgroup, []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"}, cpuset.Parse)
-		c.Nodes = inherited(k, c.Cgroup, []string{"cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems"}, numa.Parse)
-		c.Quota = k.quota(c.Cgroup)
+		own := k.own(c.Cgroup)
+		c.CPUs = inherited(k, own, []string{"cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"}, cpuset.Parse)
+		c.Nodes = inherited(k, own, []string{"cpuset.mems.effective", "cpuset.effective_mems", "cpuset.mems"}, numa.Parse)
+		c.Quota = k.quota(c.Cgroup) || k.quota(own)
 		if err := k.processes(&c); err != nil {
 			return nil, err
 		}
 		out = append(out, c)
 	}
 	return out, nil
+}
+
+// own is the cgroup that has a container's values. On cgroup v2 crun makes one below the scope, and not every version changes the scope's,
+// too.
+func (k *kernel) own(at string) string {
+	below := path.Join(at, "container")
+	if _, err := fs.Stat(k.root, path.Join(k.cpus, below, "cgroup.procs")); err != nil || !k.v2 {
+		return at
+	}
+	if text, err := readFile(k.root, path.Join(k.cpus, at, "cgroup.procs")); err != nil || len(strings.TrimSpace(string(text))) > 0 {
+		return at
+	}
+	return below
 }
 
 // containerID is the runtime's name of a container, from its cgroup: ID, RUNTIME-ID, or one of these with .scope.
@@ -181,8 +209,12 @@ func (k *kernel) processes(c *nodecheck.Running) error {
 			continue // it has ended
 		}
 		for _, id := range strings.Fields(string(text)) {
-			if pid, err := strconv.Atoi(id); err != nil || pid <= 0 { // 0: of another pid namespace
+			switch pid, err := strconv.Atoi(id); {
+			case err != nil || pid < 0:
 				continue
+			case pid == 0:
+				return errdefs.NotFoundf("the processes of cgroup %s are in a PID namespace that is not this one's: run it in the node's (hostPID)",
+					c.Cgroup)
 			}
 			if err := k.threadsOf(c, path.Join("proc", id), kinds); err != nil {
 				return err

@@ -29,7 +29,17 @@ func TestRunning(t *testing.T) {
 			v2Pod + "cri-containerd-abc.scope/cpuset.cpus.effective":   "2-3",
 			v2Pod + "cri-containerd-abc.scope/cpu.max":                 "50000 100000",
 			v2Pod + "cri-containerd-abc.scope/cgroup.procs":            "",
-			v2Pod + "cri-containerd-abc.scope/init.scope/cgroup.procs": "7\n0\nx\n",
+			v2Pod + "cri-containerd-abc.scope/init.scope/cgroup.procs": "7\nx\n",
+		},
+		"v2, crun": {
+			"sys/fs/cgroup/cgroup.controllers":                       "cpuset cpu",
+			v2Pod + "cpuset.mems.effective":                          "0-1",
+			v2Pod + "crio-abc.scope/cpuset.cpus.effective":           "0-7",
+			v2Pod + "crio-abc.scope/cpu.max":                         "max 100000",
+			v2Pod + "crio-abc.scope/cgroup.procs":                    "",
+			v2Pod + "crio-abc.scope/container/cpuset.cpus.effective": "2-3",
+			v2Pod + "crio-abc.scope/container/cpu.max":               "50000 100000",
+			v2Pod + "crio-abc.scope/container/cgroup.procs":          "7",
 		},
 		"v1": {
 			"sys/fs/cgroup/cpuset/" + v1Pod + "abc/cpuset.cpus":            "2-3",
@@ -76,6 +86,25 @@ func cpus(t *testing.T, list string) cpuset.Set {
 		t.Fatal(err)
 	}
 	return set
+}
+
+// TestRunningUnseen: nothing is said about containers whose processes cannot be seen. A kernel shows those of another PID namespace as 0.
+func TestRunningUnseen(t *testing.T) {
+	t.Parallel()
+	for name, procs := range map[string]string{"another namespace": "0\n0\n", "partly": "7\n0\n", "hidden": "8\n", "none": ""} {
+		root := fstest.MapFS{
+			"sys/fs/cgroup/cgroup.controllers":              &fstest.MapFile{Data: []byte("cpuset cpu")},
+			v2Pod + "cri-containerd-abc.scope/cgroup.procs": &fstest.MapFile{Data: []byte(procs)},
+			v2Pod + "cri-containerd-abc.scope/cpu.max":      &fstest.MapFile{Data: []byte("max 100000")},
+			"proc/7/task/7/status":                          &fstest.MapFile{Data: []byte("Name:\ta\nCpus_allowed_list:\t2-3\n")},
+		}
+		c := config.Default()
+		c.Cgroups.Root = "/below"
+		got, err := kubeletnode.Running(root, c)
+		if errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "processes") {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
 }
 
 // TestRunningBounds: a copy without cgroups has no containers that run, and a container with too many cgroups ends the reading.

@@ -243,6 +243,9 @@ func (r regular) Open(name string) (fs.File, error) {
 	return r.FS.Open(name)
 }
 
+// ReadFile implements fs.ReadFileFS.
+func (r regular) ReadFile(name string) ([]byte, error) { return readFile(r, name) }
+
 // Stat implements fs.StatFS.
 func (r regular) Stat(name string) (fs.FileInfo, error) { return fs.Stat(r.FS, name) }
 
