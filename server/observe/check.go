@@ -13,7 +13,6 @@ import (
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/app"
-	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/nodecheck"
 )
@@ -36,6 +35,8 @@ type Checked struct {
 	Skipped []Skipped
 	// Missing are the parts that could not be read.
 	Missing []string
+	// slow means that the kubelet takes longer to apply a change than is waited for.
+	slow bool
 }
 
 // Finding is something that is wrong on a node.
@@ -56,12 +57,12 @@ func Check(ctx context.Context, o CheckOptions) (*Checked, error) {
 		return nil, err
 	}
 	defer closeRoot()
-	began := uptime(root)
+	began := kubeletnode.Uptime(root)
 	out, err := check(ctx, root, o)
 	if err != nil || o.Pause == 0 || !slices.ContainsFunc(out.Findings, func(f Finding) bool { return f.Unconfirmed }) {
 		return out, err
 	}
-	if began == uptime(root) {
+	if began == kubeletnode.Uptime(root) {
 		return out, nil // a copy of a node's files, in which nothing changes
 	}
 	select {
@@ -80,24 +81,13 @@ func Check(ctx context.Context, o CheckOptions) (*Checked, error) {
 // confirm leaves out what compares sources that change and was not found before.
 func (c *Checked) confirm(before []Finding) {
 	c.Findings = slices.DeleteFunc(c.Findings, func(f Finding) bool {
-		return f.Compared && !slices.ContainsFunc(before, func(b Finding) bool { return b.ID == f.ID && b.Object == f.Object })
+		return f.Compared && !slices.ContainsFunc(before, func(b Finding) bool {
+			return b.ID == f.ID && b.Object == f.Object && b.Seen == f.Seen
+		})
 	})
-	for i := range c.Findings {
-		c.Findings[i].Unconfirmed = false
+	for i, f := range c.Findings {
+		c.Findings[i].Unconfirmed = c.slow && f.Seen != ""
 	}
-}
-
-// uptime is the time since the node's boot; zero if it is not known. It does not change in a copy.
-func uptime(root fs.FS) time.Duration {
-	proc, err := fs.Sub(root, "proc")
-	if err != nil {
-		return 0
-	}
-	at, err := procfs.Uptime(proc)
-	if err != nil {
-		return 0
-	}
-	return at
 }
 
 // check makes all checks on one reading.
@@ -121,11 +111,9 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 	if in.Kernel, err = kubeletnode.Running(root, c); err != nil {
 		in.Unseen = err.Error()
 	}
-	out := &Checked{}
-	for _, p := range pods {
-		if p.Ended {
-			continue
-		}
+	out := &Checked{slow: c.Cgroups.ReconcilePeriod.Duration > config.Default().Cgroups.ReconcilePeriod.Duration}
+	living := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.Ended })
+	for _, p := range living {
 		for id, name := range p.Containers {
 			in.Names[id] = name
 		}
@@ -143,7 +131,7 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 		}
 	}
 	if read.Refused == nil && pods != nil && in.CPU != nil && aligned(c) {
-		n, err := Open(ctx, Options{Root: o.Root, Pods: pods})
+		n, err := Open(ctx, Options{Root: o.Root, Pods: living}) // why others were rejected is not asked
 		if err == nil {
 			in.Scattered, err = scattered(ctx, n, c)
 		}

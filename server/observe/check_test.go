@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -93,15 +94,17 @@ func TestTwoReadings(t *testing.T) {
 	for name, row := range map[string]struct {
 		runs  bool
 		pause time.Duration
-		// mended means that the second reading finds the container's CPUs as they were.
-		mended      bool
+		// second are the CPUs that the second reading finds; "as before" for what they were.
+		second      string
 		readings    int
 		unconfirmed bool
 	}{
-		"running":      {true, 1, false, 2, false},
-		"mended":       {true, 1, true, 2, false},
-		"running, now": {true, 0, false, 1, true},
-		"a copy":       {false, 1, false, 1, true},
+		"running":          {true, 1, "", 2, false},
+		"mended":           {true, 1, "as before", 2, false},
+		"wrong once again": {true, 1, "0-14\n", 2, false}, // the kubelet sets them between the readings, and they lag behind again
+		"slow":             {true, 1, "", 2, true},        // cpuManagerReconcilePeriod is longer than the time between the readings
+		"running, now":     {true, 0, "", 1, true},
+		"a copy":           {false, 1, "", 1, true},
 	} {
 		recordings[at].RewriteKernel(t, root)
 		tick := func() error {
@@ -109,6 +112,12 @@ func TestTwoReadings(t *testing.T) {
 		}
 		if err := tick(); err != nil {
 			t.Fatal(err)
+		}
+		recordings[at].Rewrite(t, root)
+		sameBoot(t, root)
+		if name == "slow" {
+			replace(t, filepath.Join(root, "var/lib/kubelet/config.yaml"), `"cpuManagerReconcilePeriod": *"5s"`,
+				`"cpuManagerReconcilePeriod": "60s"`)
 		}
 		found, err := filepath.Glob(filepath.Join(root,
 			"sys/fs/cgroup/kubepods.slice/kubepods-pod*00003.slice/cri-containerd-[^0]*/cpuset.cpus.effective"))
@@ -125,7 +134,10 @@ func TestTwoReadings(t *testing.T) {
 		pods, readings := podsOf(t, filepath.Join(root, nodetest.PodsFile)), 0
 		checked, err := observe.Check(t.Context(), observe.CheckOptions{
 			Root: root, Pause: row.pause, Pods: func(context.Context) ([]observe.Pod, error) {
-				if readings++; readings > 1 && row.mended {
+				if readings++; readings > 1 && row.second != "" {
+					if row.second != "as before" {
+						before = []byte(row.second)
+					}
 					if err := os.WriteFile(found[0], before, 0o600); err != nil {
 						return nil, err
 					}
@@ -146,12 +158,44 @@ func TestTwoReadings(t *testing.T) {
 			}
 		}
 		want := []string{"cpus-open", "other-cpus"}
-		if row.mended {
+		if row.second != "" {
 			want = nil
 		}
 		if !slices.Equal(ids, want) || readings != row.readings {
 			t.Errorf("%s: got %q in %d readings, want %q in %d: %+v", name, ids, readings, want, row.readings, checked)
 		}
+	}
+}
+
+// replace changes a text of a file, which has to be there.
+func replace(t *testing.T, file, pattern, by string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := regexp.MustCompile(pattern).ReplaceAll(text, []byte(by))
+	if slices.Equal(changed, text) {
+		t.Fatalf("%s has no %s", file, pattern)
+	}
+	if err := os.WriteFile(file, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCheckPipe: a check does not wait for who writes to a pipe in a copy of a node's files.
+func TestCheckPipe(t *testing.T) {
+	t.Parallel()
+	root := nodetest.Recordings(t)[0].Write(t)
+	file := filepath.Join(root, "proc/uptime")
+	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(nil)}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -38,14 +38,14 @@ type Threads struct {
 // settling is how long the kubelet may take to apply a change to running containers: the default of cpuManagerReconcilePeriod.
 const settling = 10 * time.Second
 
-// pause is the process that keeps the sandbox of a pod. The kubelet does not limit its CPUs.
-const pause = "pause"
+// pauses are the processes that keep the sandbox of a pod, of most runtimes and of OpenShift's. The kubelet does not limit their CPUs.
+var pauses = []string{"pause", "pod"}
 
 // busy are the containers that run something and are not just starting. The sandbox of a pod is none of them.
 func (n *node) busy() (out []Running) {
 	for _, c := range n.Kernel {
 		named := n.Names[c.ID] != ""
-		runs := slices.ContainsFunc(c.Threads, func(t Threads) bool { return named || t.Command != pause })
+		runs := slices.ContainsFunc(c.Threads, func(t Threads) bool { return named || !slices.Contains(pauses, t.Command) })
 		if runs && (c.Age == 0 || c.Age > settling) {
 			out = append(out, c)
 		}
@@ -59,6 +59,13 @@ func (n *node) running(c Running) string {
 		return n.owner(c.Pod, name)
 	}
 	return n.owner(c.Pod, c.ID)
+}
+
+// ephemeral reports whether a container is known to be none of its pod's specification: the kubelet sets the CPUs of an ephemeral
+// container when it makes it, and not again.
+func (n *node) ephemeral(c Running) bool {
+	pod, name := n.pods[c.Pod], n.Names[c.ID]
+	return name != "" && pod != nil && len(pod.Containers) > 0 && pod.Container(name) == nil
 }
 
 // granted are the CPUs that the kubelet has given to a container that runs. They are exact if the kernel's have to be the same: those of a
@@ -83,9 +90,9 @@ func (n *node) granted(c Running) (set cpuset.Set, exact bool) {
 
 // openTo are the exclusive CPUs of others on which a container may run, by their owner. The containers of one pod may share CPUs that they
 // have one after the other, or that the pod has as a whole.
-func (n *node) openTo(c Running, on cpuset.Set) (cpus cpuset.Set, owners []string) {
+func (n *node) openTo(c Running, holders []holder, on cpuset.Set) (cpus cpuset.Set, owners []string) {
 	granted, _ := n.granted(c)
-	for _, h := range n.holders() {
+	for _, h := range holders {
 		if h.pod == c.Pod && (h.container == "" || h.container == n.Names[c.ID]) {
 			continue
 		}
@@ -98,8 +105,9 @@ func (n *node) openTo(c Running, on cpuset.Set) (cpus cpuset.Set, owners []strin
 
 // openCPUs finds exclusive CPUs on which another container may run.
 func openCPUs(n *node) (out []found) {
+	holders := n.holders()
 	for _, c := range n.busy() {
-		cpus, owners := n.openTo(c, c.CPUs)
+		cpus, owners := n.openTo(c, holders, c.CPUs)
 		if cpus.IsEmpty() {
 			continue
 		}
@@ -116,7 +124,8 @@ func otherCPUs(n *node) (out []found) {
 	}
 	for _, c := range n.busy() {
 		granted, exact := n.granted(c)
-		if granted = granted.Intersect(n.Machine.CPUs()); !exact || granted.IsEmpty() || c.CPUs.IsEmpty() || c.CPUs == granted {
+		if granted = granted.Intersect(n.Machine.CPUs()); !exact || n.ephemeral(c) || granted.IsEmpty() || c.CPUs.IsEmpty() ||
+			c.CPUs == granted {
 			continue
 		}
 		out = append(out, found{n.running(c), fmt.Sprintf("it may run on CPUs %s, and the kubelet has given it CPUs %s", c.CPUs, granted),
@@ -146,18 +155,26 @@ func otherNodes(n *node) (out []found) {
 
 // pinnedThreads finds threads that only run on exclusive CPUs of others, by their own choice.
 func pinnedThreads(n *node) (out []found) {
+	holders := n.holders()
 	for _, c := range n.busy() {
 		var evidence []string
 		var cpus cpuset.Set
 		owners := map[string]bool{}
+		taken := map[cpuset.Set]bool{c.CPUs: false, {}: false}
 		for _, t := range c.Threads {
-			open, of := n.openTo(c, t.CPUs)
-			if t.CPUs.IsEmpty() || t.CPUs == c.CPUs || open != t.CPUs {
-				continue
+			others, known := taken[t.CPUs]
+			if !known {
+				open, of := n.openTo(c, holders, t.CPUs)
+				if others = open == t.CPUs; others {
+					cpus = cpus.Union(open)
+					for _, o := range of {
+						owners[o] = true
+					}
+				}
+				taken[t.CPUs] = others
 			}
-			evidence, cpus = append(evidence, fmt.Sprintf("%s: CPUs %s", threads(t), t.CPUs)), cpus.Union(open)
-			for _, o := range of {
-				owners[o] = true
+			if others {
+				evidence = append(evidence, fmt.Sprintf("%s: CPUs %s", threads(t), t.CPUs))
 			}
 		}
 		if len(evidence) > 0 {

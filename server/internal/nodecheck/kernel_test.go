@@ -1,6 +1,8 @@
 package nodecheck_test
 
 import (
+	"fmt"
+	"testing"
 	"time"
 
 	"github.com/berthd/berth/managers/cpuset"
@@ -9,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/internal/nodecheck"
 )
 
-// seen adds what the kernel has of the healthy node: the sandbox and two containers of its pod, and a pod without CPUs of its own.
+// seen adds what the kernel has of the healthy node: the sandbox and two containers of its pod, and those of a pod without CPUs of its own.
 func seen(in *nodecheck.Input) {
 	in.Pods = append(in.Pods, workload.Pod{
 		UID: "s", Namespace: "default", Name: "shared", Containers: []workload.Container{{Name: "c"}},
@@ -17,6 +19,7 @@ func seen(in *nodecheck.Input) {
 	in.Names = map[string]string{"1": "one", "2": "two", "3": "c"}
 	in.Kernel = []nodecheck.Running{
 		runs("a", "0", "0-15", "pause"), runs("a", "1", "2-3", "web"), runs("a", "2", "4-5", "web"), runs("s", "3", "0-1,6-15", "sh"),
+		runs("s", "4", "0-15", "pause"),
 	}
 }
 
@@ -38,6 +41,22 @@ func widen(in *nodecheck.Input, i int, list string) {
 	c.CPUs, c.Threads[0].CPUs = cpus(list), cpus(list)
 }
 
+// BenchmarkThreads checks a node with 250 pods that have CPUs of their own, and 100,000 threads with names of their own.
+func BenchmarkThreads(b *testing.B) {
+	in := healthy()
+	seen(in)
+	for i := range 250 {
+		in.CPU.Containers[fmt.Sprint("u", i)] = map[string]cpuset.Set{"c": cpus("2-3")}
+	}
+	c := &in.Kernel[3]
+	for i := range 100_000 {
+		c.Threads = append(c.Threads, nodecheck.Threads{Command: fmt.Sprint(i), CPUs: c.CPUs, Count: 1})
+	}
+	for b.Loop() {
+		nodecheck.Run(*in)
+	}
+}
+
 // shared is the pod without CPUs of its own.
 const shared = "pod default/shared"
 
@@ -57,7 +76,16 @@ var kernelRows = []row{
 		widen(in, 3, "0-2,6-15")
 	}, []string{"cpus-open " + shared + ", container 3", "other-cpus " + shared + ", container 3"}},
 	{"containers without names", nil, func(in *nodecheck.Input) { in.Names = nil }, nil},
-	{"CPUs open to the sandbox", nil, func(in *nodecheck.Input) { in.Kernel[0].Threads[0].Count = 2 }, nil},
+	{"CPUs open to the sandbox", nil, func(in *nodecheck.Input) { in.Kernel[4].Threads[0].Count = 2 }, nil},
+	{"CPUs open to the sandbox of CRI-O in OpenShift", nil, func(in *nodecheck.Input) { in.Kernel[4].Threads[0].Command = "pod" }, nil},
+	{"an ephemeral container that began with fewer shared CPUs", nil, func(in *nodecheck.Input) {
+		in.Kernel = append(in.Kernel, runs("s", "5", "0-1,6-7", "sh"))
+		in.Names["5"] = "debugger"
+	}, nil},
+	{"CPUs open to an ephemeral container", nil, func(in *nodecheck.Input) {
+		in.Kernel = append(in.Kernel, runs("s", "5", "0-15", "sh"))
+		in.Names["5"] = "debugger"
+	}, []string{"cpus-open " + shared + ", container debugger"}},
 	{"CPUs open to a container that calls itself pause", nil, func(in *nodecheck.Input) {
 		widen(in, 3, "0-2,6-15")
 		in.Kernel[3].Threads[0].Command = "pause"
@@ -105,6 +133,12 @@ var kernelRows = []row{
 	{"quota", nil, func(in *nodecheck.Input) {
 		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Kernel[1].Quota = true, true
 	}, []string{"quota-on-exclusive-cpus featureGates.DisableCPUQuotaWithExclusiveCPUs"}},
+	{"quota, without names", nil, func(in *nodecheck.Input) {
+		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Kernel[1].Quota, in.Names = true, true, nil
+	}, []string{"quota-on-exclusive-cpus featureGates.DisableCPUQuotaWithExclusiveCPUs"}},
+	{"a quota of shared CPUs, without names", nil, func(in *nodecheck.Input) {
+		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Kernel[3].Quota, in.Names = true, true, nil
+	}, nil},
 	{"a quota that no container has", nil, func(in *nodecheck.Input) {
 		in.Config.Cgroups.QuotaWithExclusiveCPUs, in.Kernel[3].Quota = true, true
 	}, nil},

@@ -93,6 +93,8 @@ type Finding struct {
 	Do []string
 	// Compared means that sources were compared which change one after the other: one reading can be of the moment in between.
 	Compared bool
+	// Seen is what the kernel has, if it can lag behind the kubelet. If a second reading has another value, the kubelet has set it.
+	Seen string
 }
 
 // Skipped is why checks were not made.
@@ -128,7 +130,9 @@ type check struct {
 	report []string
 	do     []step
 	needs  []need
-	find   func(*node) []found
+	// lags means that the kernel has what the first of the evidence says until the kubelet sets it to what it has decided.
+	lags bool
+	find func(*node) []found
 }
 
 // step is something to do: a text, or a drain of the node after which state files are removed.
@@ -179,6 +183,9 @@ func Run(in Input) Result {
 				ID: c.id, Severity: c.severity, Object: f.object, Text: f.text, Evidence: f.evidence,
 				Report: slices.Clone(c.report), Do: n.commands(c.do), Compared: len(c.needs) > 1,
 			})
+			if c.lags {
+				out.Findings[len(out.Findings)-1].Seen = f.evidence[0]
+			}
 		}
 	}
 	slices.SortStableFunc(out.Findings, func(a, b Finding) int { return cmp.Compare(a.Severity, b.Severity) }) // in the alphabet, too

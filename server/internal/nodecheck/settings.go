@@ -71,11 +71,26 @@ func quota(n *node) []found {
 // limited are the containers with CPUs of their own whose CPU time the kernel limits.
 func (n *node) limited() (out []string) {
 	for _, c := range n.busy() {
-		if _, own := n.CPU.Containers[c.Pod][n.Names[c.ID]]; own && c.Quota {
+		if c.Quota && n.owns(c) {
 			out = append(out, n.running(c)+" has a quota")
 		}
 	}
 	return out
+}
+
+// owns reports whether a container has CPUs of its own: one without a known name if its CPUs are those of a container of its pod.
+func (n *node) owns(c Running) bool {
+	own := n.CPU.Containers[c.Pod]
+	if name := n.Names[c.ID]; name != "" {
+		_, ok := own[name]
+		return ok
+	}
+	for _, set := range own {
+		if set == c.CPUs {
+			return true
+		}
+	}
+	return false
 }
 
 // isolated finds CPUs of the shared pool that the kernel treats in a special way.

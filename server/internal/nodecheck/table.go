@@ -95,10 +95,10 @@ var checks = []check{
 		do:     []step{drain(kubelet.CPU)},
 	},
 	{
-		id: "cpus-open", severity: Error, find: openCPUs, needs: []need{needCPU, needKernel},
+		id: "cpus-open", severity: Error, lags: true, find: openCPUs, needs: []need{needCPU, needKernel},
 		finds: "exclusive CPUs of a container on which the kernel lets another container run",
-		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person; if nothing does, delete the pod: its " +
-			"successor gets other CPUs")},
+		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person; and then:"), restart,
+			do("An ephemeral container keeps the CPUs that it began with: end it, or delete its pod")},
 	},
 	{
 		id: "memory-below-zero", severity: Error, find: belowZero, needs: []need{needMemory},
@@ -139,10 +139,10 @@ var checks = []check{
 	},
 	// What the kernel does in another way than the kubelet has decided.
 	{
-		id: "other-cpus", severity: Warning, find: otherCPUs, needs: []need{needConfig, needCPU, needKernel},
-		finds: "a container whose cgroup has other CPUs than the kubelet has given to it. The kubelet sets them again within " +
-			"`cpuManagerReconcilePeriod`",
-		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person")},
+		id: "other-cpus", severity: Warning, lags: true, find: otherCPUs, needs: []need{needConfig, needCPU, needKernel},
+		finds: "a container whose cgroup has other CPUs than the kubelet has given to it. The kubelet sets them when it changes them, within " +
+			"`cpuManagerReconcilePeriod`, and when it starts; what others set in between stays",
+		do: []step{do("Find what sets the CPUs of this cgroup: an NRI plugin, another agent, a person; and then:"), restart},
 	},
 	{
 		id: "other-memory-nodes", severity: Warning, find: otherNodes, needs: []need{needConfig, needMemory, needKernel},
@@ -151,7 +151,7 @@ var checks = []check{
 		do: []step{do("Find what sets the memory nodes of this cgroup, and delete the pod: its successor gets them again")},
 	},
 	{
-		id: "pinned-threads", severity: Warning, find: pinnedThreads, needs: []need{needCPU, needKernel},
+		id: "pinned-threads", severity: Warning, lags: true, find: pinnedThreads, needs: []need{needCPU, needKernel},
 		finds: "threads that have pinned themselves to exclusive CPUs of another container",
 		do:    []step{do("Ask the owner of the pod why it sets the CPUs of its threads (taskset, sched_setaffinity, numactl)")},
 	},
