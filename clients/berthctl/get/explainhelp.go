@@ -53,14 +53,16 @@ func toDo(s *typesv1.Suggestion, n command.Names) (lines []string) {
 	case typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST:
 		lines = requestLines(s.GetRequests())
 	case typesv1.SuggestionKind_SUGGESTION_KIND_POLICY:
-		// A kubelet starts with another topology policy or scope on the state files that it has.
+		// A kubelet starts with another topology policy or scope on the state files that it has. A policy that is looser for one pod can
+		// be stricter for another: restricted with scope container refuses what a pod's containers got together.
 		if s.GetPolicy() != "" {
 			lines = append(lines, "topologyManagerPolicy: "+s.GetPolicy())
 		}
 		if s.GetScope() != "" {
 			lines = append(lines, "topologyManagerScope: "+s.GetScope())
 		}
-		lines = append(lines, "systemctl restart kubelet   # after this change of its configuration; pods that run keep what they have")
+		lines = append(lines, "systemctl restart kubelet   # after this change of its configuration; it admits the pods that run again, "+
+			"and ends one that does not fit (kubernetes#123859)")
 	}
 	return lines
 }
@@ -85,7 +87,7 @@ func requestLines(changes []*typesv1.RequestChange) (lines []string) {
 	}
 	for _, owner := range owners {
 		list := strings.Join(amounts[owner], ", ")
-		lines = append(lines, fmt.Sprintf("resources: {limits: {%s}, requests: {%s}}   # %s", list, list, owner))
+		lines = append(lines, fmt.Sprintf("resources: {limits: {%s}, requests: {%s}}   # %s; keep what else is there", list, list, owner))
 	}
 	return lines
 }

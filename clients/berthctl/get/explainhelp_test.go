@@ -28,17 +28,18 @@ it would fit
   with a policy, or
   without pods
 `
+	const restart = "    systemctl restart kubelet   # after this change of its configuration; it admits the pods that run again, " +
+		"and ends one that does not fit (kubernetes#123859)\n"
 	const kubelets = `
 it would fit
   with less, or
     without example.com/gpu   # in resources of container side
-    resources: {limits: {cpu: "4", memory: "1Gi"}, requests: {cpu: "4", memory: "1Gi"}}   # container app
-    resources: {limits: {hugepages-2Mi: "2Mi"}, requests: {hugepages-2Mi: "2Mi"}}   # the pod's own
+    resources: {limits: {cpu: "4", memory: "1Gi"}, requests: {cpu: "4", memory: "1Gi"}}   # container app; keep what else is there
+    resources: {limits: {hugepages-2Mi: "2Mi"}, requests: {hugepages-2Mi: "2Mi"}}   # the pod's own; keep what else is there
   with a policy, or
     topologyManagerPolicy: restricted
     topologyManagerScope: pod
-    systemctl restart kubelet   # after this change of its configuration; pods that run keep what they have
-  without pods
+` + restart + `  without pods
     kubectl delete pod -n shop web
     kubectl get pods -A -o json | jq -r '.items[].metadata | select(.uid == "u-2")'
 `
