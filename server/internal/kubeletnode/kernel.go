@@ -42,7 +42,7 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 		return nil, errdefs.NotFoundf("there are no cgroups below /sys/fs/cgroup")
 	}
 	k.uptime = Uptime(root) // without it the start of containers is not known
-	out, found := []nodecheck.Running{}, false
+	out, found, pods := []nodecheck.Running{}, false, 0
 	for _, driver := range []cgroup.Driver{cgroup.Systemd, cgroup.Cgroupfs} {
 		layout, err := cgroup.NewLayout(c.Cgroups.Root, driver)
 		if err != nil {
@@ -64,6 +64,7 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 				if !ok {
 					continue
 				}
+				pods++
 				if out, err = k.pod(out, uid, at); err != nil {
 					return nil, err
 				}
@@ -72,6 +73,10 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 	}
 	if !found {
 		return nil, errdefs.NotFoundf("there are no cgroups of pods below /%s", k.cpus)
+	}
+	if pods > 0 && len(out) == 0 {
+		return nil, errdefs.NotFoundf("the cgroups of pods have no containers: a runtime with another cgroup driver than the kubelet's has " +
+			"them elsewhere (cgroupDriver; SystemdCgroup in containerd's config.toml)")
 	}
 	if len(out) > 0 && k.threads == 0 {
 		return nil, errdefs.NotFoundf("the processes of containers cannot be read below /proc")

@@ -119,6 +119,11 @@ func TestRunningBounds(t *testing.T) {
 	if _, err := kubeletnode.Running(root, c); errdefs.ClassOf(err) != errdefs.NotFound {
 		t.Errorf("without pods: %v", err)
 	}
+	// containerd with another driver makes /system.slice/kubepods-podUID.slice:cri-containerd:ID.
+	root[v2Pod+"cgroup.procs"] = &fstest.MapFile{}
+	if _, err := kubeletnode.Running(root, c); errdefs.ClassOf(err) != errdefs.NotFound || !strings.Contains(err.Error(), "cgroupDriver") {
+		t.Errorf("pods without containers: %v", err)
+	}
 	for i := range 1001 {
 		root[fmt.Sprintf("%scri-containerd-abc.scope/%d/cgroup.procs", v2Pod, i)] = &fstest.MapFile{}
 	}
