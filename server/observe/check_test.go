@@ -104,6 +104,7 @@ func TestTwoReadings(t *testing.T) {
 		"wrong once again": {true, 1, "0-14\n", 2, false}, // the kubelet sets them between the readings, and they lag behind again
 		"slow":             {true, 1, "", 2, true},        // cpuManagerReconcilePeriod is longer than the time between the readings
 		"running, now":     {true, 0, "", 1, true},
+		"out of time":      {true, time.Hour, "", 1, true},
 		"a copy":           {false, 1, "", 1, true},
 	} {
 		recordings[at].RewriteKernel(t, root)
@@ -132,7 +133,9 @@ func TestTwoReadings(t *testing.T) {
 			t.Fatal(err)
 		}
 		pods, readings := podsOf(t, filepath.Join(root, nodetest.PodsFile)), 0
-		checked, err := observe.Check(t.Context(), observe.CheckOptions{
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		checked, err := observe.Check(ctx, observe.CheckOptions{
 			Root: root, Pause: row.pause, Pods: func(context.Context) ([]observe.Pod, error) {
 				if readings++; readings > 1 && row.second != "" {
 					if row.second != "as before" {
