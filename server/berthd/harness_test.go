@@ -303,6 +303,9 @@ func (n *node) launch(args ...string) *daemon {
 	d.conn = conn
 	n.t.Cleanup(func() {
 		_ = conn.Close()
+		if n.t.Failed() {
+			d.stacks()
+		}
 		_ = d.End(os.Kill) // until its end it may write files and make cgroups
 		if n.t.Failed() {
 			n.t.Logf("log of berthd %d:\n%s", d.Cmd.Process.Pid, d.log)
@@ -313,6 +316,28 @@ func (n *node) launch(args ...string) *daemon {
 	d.lifecycle = lifecyclev1.NewLifecycleServiceClient(conn)
 	d.inspect = inspectv1.NewInspectServiceClient(conn)
 	return d
+}
+
+// stacks logs where a daemon that runs is: its threads in the kernel, and its goroutines.
+func (d *daemon) stacks() {
+	select {
+	case <-d.Ended:
+		return
+	default:
+	}
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stack", d.Cmd.Process.Pid))
+	for _, file := range threads {
+		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
+			d.t.Logf("%s:\n%s", file, text)
+		}
+	}
+	if d.Cmd.Process.Signal(syscall.SIGQUIT) != nil {
+		return
+	}
+	select {
+	case <-d.Ended:
+	case <-time.After(5 * time.Second):
+	}
 }
 
 // kill ends the daemon as a crash does.
