@@ -123,7 +123,7 @@ func literal(at string, uids, containers map[string]string) (name, who string) {
 			continue
 		}
 		of, scope := strings.CutSuffix(part, ".scope")
-		id := ""
+		var id string
 		switch container, named := strings.CutPrefix(of, "CTR="); {
 		case pod == "":
 			continue
