@@ -56,6 +56,11 @@ func TestRejectedElsewhere(t *testing.T) {
 		"":                                       pod("later", nil, map[string]string{"cpu": "1", "example.com/gpu": "1"}),
 	}
 	pods := []observe.Pod{{Pod: there, Started: began}}
+	// A container without CPUs of its own is on no NUMA node.
+	shared := pod("x", nil, map[string]string{"cpu": "500m"}).GetSpec().GetContainers()[0]
+	shared.Name = "shared"
+	together := rejected["berth would admit it on NUMA nodes 1: "].GetSpec()
+	together.Containers = append(together.Containers, shared)
 	for _, p := range rejected {
 		pods = append(pods, observe.Pod{Pod: p, Started: began.Add(time.Second), Ended: true, Reason: "TopologyAffinityError"})
 	}

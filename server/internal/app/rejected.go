@@ -43,10 +43,8 @@ func (a *App) Reject(ctx context.Context, m *typesv1.Pod, notes []string) error 
 
 // Nodes are the NUMA nodes of an admitted pod's CPUs, memory and devices, as far as they have any.
 func (d Decided) Nodes() (nodes numa.Mask) {
-	for _, s := range d.Trace.Steps {
-		if s.Kind == ledger.StepMerged && s.Affinity != nil {
-			nodes = nodes.Union(s.Affinity.Nodes)
-		}
+	for i := range d.Pod.Claims {
+		nodes = nodes.Union(d.Pod.Claims[i].NUMANodes(d.View.Machine()))
 	}
 	return nodes
 }
