@@ -12,8 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/server/observe"
 )
 
 // kubeletNode makes a directory with the files of a node with two NUMA nodes of four CPUs, whose kubelet has no pods yet.
@@ -167,7 +168,7 @@ func TestPodsOfAKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	var uids []string
-	for _, p := range podsOf(pods) {
+	for _, p := range observe.PodsOf(pods) {
 		uids = append(uids, p.GetMetadata().GetUid())
 	}
 	if got := strings.Join(uids, " "); got != "u-1 u-3" {

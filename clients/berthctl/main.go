@@ -15,9 +15,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/server/observe"
 )
 
@@ -25,29 +25,9 @@ func main() {
 	os.Exit(execute())
 }
 
-// podsOf are the pods of a node whose kubelet decides.
-func podsOf(pods []podspec.NodePod) (out []observe.Pod) {
-	if pods != nil {
-		out = []observe.Pod{}
-	}
-	for _, p := range pods {
-		if !p.Seen() {
-			continue // it holds nothing
-		}
-		seen := observe.Pod{
-			Pod: p.Pod, Created: p.Created, Controller: p.Controller, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs(),
-		}
-		if p.Status.StartTime != nil {
-			seen.Started = p.Status.StartTime.Time
-		}
-		out = append(out, seen)
-	}
-	return out
-}
-
 // observed reads a node whose kubelet decides.
 func observed(ctx context.Context, root string, pods []podspec.NodePod) (*command.Observed, error) {
-	n, err := observe.Open(ctx, observe.Options{Root: root, Pods: podsOf(pods)})
+	n, err := observe.Open(ctx, observe.Options{Root: root, Pods: observe.PodsOf(pods)})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +49,7 @@ const pause = 15 * time.Second
 func checked(ctx context.Context, root string, now bool, pods func(context.Context) ([]podspec.NodePod, error)) (*command.Checked, error) {
 	o := observe.CheckOptions{Root: root, Pause: pause, Pods: func(ctx context.Context) ([]observe.Pod, error) {
 		all, err := pods(ctx)
-		return podsOf(all), err
+		return observe.PodsOf(all), err
 	}}
 	if now {
 		o.Pause = 0

@@ -19,8 +19,8 @@ import (
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	kubeletapi "github.com/berthd/berth/clients/internal/kubelet"
-	"github.com/berthd/berth/clients/podspec"
+	kubeletapi "github.com/berthd/berth/api/kubelet"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 )
 

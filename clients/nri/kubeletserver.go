@@ -19,9 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/nri/policy"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )

@@ -20,8 +20,8 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	kubeletapi "github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/protocol"
-	kubeletapi "github.com/berthd/berth/clients/internal/kubelet"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"

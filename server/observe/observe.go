@@ -31,6 +31,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
@@ -62,6 +63,26 @@ type Pod struct {
 	Reason string
 	// Containers are the names of its containers by the runtime's, as far as the kubelet has told them.
 	Containers map[string]string
+}
+
+// PodsOf are the pods of a node that its kubelet has seen; nil if they are not known. Others hold nothing.
+func PodsOf(pods []podspec.NodePod) (out []Pod) {
+	if pods != nil {
+		out = []Pod{}
+	}
+	for _, p := range pods {
+		if !p.Seen() {
+			continue
+		}
+		seen := Pod{
+			Pod: p.Pod, Created: p.Created, Controller: p.Controller, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs(),
+		}
+		if p.Status.StartTime != nil {
+			seen.Started = p.Status.StartTime.Time
+		}
+		out = append(out, seen)
+	}
+	return out
 }
 
 // rejections are the reasons of pods that a kubelet has not admitted, as far as the managers decide about them. Those of node resources

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/server/internal/kubeletnode/nodetest"
 	"github.com/berthd/berth/server/observe"
 )
@@ -122,24 +122,16 @@ func compact(t *testing.T, m proto.Message) string {
 }
 
 // podsOf reads the pods of a node, as a client does.
-func podsOf(t *testing.T, file string) (out []observe.Pod) {
+func podsOf(t *testing.T, file string) []observe.Pod {
 	t.Helper()
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	out = []observe.Pod{}
 	pods, err := podspec.DecodeNode(f, podspec.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range pods {
-		seen := observe.Pod{Pod: p.Pod, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs()}
-		if p.Status.StartTime != nil {
-			seen.Started = p.Status.StartTime.Time
-		}
-		out = append(out, seen)
-	}
-	return out
+	return observe.PodsOf(pods)
 }

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthctl/check"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 var (

@@ -13,9 +13,9 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 func Describe(c *command.Ctl) *cobra.Command {

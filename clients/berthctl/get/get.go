@@ -14,9 +14,9 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 func Get(c *command.Ctl) *cobra.Command {

@@ -16,10 +16,10 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/api/yamltext"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // stateFile reads the value of that flag.

@@ -17,8 +17,8 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/page"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 const webLong = `Serve a page for a browser that shows the machine with the pods on it, live: a map, pods, verdicts with their

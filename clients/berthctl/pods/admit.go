@@ -11,11 +11,11 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/berthctl/get"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 const admitLong = `Request CPUs, memory, devices and a cgroup for every pod in the files. A pod gets all that it requests, or nothing.

@@ -11,9 +11,9 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 const resizeLong = `Change the cpu and memory of admitted pods while they run. --cpu and --memory change a container, its request and its

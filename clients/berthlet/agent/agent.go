@@ -10,12 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/beneath"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/manifest"
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // Config is what an agent is made of.

@@ -20,13 +20,13 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/container/containertest"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // fakeNode is a berthd without a machine.

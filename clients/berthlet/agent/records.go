@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // damagedError means that a record can never be read; a repetition does not help.

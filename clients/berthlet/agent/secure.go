@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/container"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // unenforced names the pod's security settings that the runtime or the machine does not support.

@@ -14,10 +14,10 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/container"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/cgroup"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	errorsv1 "github.com/berthd/berth/api/berth/errors/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 )
 

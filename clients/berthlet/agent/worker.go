@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/lifecycle"
 	"github.com/berthd/berth/clients/berthlet/volume"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // soon is how long a worker waits for the effect of a signal before it checks again.

@@ -22,8 +22,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/api/trust"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // Every is the interval of readings without an event, because some file systems send no events.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/manifest"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 func pod(name string) string {

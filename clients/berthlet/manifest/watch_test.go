@@ -14,7 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 // TestNoWatches: where the kernel has no watches left the folder is read once a second, and the log has one line about it.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 // The severities of findings.

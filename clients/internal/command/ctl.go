@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // Env is everything outside of the program that it uses.

@@ -10,9 +10,9 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 )
 

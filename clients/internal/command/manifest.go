@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 // Manifest is the flags of verbs that read pods from files.

@@ -13,9 +13,9 @@ import (
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/kubelet"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/clients/internal/kubelet"
-	"github.com/berthd/berth/clients/podspec"
 )
 
 // Observed is a node whose kubelet decides, as it was read.

@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthlet/manifest"
-	"github.com/berthd/berth/clients/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )

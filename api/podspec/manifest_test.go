@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 func manifests(t *testing.T, text string) []podspec.Manifest {

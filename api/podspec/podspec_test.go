@@ -19,7 +19,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 const whole = `

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/clients/podspec"
+	"github.com/berthd/berth/api/podspec"
 )
 
 func secured(t *testing.T, pod, container string) podspec.Manifest {
