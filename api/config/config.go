@@ -55,6 +55,8 @@ type Config struct {
 	// Beside names another program that manages resources on this node: kubelet, or empty for
 	// none. It changes defaults (BesideKubelet).
 	Beside string `json:"beside,omitempty"`
+	// Observe is the node that berthd only reads.
+	Observe Observe `json:"observe,omitzero"`
 	// DevicePluginDir is the directory of kubelet.sock, where plugins register, and of the
 	// plugins' sockets. For this directory and the next two, an empty path disables the feature,
 	// and nil is the default path.

@@ -57,6 +57,7 @@ func (c Config) Validate() error {
 		}
 	}
 	c.validateBeside(&vs)
+	c.validateObserve(&vs)
 	if e := c.RuntimeEndpoint; e != "" && !path.IsAbs(strings.TrimPrefix(e, "unix://")) {
 		vs.Addf("runtimeEndpoint", "%q: expected the absolute path of a socket, as unix:///run/containerd/containerd.sock", e)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // NodePod is a pod of a node, as the API server has it.
@@ -25,9 +26,6 @@ type NodePod struct {
 
 // Seen reports whether the kubelet has decided about the pod.
 func (p NodePod) Seen() bool { return p.Status.StartTime != nil || p.Status.Phase != corev1.PodPending }
-
-// mirrorAnnotation is the uid of the static pod that a pod is a copy of.
-const mirrorAnnotation = "kubernetes.io/config.mirror"
 
 // Living reports whether the pod has not ended: the kubelet has admitted it, or has not seen it yet.
 func (p NodePod) Living() bool {
@@ -54,7 +52,7 @@ func FromNode(p *corev1.Pod) (NodePod, error) {
 	p = p.DeepCopy()
 	TakeAllocated(p)
 	// The API server's copy of a static pod has a uid of its own. The kubelet's files have this one.
-	if uid := p.Annotations[mirrorAnnotation]; uid != "" {
+	if uid := p.Annotations[workload.MirrorAnnotation]; uid != "" {
 		p.UID = types.UID(uid)
 	}
 	pod, err := FromPod(p, Options{})

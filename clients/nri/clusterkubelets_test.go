@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	kubeletapi "github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/hack/cluster"
 	"github.com/berthd/berth/hack/testing/containerd"
 )
@@ -163,7 +164,7 @@ func (k *oldKubelet) serves() {
 		{other, "/pods", http.StatusForbidden},
 		{"none", "/pods", http.StatusUnauthorized},
 	} {
-		req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet, "https://"+cluster.Address+":"+kubeletPort+c.path, nil)
+		req, err := http.NewRequestWithContext(k.t.Context(), http.MethodGet, "https://"+cluster.Address+":"+kubeletapi.WebPort+c.path, nil)
 		if err != nil {
 			k.t.Fatal(err)
 		}

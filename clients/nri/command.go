@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berthd/berth/api/config"
+	kubeletapi "github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/loglevel"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/trust"
@@ -92,7 +93,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.StringVar(&o.podsAPI, "pods-api", "/var/lib/kubelet/pods-api/pods-api.sock",
 		"the kubelet's Pods API (Kubernetes 1.37), which has the specification of every pod; an empty path switches it off")
 	f.StringVar(&o.kubelet, "kubelet", "",
-		"in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server (default port "+kubeletPort+"), which has the specifications of pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33")
+		"in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server (default port "+kubeletapi.WebPort+"), which has the specifications of pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33")
 	f.StringVar(&o.kubeletCA, "kubelet-ca", "",
 		"file with the certificate authority of that server, in addition to that of the cluster; the kubelet writes the one of its own certificate into pki/kubelet.crt of its directory")
 	f.StringVar(&o.podResources, "pod-resources", defaultPodResources,

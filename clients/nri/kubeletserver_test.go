@@ -124,7 +124,7 @@ func startWebKubelet(t *testing.T, name string) (*webKubelet, *kubeletServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.most, k.timeout = largeList, time.Minute // a slow machine
+	k.Most, k.timeout = largeList, time.Minute // a slow machine
 	return w, k
 }
 
@@ -135,8 +135,8 @@ const largeList = 100_000
 func podOf(name, uid, cpu string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(uid), ResourceVersion: "1",
-			Annotations: map[string]string{workload.SourceAnnotation: policy.FromAPIServer,
-				policy.SeenAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}},
+			Annotations: map[string]string{workload.SourceAnnotation: workload.FromAPIServer,
+				workload.SeenAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
 			Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
@@ -219,8 +219,8 @@ func TestKubeletServerHasJustStarted(t *testing.T) {
 	young, undated := podOf("job", "u", "1"), podOf("job", "u", "1")
 	static.Annotations[workload.SourceAnnotation] = "file"
 	mirror.Annotations[workload.MirrorAnnotation] = "static"
-	young.Annotations[policy.SeenAnnotation] = time.Now().Add(-time.Second).Format(time.RFC3339Nano)
-	delete(undated.Annotations, policy.SeenAnnotation)
+	young.Annotations[workload.SeenAnnotation] = time.Now().Add(-time.Second).Format(time.RFC3339Nano)
+	delete(undated.Annotations, workload.SeenAnnotation)
 	null := `{"kind": "PodList", "apiVersion": "v1", "items": null}`
 	for name, row := range map[string]struct {
 		pods   []corev1.Pod
@@ -279,31 +279,31 @@ func TestKubeletServerFails(t *testing.T) {
 		text   string
 	}{
 		"a token that is not known": {func(t *testing.T, _ *webKubelet, k *kubeletServer) {
-			if err := os.WriteFile(filepath.Join(k.accounts, "token"), []byte("stale"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(k.Accounts, "token"), []byte("stale"), 0o600); err != nil {
 				t.Error(err)
 			}
 		}, "401 Unauthorized"},
 		"no right": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) {
 			w.code, w.text = http.StatusForbidden, "Forbidden (user=berth, verb=get, resource=nodes, subresource(s)=[proxy])\x1b[2J"
-		}, "403 Forbidden: Forbidden (user=berth"},
+		}, "403 Forbidden: \"Forbidden (user=berth"},
 		"no such path":   {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.code = http.StatusNotFound }, "404"},
 		"another server": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.code = http.StatusFound }, "302"},
 		"it fails":       {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.code, w.text = 500, strings.Repeat("x", 1<<20) }, "500"},
 		"another authority": {func(t *testing.T, _ *webKubelet, k *kubeletServer) {
 			_, other := issue(t, "n1")
-			if err := os.WriteFile(filepath.Join(k.accounts, "ca.crt"), other, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(k.Accounts, "ca.crt"), other, 0o600); err != nil {
 				t.Error(err)
 			}
 		}, "signed by unknown authority"},
 		"no certificates": {func(t *testing.T, _ *webKubelet, k *kubeletServer) {
-			if err := os.WriteFile(filepath.Join(k.accounts, "ca.crt"), []byte("none"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(k.Accounts, "ca.crt"), []byte("none"), 0o600); err != nil {
 				t.Error(err)
 			}
 		}, "expected certificates in PEM"},
-		"no file of --kubelet-ca": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) { k.authority = k.accounts + "/none" },
+		"no file of --kubelet-ca": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) { k.Authority = k.Accounts + "/none" },
 			"does not exist"},
 		"another node's certificate": {func(_ *testing.T, _ *webKubelet, k *kubeletServer) {
-			k.node = "n2"
+			k.Node = "n2"
 		}, "certificate is valid for n1, not n2"},
 		"another node's pods": {func(_ *testing.T, w *webKubelet, _ *kubeletServer) { w.pods = []corev1.Pod{elsewhere} },
 			`of node "n2", expected those of "n1"`},
@@ -506,7 +506,7 @@ func TestKubeletAddress(t *testing.T) {
 		"": "", ":1": "", "node:": "", "https://node": "", "a@b": "", "node:http": "", "node/x": "",
 	} {
 		k, err := newKubeletServer(address, "n1", "", "")
-		if (err == nil) != (want != "") || err == nil && k.url != want {
+		if (err == nil) != (want != "") || err == nil && k.URL != want {
 			t.Errorf("%q: %+v, %v; want %q", address, k, err, want)
 		}
 	}

@@ -97,7 +97,7 @@ func (s *sources) ready() nodeState {
 			fmt.Sprintf("%s container by container, if they have no manifest or annotation: the kubelet has no Pods API, and its web server does not serve its pods: %v", placed, s.server.absent())}
 	}
 	return nodeState{reasonKubeletServer, fmt.Sprintf("%s; their specifications come from %s, because the kubelet has no Pods API",
-		placed, s.server.url)}
+		placed, s.server.URL)}
 }
 
 // sources returns the ways in which the kubelet gives its pods, and a function that closes them.

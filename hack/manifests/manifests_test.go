@@ -53,13 +53,17 @@ type objects struct {
 	monitors []*podMonitor
 }
 
-// kustomizations are the directories of deploy/kubernetes that are to be applied.
+// observing is the overlay for nodes whose kubelets decide. It stands for itself.
+const observing = "observe"
+
+// kustomizations are the directories of deploy/kubernetes that are to be applied where berth decides.
 func kustomizations(t *testing.T) []string {
 	t.Helper()
 	overlays, err := filepath.Glob(root + "deploy/kubernetes/overlays/*")
 	if err != nil || len(overlays) == 0 {
 		t.Fatalf("no overlays: %v", err)
 	}
+	overlays = slices.DeleteFunc(overlays, func(dir string) bool { return filepath.Base(dir) == observing })
 	return append([]string{root + "deploy/kubernetes"}, overlays...)
 }
 
@@ -528,6 +532,69 @@ func run(t *testing.T, program string, args ...string) string {
 		t.Fatalf("%s %s: %v: %s", filepath.Base(program), strings.Join(args, " "), err, text)
 	}
 	return string(text)
+}
+
+// TestObserving: the overlay for nodes whose kubelets decide has rights to read only, and berthd takes its flags and its configuration.
+func TestObserving(t *testing.T) {
+	t.Parallel()
+	built, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := build(t, root+"deploy/kubernetes/overlays/"+observing)
+	if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 || len(o.policies) != 0 {
+		t.Fatalf("objects: %+v", o)
+	}
+	set := o.sets[0]
+	checkPod(t, set, o.accounts[0].Name, o.maps[0].Name)
+	pod := set.Spec.Template.Spec
+	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 || pod.HostNetwork || pod.HostPID {
+		t.Errorf("the pod has other containers, or the node's network or processes: %+v", pod)
+	}
+	for role, rules := range o.rules {
+		for _, r := range rules {
+			if !slices.Equal(r.Verbs, []string{"get"}) || !slices.Equal(r.Resources, []string{"nodes/pods"}) {
+				t.Errorf("%s gives %+v", role, r)
+			}
+		}
+		if s := o.subjects[role]; len(s) != 1 || s[0].Name != o.accounts[0].Name || s[0].Namespace != set.Namespace {
+			t.Errorf("%s is bound to %v", role, s)
+		}
+	}
+	of := map[string]*corev1.HostPathVolumeSource{}
+	for _, v := range pod.Volumes {
+		of[v.Name] = v.HostPath
+	}
+	berthd := pod.Containers[0]
+	if len(berthd.SecurityContext.Capabilities.Add) > 0 {
+		t.Errorf("capabilities: %v", berthd.SecurityContext.Capabilities.Add)
+	}
+	for _, m := range berthd.VolumeMounts {
+		host := of[m.Name]
+		if host == nil {
+			continue
+		}
+		if !m.ReadOnly || m.RecursiveReadOnly == nil || *m.RecursiveReadOnly != corev1.RecursiveReadOnlyIfPossible ||
+			m.MountPath != "/host"+host.Path {
+			t.Errorf("the volume %s is mounted so: %+v", m.Name, m)
+		}
+	}
+	temp := t.TempDir()
+	if err := os.WriteFile(filepath.Join(temp, "berthd.yaml"), []byte(o.maps[0].Data["berthd.yaml"]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dump := []string{"config", "dump"}
+	for _, arg := range berthd.Args {
+		arg = strings.Replace(arg, "/etc/berth", temp, 1)
+		arg = strings.Replace(arg, "$(NODE_ADDRESS)", "10.0.0.1", 1)
+		dump = append(dump, strings.Replace(arg, "$(NODE_NAME)", "node", 1))
+	}
+	text := run(t, filepath.Join(built, "berthd"), dump...)
+	for _, want := range []string{"root: /host\n", "kubelet: 10.0.0.1\n", "nodeName: node\n", "listen: /run/berth/berth.sock\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the configuration lacks %q:\n%s", want, text)
+		}
+	}
 }
 
 // TestOverlaysDiffer: each overlay changes something of the base, so none is a copy.

@@ -33,8 +33,11 @@ type PodID = string
 
 // Annotations of a pod that berth uses.
 const (
-	// SourceAnnotation is the source of a pod.
+	// SourceAnnotation is the source of a pod: FromAPIServer for one that is no static pod.
 	SourceAnnotation = "kubernetes.io/config.source"
+	FromAPIServer    = "api"
+	// SeenAnnotation is the time at which the kubelet has first seen the pod, also after a restart of the kubelet.
+	SeenAnnotation = "kubernetes.io/config.seen"
 	// MirrorAnnotation marks the mirror of a static pod.
 	MirrorAnnotation = "kubernetes.io/config.mirror"
 	// SpecificationAnnotation is the source of a pod's specification in berth-nri.

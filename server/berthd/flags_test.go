@@ -11,7 +11,8 @@ import (
 // TestFlagsThatDecide: every flag says what it names, and what another user could change is refused.
 func TestFlagsThatDecide(t *testing.T) {
 	t.Parallel()
-	trusttest.Classified(t, command(), "beside", "cgroup-root", "cgroup-driver", "cgroup-tree", "cpu-manager-policy",
+	trusttest.Classified(t, command(), "beside", "kubelet", "node-name", "cgroup-root", "cgroup-driver", "cgroup-tree",
+		"cpu-manager-policy",
 		"memory-manager-policy",
 		"topology-manager-policy", "topology-manager-scope", "topology-planning", "log-level", "log-format", "cpu-manager-policy-options",
 		"topology-manager-policy-options",

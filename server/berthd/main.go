@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	apiconfig "github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/manual"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/api/version"
@@ -26,6 +27,7 @@ import (
 	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/store"
 	"github.com/berthd/berth/server/internal/tracing"
+	"github.com/berthd/berth/server/observe"
 )
 
 func main() {
@@ -48,6 +50,9 @@ const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topolo
 
   # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
   berthd --root-dir /run/berth-try --cgroup-root /berth
+
+  # A node whose kubelet keeps its managers: read it, and change nothing.
+  berthd --observe --http localhost:10470
 
   # For a simulated machine, with cgroups only in berthd's memory.
   berthd --root-dir /run/berth-try --machine 2s4n32c2t --cgroup-tree memory`
@@ -136,18 +141,45 @@ func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error
 	if err != nil {
 		return err
 	}
-	a, err := app.Build(ctx, c, app.Environment{
-		Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
-		Load: func() (apiconfig.Config, []string, error) { return config.Load(sources) }, LogLevel: level, Reloads: reloads, Reader: reader,
-	})
-	if err != nil {
-		return err
+	if c.Observe.Root != "" {
+		err = watch(ctx, observe.ServeOptions{
+			Config: c, Log: log, Service: manager, Tracer: tracer, Now: time.Now, Reloads: reloads,
+		})
+	} else {
+		err = decide(ctx, c, app.Environment{
+			Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
+			Load:     func() (apiconfig.Config, []string, error) { return config.Load(sources) },
+			LogLevel: level, Reloads: reloads, Reader: reader,
+		})
 	}
-	if err := a.Run(ctx, nil); err != nil {
+	if err != nil {
 		return err
 	}
 	log.Info("ended")
 	return nil
+}
+
+// watch runs a berthd that observes.
+func watch(ctx context.Context, o observe.ServeOptions) error {
+	from := kubelet.Source{Now: o.Now}
+	if at := o.Config.Observe; at.Kubelet != "" {
+		web, err := kubelet.NewWeb(at.Kubelet, at.NodeName, at.Accounts(), at.KubeletCA)
+		if err != nil {
+			return err
+		}
+		from.Web = web
+	}
+	o.Pods, o.Watch = from.Pods, from.Watch
+	return observe.Serve(ctx, o)
+}
+
+// decide runs a berthd that decides.
+func decide(ctx context.Context, c apiconfig.Config, env app.Environment) error {
+	a, err := app.Build(ctx, c, env)
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx, nil)
 }
 
 // logger writes to standard error. If that is systemd's journal, each key is a field there, unless

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -24,6 +25,15 @@ type loader struct {
 	another     func(topology.Planning) (*app.App, error)
 	idle, whole *app.App
 	adopted     int
+}
+
+// newLoader adds pods to an App on a node that was read. What is missing becomes the node's.
+func newLoader(ctx context.Context, n *Node, to *app.App, read *kubeletnode.Node, now func() time.Time) *loader {
+	return &loader{Node: n, App: to, states: read.States, another: func(planning topology.Planning) (*app.App, error) {
+		c := read.Config
+		c.Topology.Planning = planning
+		return build(ctx, c, read, now)
+	}}
 }
 
 // inOrder returns the pods in the order in which the kubelet has decided about them.
@@ -65,8 +75,13 @@ func (l *loader) load(ctx context.Context, pods []Pod) error {
 				return err
 			}
 			l.Missing, added = append(l.Missing, unread...), len(there)
-			if err := l.reject(ctx, p, there); err != nil {
+			why, err := l.reject(ctx, p, there, fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before",
+				len(there)))
+			if err != nil {
 				return err
+			}
+			if why != "" {
+				l.Missing = append(l.Missing, why)
 			}
 		}
 	}
@@ -83,20 +98,18 @@ func rank(p Pod) int {
 	return 0
 }
 
-// reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation. there are the pods that were there.
-func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted) error {
+// reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation. there are the pods that were there;
+// state names them. unknown is why there is no explanation.
+func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted, state string) (unknown string, err error) {
 	title := p.GetMetadata().GetNamespace() + "/" + p.GetMetadata().GetName()
-	state := fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before", len(there))
 	v, err := l.Try(ctx, p.Pod)
 	switch {
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return "", ctx.Err()
 	case err != nil:
-		l.Missing = append(l.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): %v", title, p.Reason, err))
-		return nil
+		return fmt.Sprintf("why the kubelet rejected %s (%s): %v", title, p.Reason, err), nil
 	case v.Admitted():
-		l.Missing = append(l.Missing, fmt.Sprintf("why the kubelet rejected %s (%s): it is admitted %s", title, p.Reason, state))
-		return nil
+		return fmt.Sprintf("why the kubelet rejected %s (%s): it is admitted %s", title, p.Reason, state), nil
 	}
 	note := fmt.Sprintf("the kubelet rejected it with %s; it is explained %s", p.Reason, state)
 	if string(v.Reason) != p.Reason {
@@ -105,12 +118,12 @@ func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted) error {
 	notes := []string{note}
 	more, err := l.instead(ctx, p, there)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if more != "" {
 		notes = append(notes, more)
 	}
-	return l.Reject(ctx, p.Pod, notes)
+	return "", l.Reject(ctx, p.Pod, notes)
 }
 
 // instead says where a rejected pod fits: never, or with berth's planning; empty if neither.

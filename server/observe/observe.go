@@ -33,7 +33,6 @@ import (
 	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/rpc/inprocess"
@@ -48,6 +47,8 @@ type Options struct {
 	Pods []Pod
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
+	// Unnamed says how the names of pods become known; empty for berthctl's flag.
+	Unnamed string
 }
 
 // Pod is a pod of the node.
@@ -97,7 +98,8 @@ func (p Pod) Rejected() bool {
 // Node is a node that was read.
 type Node struct {
 	*inprocess.Connection
-	loaded bool
+	app    *app.App
+	loaded bool // its services are there
 	// threads of a core.
 	threads int
 	// Missing are the parts that could not be read.
@@ -117,20 +119,39 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		return nil, err
 	}
 	defer closeRoot()
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	read, err := kubeletnode.Read(ctx, root)
 	if err != nil {
 		return nil, err
 	}
 	read.Ask(ctx, root, cmp.Or(o.Root, "/"))
-	if o.Now == nil {
-		o.Now = time.Now
+	n, err := load(ctx, read, o)
+	if err != nil {
+		return nil, err
 	}
+	n.Connection = inprocess.New(func(method string, req proto.Message) error {
+		if !n.loaded {
+			return nil
+		}
+		return onlyRead(method, req)
+	})
+	if err := n.app.RegisterServices(n); err != nil {
+		return nil, err
+	}
+	healthpb.RegisterHealthServer(n, health.NewServer())
+	n.loaded = true
+	return n, nil
+}
+
+// load makes the managers of a node that was read, with its pods.
+func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error) {
 	a, err := build(ctx, read.Config, read, o.Now)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{threads: read.Machine.CPUsPerCore()}
-	n.Connection = inprocess.New(n.gate)
+	n := &Node{app: a, threads: read.Machine.CPUsPerCore()}
 	for _, s := range read.Sources {
 		if s.Missing != nil {
 			n.Missing = append(n.Missing, fmt.Sprintf("%s: %v", s.What, s.Missing))
@@ -139,33 +160,23 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if read.Changing {
 		n.Missing = append(n.Missing, "the state files are changing: their parts may be of different moments")
 	}
-	if err := a.RegisterServices(n); err != nil {
-		return nil, err
-	}
-	healthpb.RegisterHealthServer(n, health.NewServer())
 	if o.Pods == nil {
 		pods, problems := read.Reconstruct()
 		for _, pod := range pods {
 			o.Pods = append(o.Pods, Pod{Pod: pod})
 		}
-		n.Missing = append(append(n.Missing, problems...),
-			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE")
+		n.Missing = append(append(n.Missing, problems...), cmp.Or(o.Unnamed,
+			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE"))
 	}
 	if with := claimants(o.Pods); len(with) > 0 {
 		n.Missing = append(n.Missing, "claims on dynamic resources (dra_manager_state is not read): "+strings.Join(with, ", "))
 	}
-	l := loader{Node: n, states: read.States, App: a}
-	l.another = func(planning topology.Planning) (*app.App, error) {
-		c := read.Config
-		c.Topology.Planning = planning
-		return build(ctx, c, read, o.Now)
-	}
 	pods := inOrder(o.Pods)
+	l := newLoader(ctx, n, a, read, o.Now)
 	if err := l.load(ctx, pods); err != nil {
 		return nil, err
 	}
 	n.Decided = decided(read.Config, pods)
-	n.loaded = true
 	return n, nil
 }
 
@@ -218,10 +229,10 @@ func open(ctx context.Context, dir string) (root fs.FS, closeRoot func(), err er
 // reads are the beginnings of the names of methods that change nothing.
 var reads = []string{"Get", "List", "Watch", "Stream", "Dump", "Export", "Check", "Fit", "Merge", "Name", "Exists", "Is", "Validate"}
 
-// gate refuses what would change something.
-func (n *Node) gate(method string, req proto.Message) error {
+// onlyRead refuses what would change something.
+func onlyRead(method string, req proto.Message) error {
 	name := path.Base(method)
-	if !n.loaded || slices.ContainsFunc(reads, func(begin string) bool { return strings.HasPrefix(name, begin) }) || isDryRun(req) {
+	if slices.ContainsFunc(reads, func(begin string) bool { return strings.HasPrefix(name, begin) }) || isDryRun(req) {
 		return nil
 	}
 	return errdefs.Preconditionf("this is a kubelet's node; berth only reads it")

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/managers/errdefs"
 )
 
 // Observed is a node whose kubelet decides, as it was read.
@@ -121,32 +119,9 @@ func (c *Ctl) nodePods(ctx context.Context) (pods []podspec.NodePod, err error) 
 		}
 		return pods, nil
 	}
-	path := filepath.Join(c.Kubelet, kubelet.PodsSocket)
-	if info, err := os.Lstat(path); err != nil || info.Mode().Type() != fs.ModeSocket {
-		return nil, nil
-	}
-	conn, err := kubelet.Dial(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, podsTime)
-	defer cancel()
-	all, err := kubelet.Pods(ctx, conn)
-	if err != nil {
-		c.Warn("not read: pods of the kubelet at %s: %v", path, err)
-		return nil, nil
-	}
-	pods = []podspec.NodePod{}
-	for i := range all {
-		p, err := podspec.FromNode(&all[i])
-		if err != nil {
-			return nil, err
-		}
-		pods = append(pods, p)
+	pods, err = kubelet.NodePods(ctx, filepath.Join(c.Kubelet, kubelet.Dir))
+	if err != nil && errdefs.ClassOf(err) != errdefs.Unsupported {
+		c.Warn("not read: %v", err)
 	}
 	return pods, nil
 }
-
-// podsTime is the time for the list of all pods.
-const podsTime = 5 * time.Second

@@ -114,8 +114,8 @@ func (s *sandbox) newer(other *sandbox) bool {
 	if s.told != other.told {
 		return s.told > other.told
 	}
-	seen, err := time.Parse(time.RFC3339Nano, s.annotations[SeenAnnotation])
-	before, otherErr := time.Parse(time.RFC3339Nano, other.annotations[SeenAnnotation])
+	seen, err := time.Parse(time.RFC3339Nano, s.annotations[workload.SeenAnnotation])
+	before, otherErr := time.Parse(time.RFC3339Nano, other.annotations[workload.SeenAnnotation])
 	return err == nil && otherErr == nil && seen.After(before)
 }
 

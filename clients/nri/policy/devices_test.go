@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // has is a kubelet's devices by the name of the pod, each for the container main, and its error.
@@ -231,7 +232,7 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 	}
 	// When the kubelet has first seen them says it.
 	seen := func(p *api.PodSandbox, at string) {
-		p.Annotations = map[string]string{SeenAnnotation: at}
+		p.Annotations = map[string]string{workload.SeenAnnotation: at}
 	}
 	seen(before, "2026-01-02T23:30:00.5+09:00")
 	seen(after, "2026-01-02T15:00:00.25Z")

@@ -164,7 +164,7 @@ func (n *node) describe(p *nodePod, s *nodeSandbox) *api.PodSandbox {
 	out := pod(p.title(), p.qos)
 	out.Id, out.Pid = s.id, uint32(s.pid)
 	if p.number%2 == 0 {
-		out.Annotations = map[string]string{workload.SourceAnnotation: FromAPIServer} // the others are static
+		out.Annotations = map[string]string{workload.SourceAnnotation: workload.FromAPIServer} // the others are static
 	}
 	if n.crio || s.stopped {
 		out.Pid = 0

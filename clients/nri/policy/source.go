@@ -24,13 +24,6 @@ const (
 	FromKubeletServer = "kubelet-server" // the web server
 )
 
-// What the kubelet writes into its pods' annotations: SeenAnnotation has the time at which it has first seen a pod, also after a restart
-// of the kubelet. FromAPIServer is the value of workload.SourceAnnotation of a pod that is no static pod.
-const (
-	SeenAnnotation = "kubernetes.io/config.seen"
-	FromAPIServer  = "api"
-)
-
 // Source finds specifications of pods; the kubelet is one.
 type Source interface {
 	// Pod returns the pod with a uid, and where it comes from; nil if the source has no such pod. Class Precondition means that the source
@@ -86,7 +79,7 @@ func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error
 		return nil, nil
 	}
 	pod, from, err := p.Kubelet.Pod(ctx, s.uid)
-	if errdefs.ClassOf(err) == errdefs.Precondition && s.annotations[workload.SourceAnnotation] != FromAPIServer {
+	if errdefs.ClassOf(err) == errdefs.Precondition && s.annotations[workload.SourceAnnotation] != workload.FromAPIServer {
 		return nil, nil // a static pod does not wait for the API server
 	}
 	if err != nil {

@@ -298,7 +298,7 @@ func TestKubeletHasJustStarted(t *testing.T) {
 	kubelet := &knows{err: errdefs.Preconditionf("initializing")}
 	e := newEngine(t, Config{Client: d.Client, Kubelet: kubelet})
 	job, web, runs := pod("job", "guaranteed"), pod("web", "guaranteed"), pod("runs", "guaranteed")
-	for p, source := range map[*api.PodSandbox]string{job: FromAPIServer, web: "file", runs: FromAPIServer} {
+	for p, source := range map[*api.PodSandbox]string{job: workload.FromAPIServer, web: "file", runs: workload.FromAPIServer} {
 		p.Annotations = map[string]string{workload.SourceAnnotation: source}
 	}
 	if err := e.policy.RunPodSandbox(t.Context(), job); err == nil || !strings.Contains(err.Error(), "initializing") {

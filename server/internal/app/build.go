@@ -200,10 +200,8 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	a.history.Start(s.ledger.View())
 	s.ledger.Follow(a.history.Committed)
 	startMetrics(ctx, g, k, devs, d, a.history)
-	if g.Observed == nil {
-		if err := a.registerServers(); err != nil {
-			return nil, err
-		}
+	if err := a.registerServers(); err != nil {
+		return nil, err
 	}
 	a.opened = opened
 	return a, nil

@@ -12,6 +12,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/managers/errdefs"
@@ -79,6 +80,20 @@ func newMonitor(g *given, s *state, records *recordFiles, plugins *deviceplugin.
 		}
 		return names
 	}
+	own := readiness.Check{
+		Name: "socket", Probe: func(ctx context.Context) error { return callItself(ctx, srv.agentSocket, g.Config.Listen) },
+	}
+	monitor := func(checks ...readiness.Check) *readiness.Monitor {
+		return readiness.New(readiness.Config{
+			Every: probeEvery, Timeout: probeTimeout, Log: g.Log.With("part", "readiness"), Changed: srv.publishHealth,
+		}, checks...)
+	}
+	if g.Observed != nil {
+		return monitor(own, readiness.Check{
+			Name: "kubelet's node", Probe: func(context.Context) error { return g.Observed.Problem() },
+			Only: only(allocationv1.AllocationService_ServiceDesc),
+		})
+	}
 	checks := []readiness.Check{
 		{
 			Name: "ledger", Probe: func(ctx context.Context) error {
@@ -89,7 +104,7 @@ func newMonitor(g *given, s *state, records *recordFiles, plugins *deviceplugin.
 			},
 			Only: append(only(admissionv1.AdmissionService_ServiceDesc, lifecyclev1.LifecycleService_ServiceDesc), ""),
 		},
-		{Name: "socket", Probe: func(ctx context.Context) error { return callItself(ctx, srv.agentSocket, g.Config.Listen) }},
+		own,
 		{
 			Name: "device plugin socket", Probe: func(context.Context) error { return plugins.Problem() },
 			Only: only(devicev1.DeviceService_ServiceDesc),
@@ -101,9 +116,7 @@ func newMonitor(g *given, s *state, records *recordFiles, plugins *deviceplugin.
 			Only: []string{podresources.ServiceV1},
 		})
 	}
-	return readiness.New(readiness.Config{
-		Every: probeEvery, Timeout: probeTimeout, Log: g.Log.With("part", "readiness"), Changed: srv.publishHealth,
-	}, checks...)
+	return monitor(checks...)
 }
 
 // publishHealth sets the health service's statuses. After Shutdown it has no effect.

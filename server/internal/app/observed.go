@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -24,12 +25,15 @@ import (
 )
 
 // Observed is a node whose decisions another program makes. An App on it keeps nothing and writes nothing: its ledger and its cgroups are
-// in memory. It is never run. Its configuration has a machine and no kernel cgroups.
+// in memory. Run is not for it. Its configuration has a machine and no kernel cgroups.
 type Observed struct {
 	Machine *machine.Topology
 	Facts   node.Facts
 	// Devices by resource, all of them healthy unless they say otherwise.
 	Devices map[string][]device.Device
+	// Gate refuses calls of its socket (Serve); nil if there is none. Problem is why it is not up to date; nil if it is.
+	Gate    func(method string, req any) error
+	Problem func() error
 }
 
 // measure returns the machine of a configuration, and what else is known about it.
@@ -50,6 +54,23 @@ func (o *Observed) list(to *device.Inventory, now time.Time) {
 	}
 }
 
+// take replaces the devices of an inventory that have changed. A resource that is gone has none.
+func (o *Observed) take(next map[string][]device.Device, to *device.Inventory, now time.Time) {
+	changed := Observed{Devices: map[string][]device.Device{}}
+	for resource := range o.Devices {
+		if _, ok := next[resource]; !ok {
+			changed.Devices[resource] = nil
+		}
+	}
+	for resource, devices := range next {
+		if have, ok := o.Devices[resource]; !ok || !reflect.DeepEqual(have, devices) {
+			changed.Devices[resource] = devices
+		}
+	}
+	o.Devices = next
+	changed.list(to, now)
+}
+
 // unkept is a journal that keeps nothing.
 type unkept struct{}
 
@@ -64,7 +85,11 @@ func (unkept) Close() error { return nil }
 
 // openUnkept makes a ledger that nobody keeps, and is empty.
 func openUnkept(ctx context.Context, g *given, found *machine.Topology, sets setMaker, set *managerset.Set) (*state, error) {
-	s := &state{found: found, past: history.New(history.Limits{}, g.Now), first: set}
+	limits := history.Limits{}
+	if g.Observed.Gate != nil {
+		limits = history.Limits{Entries: g.Config.History.Entries, Bytes: g.Config.History.Bytes}
+	}
+	s := &state{found: found, past: history.New(limits, g.Now), first: set}
 	var err error
 	s.ledger, s.start.Ledger, err = journal.Open(ctx, journal.Options{
 		Journal: unkept{}, EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID, BootID: g.boot, Rules: set.Rules, History: s.past,

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -34,6 +33,7 @@ var fixed = []struct{ prefix, why string }{
 	{"kind", "it names the format of the file"},
 	{"cgroups.", "the cgroups of running pods were created with it"},
 	{"devices.", "device plugins have registered with the previous value"},
+	{"observe.", "it decides whether berthd decides"},
 	{"beside", "it decides which sockets berthd serves and who writes the cgroups"},
 	{"devicePluginDir", "device plugins are connected there"},
 	{"dra.", "the managers divide CPUs and memory by it at the start"},
@@ -225,11 +225,11 @@ func logReload(ctx context.Context, r node.Reloaded, log *slog.Logger) {
 
 // differences lists the fields in which two configurations differ, by name.
 func differences(now, next config.Config) ([]node.FieldChange, error) {
-	from, err := fields(now)
+	from, err := now.Fields()
 	if err != nil {
 		return nil, err
 	}
-	to, err := fields(next)
+	to, err := next.Fields()
 	if err != nil {
 		return nil, err
 	}
@@ -242,30 +242,4 @@ func differences(now, next config.Config) ([]node.FieldChange, error) {
 		}
 	}
 	return out, nil
-}
-
-// fields returns the values of a configuration as JSON, by the names of their fields.
-func fields(c config.Config) (map[string]string, error) {
-	text, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	var tree map[string]json.RawMessage
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	spread(out, "", tree)
-	return out, nil
-}
-
-func spread(out map[string]string, prefix string, tree map[string]json.RawMessage) {
-	for name, text := range tree {
-		var below map[string]json.RawMessage
-		if json.Unmarshal(text, &below) == nil && len(below) > 0 {
-			spread(out, prefix+name+".", below)
-			continue
-		}
-		out[prefix+name] = string(text)
-	}
 }

@@ -66,7 +66,6 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	tasks.Go("machine", a.machine.follow)
 	// An unknown state of the disk can only be resolved by another start.
 	tasks.Go("ledger", a.state.store.Watch)
-	tasks.Go("watch", a.history.Run)
 	tasks.Go("system cgroups", func(ctx context.Context) error {
 		return keepSystemCgroups(ctx, c, &a.kernel.system, g.Log)
 	})
@@ -80,6 +79,14 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		}))
 		tasks.OnStop("podresources", stop(s.readers.Server, cutOff))
 	}
+	tasks.Go("reload", a.followReloadSignals)
+	return a.serve(ctx, tasks, ready)
+}
+
+// serve runs the tasks, with those that answer calls, until ctx has ended or a task has failed. ready is that of Run.
+func (a *App) serve(ctx context.Context, tasks *task.Group, ready func()) (err error) {
+	g, s := a.given, a.servers
+	tasks.Go("watch", a.history.Run)
 	tasks.Go("api", serve(s.main.Server, s.agentSocket.Serve))
 	tasks.OnStop("api", stop(s.main.Server, cutOff))
 	// Sockets close before calls are cut off: later connections wait for the next berthd.
@@ -97,14 +104,14 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	serving, endServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer endServing()
 	tasks.Go("ready", func(ctx context.Context) error {
-		select {
-		case <-a.devices.plugins.Ready():
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := a.served(ctx); err != nil {
+			return err
 		}
-		markReady(ctx, c.StateDir, g.Log)
+		if g.Observed == nil {
+			markReady(ctx, g.Config.StateDir, g.Log)
+		}
 		s.health.Resume()
-		g.Log.InfoContext(ctx, "ready", "socket", c.Listen,
+		g.Log.InfoContext(ctx, "ready", "socket", g.Config.Listen,
 			"machine", a.machine.inUse().Fingerprint(), "generation", a.Ledger.View().Generation(), "pods", a.Ledger.View().NumPods())
 		a.notify(a.statusLine(), service.Ready)
 		if ready != nil {
@@ -116,7 +123,6 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		return ctx.Err()
 	})
 	tasks.Go("service manager", a.followService)
-	tasks.Go("reload", a.followReloadSignals)
 	// Health changes first, so that clients stop calling.
 	tasks.OnStop("health", func(context.Context) error {
 		a.notify("ends: waits for calls under way", service.Stopping)
@@ -129,6 +135,19 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 		limit = g.Stage.Grace
 	}
 	return tasks.Run(ctx, limit)
+}
+
+// served waits until device plugins can register, where berthd has them.
+func (a *App) served(ctx context.Context) error {
+	if a.given.Observed != nil {
+		return ctx.Err()
+	}
+	select {
+	case <-a.devices.plugins.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // statusEvery is how often systemctl status gets a new line, if that is not the same.
@@ -159,10 +178,8 @@ func (a *App) statusLine() string {
 // followService reports berthd's state and liveness to the service manager. Berthd is alive while
 // commits finish. If one hangs, systemd's watchdog restarts berthd.
 func (a *App) followService(ctx context.Context) error {
-	select {
-	case <-a.devices.plugins.Ready():
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := a.served(ctx); err != nil {
+		return err
 	}
 	every := statusEvery
 	if w := a.given.Service.Watchdog(); w > 0 {
@@ -179,10 +196,8 @@ func (a *App) followService(ctx context.Context) error {
 
 // followReloadSignals reads the configuration again whenever a signal requests it.
 func (a *App) followReloadSignals(ctx context.Context) error {
-	select {
-	case <-a.devices.plugins.Ready():
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := a.served(ctx); err != nil {
+		return err
 	}
 	for {
 		select {

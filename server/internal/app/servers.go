@@ -81,7 +81,7 @@ const (
 
 // servers are the two gRPC servers and their sockets.
 type servers struct {
-	// main serves agents; readers serves podresources. Both are nil, with their sockets, on a node that is only observed.
+	// main serves agents; readers serves podresources, and is nil on a node that is only observed. main is nil, too, if nothing is served.
 	main, readers *rpc.Server
 	// readersLimit is the rate limit of podresources.
 	readersLimit *rate.Limiter
@@ -95,7 +95,7 @@ type servers struct {
 func newServers(g *given, access *rpc.Access) *servers {
 	c := g.Config
 	s := &servers{health: newHealth(), page: rpc.NewPage()}
-	if g.Observed != nil {
+	if g.Observed != nil && g.Observed.Gate == nil {
 		return s // nothing is served on a socket
 	}
 	frame := rpc.Config{
@@ -114,6 +114,14 @@ func newServers(g *given, access *rpc.Access) *servers {
 		Begin:           recordCall(g.Now),
 		Page:            s.page,
 	}
+	s.agentSocket = socket.New(c.Listen, socket.Options{
+		DirMode: privileges.ListenDirMode, Mode: c.SocketMode(), Group: c.ListenGroup,
+	}, g.Log)
+	if g.Observed != nil {
+		frame.Gate = g.Observed.Gate
+		s.main = rpc.NewServer(frame)
+		return s // the kubelet serves readers
+	}
 	s.main = rpc.NewServer(frame)
 
 	// The directory's mode protects the readers' socket, as a kubelet's does.
@@ -122,9 +130,6 @@ func newServers(g *given, access *rpc.Access) *servers {
 	frame.Limiter = s.readersLimit
 	frame.MaxReceiveBytes = readerBytes
 	s.readers = rpc.NewServer(frame)
-	s.agentSocket = socket.New(c.Listen, socket.Options{
-		DirMode: privileges.ListenDirMode, Mode: c.SocketMode(), Group: c.ListenGroup,
-	}, g.Log)
 	if path := c.PodResourcesSocket(); path != "" {
 		s.readerSocket = socket.New(path, socket.Options{DirMode: 0o750, Mode: 0o755}, g.Log)
 	}
@@ -162,14 +167,18 @@ func (s *servers) closeSockets() error {
 // registerServers registers every service at its server.
 func (a *App) registerServers() error {
 	main, readers := a.servers.main, a.servers.readers
+	if main == nil {
+		return nil // another server gets them
+	}
 	if err := a.RegisterServices(main); err != nil {
 		return err
 	}
 	healthpb.RegisterHealthServer(main, a.servers.health)
 	reflection.Register(main)
-	features := a.given.Config.WorkloadFeatures()
-	podresources.Register(readers, a.readers(), features)
-	reflection.Register(readers)
+	if readers != nil {
+		podresources.Register(readers, a.readers(), a.given.Config.WorkloadFeatures())
+		reflection.Register(readers)
+	}
 	for service := range main.GetServiceInfo() {
 		a.servers.health.SetServingStatus(service, healthpb.HealthCheckResponse_NOT_SERVING)
 	}

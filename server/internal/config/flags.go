@@ -44,6 +44,14 @@ func AddFlags(fs *pflag.FlagSet) *Sources {
 	str("state-dir", "directory of the ledger", func(c *config.Config) *string { return &c.StateDir })
 	str("beside", "kubelet: berthd works for berth-nri on a node with a running kubelet. It serves no kubelet's socket, writes no cgroup, and leaves the node's checks and unknown devices to the kubelet",
 		func(c *config.Config) *string { return &c.Beside })
+	str("observe", "the root directory of a node whose kubelet decides, / for this node: berthd reads that node, and changes nothing",
+		func(c *config.Config) *string { return &c.Observe.Root })
+	fs.Lookup("observe").NoOptDefVal = "/"
+	str("kubelet", "with --observe in a pod, ADDRESS or ADDRESS:PORT of the kubelet's web server, which has the pods if there is no Pods API; needs the right nodes/pods and Kubernetes 1.33",
+		func(c *config.Config) *string { return &c.Observe.Kubelet })
+	str("node-name", "with --kubelet, the name of the node", func(c *config.Config) *string { return &c.Observe.NodeName })
+	str("kubelet-ca", "with --kubelet, a file with the certificate authority of that server, in addition to that of the cluster",
+		func(c *config.Config) *string { return &c.Observe.KubeletCA })
 	addDirectories(fs, &order)
 	str("runtime-endpoint", "socket of the container runtime (CRI v1), which makes the containers' cgroups; empty: berthd makes them",
 		func(c *config.Config) *string { return &c.RuntimeEndpoint })
@@ -140,8 +148,8 @@ func addReservedFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 
 // markFlags says what the flags name.
 func markFlags(fs *pflag.FlagSet) {
-	trust.Mark(fs, trust.File, "config", "kubelet-config", "runtime-pid-file", "agent-pid-file")
-	trust.Mark(fs, trust.Directory, "kubelet-config-dir", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir",
+	trust.Mark(fs, trust.File, "config", "kubelet-config", "kubelet-ca", "runtime-pid-file", "agent-pid-file")
+	trust.Mark(fs, trust.Directory, "kubelet-config-dir", "observe", "root-dir", "state-dir", "cgroup-mount", "device-plugin-dir",
 		"plugin-registry-dir", "pod-resources-dir")
 	trust.Mark(fs, trust.Socket, "listen", "runtime-endpoint")
 	trust.Mark(fs, trust.Address, "http")

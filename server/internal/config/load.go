@@ -34,6 +34,9 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 	if err == nil && c.Beside == config.Kubelet {
 		c, notes, err = s.merge(true)
 	}
+	if err == nil && c.Observe.Root != "" {
+		err = s.observer(&c)
+	}
 	if err != nil {
 		return c, nil, err
 	}
@@ -48,6 +51,18 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 		return c, notes, err
 	}
 	return c, notes, checkSockets(c)
+}
+
+// observer makes a configuration that of a berthd that observes.
+func (s Sources) observer(c *config.Config) error {
+	if s.KubeletFile != "" || s.KubeletDir != "" {
+		return errdefs.Invalidf("--kubelet-config, --kubelet-config-dir: expected nothing: berthd finds the kubelet's configuration below observe.root (--observe)")
+	}
+	if err := c.CheckObserve(); err != nil {
+		return err
+	}
+	c.Observed()
+	return nil
 }
 
 // merge applies the sources in order. With beside=kubelet, other defaults override the kubelet's

@@ -13,7 +13,6 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/topology"
 )
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
@@ -86,19 +85,9 @@ func (r *reader) readConfig() error {
 		return err
 	}
 	r.Config, r.Given = c, &c
-	observed(&r.Config)
+	r.Config.Observed()
+	r.Config.Listen, r.Config.StateDir = "/run/berth/berth.sock", "/var/lib/berth"
 	return r.Config.Validate()
-}
-
-// observed changes a configuration to one that decides as a kubelet does, and keeps nothing.
-func observed(c *config.Config) {
-	c.Machine, c.Cgroups.Tree = "the kubelet's", config.TreeMemory
-	c.Topology.Planning = topology.ByContainer
-	c.DevicePluginDir, c.PluginRegistryDir, c.PodResourcesDir = new(""), new(""), new("")
-	c.Listen, c.StateDir = "/run/berth/berth.sock", "/var/lib/berth"
-	// Cgroups decide nothing, and a kubelet takes names that berthd would refuse.
-	c.Node.SystemReservedCgroup, c.Node.KubeReservedCgroup, c.Node.Enforce = "", "", nil
-	c.Node.KernelTunables, c.Node.FailSwapOn, c.Node.FailCgroupV1 = config.TunablesIgnore, false, false
 }
 
 func looked() (out []string) {

@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,6 +68,8 @@ type Node struct {
 	// allocated are the amounts of pods, by uid.
 	allocated   map[string]allocatedPod
 	unallocated error // why they are not known
+	// settled are the sources of the machine and the configuration.
+	settled int
 	// Changing means that no two readings of the state files were the same.
 	Changing bool
 }
@@ -121,6 +124,21 @@ func Inspect(ctx context.Context, root fs.FS) (*Node, error) {
 	if r.Refused = r.readConfig(); errdefs.ClassOf(r.Refused) == errdefs.NotFound {
 		return nil, r.Refused
 	}
+	r.settled = len(r.Sources)
+	return r.rest(ctx)
+}
+
+// Again reads everything of a node again but the machine and the configuration.
+func (n *Node) Again(ctx context.Context, root fs.FS) (*Node, error) {
+	r := &reader{root: regular{root}, Node: Node{
+		Machine: n.Machine, Facts: n.Facts, Given: n.Given, Config: n.Config, Refused: n.Refused, Dir: n.Dir,
+		Sources: slices.Clone(n.Sources[:n.settled]), settled: n.settled,
+	}}
+	return r.rest(ctx)
+}
+
+// rest reads what is in the kubelet's directory.
+func (r *reader) rest(ctx context.Context) (*Node, error) {
 	if err := r.readStates(ctx, r.Dir); err != nil {
 		return nil, err
 	}

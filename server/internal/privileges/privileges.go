@@ -20,6 +20,7 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/hugepages"
@@ -54,7 +55,7 @@ var needs = []need{
 		config.Config.KernelCgroups},
 	{confine.DACOverride, "call plugins, providers and runtimes of other users",
 		"berthd cannot connect to sockets to which only their users may write",
-		func(config.Config) bool { return true }},
+		func(c config.Config) bool { return c.Observe.Root == "" }},
 	{confine.Chown, "give its sockets to a group (listenGroup)", "berthd does not start, unless its user belongs to the group",
 		func(c config.Config) bool { return c.ListenGroup != "" }},
 	{confine.NetBindService, "listen on a port below 1024 (http)", "metrics and health are not served",
@@ -83,7 +84,7 @@ func Drop(ctx context.Context, c config.Config, files []string, traces tracing.S
 			return nil, err
 		}
 		if traces.On {
-			rules.ConnectPorts = []uint16{traces.Port}
+			rules.ConnectPorts = append(rules.ConnectPorts, traces.Port)
 			for _, dir := range authorities {
 				rules.Files = append(rules.Files, confine.File{Path: dir, Rights: confine.Read})
 			}
@@ -158,6 +159,20 @@ func landlockRules(c config.Config, files []string) (*confine.Rules, error) {
 		}
 		// An editor puts another file in its place.
 		r.Files = append(r.Files, allow(confine.ReadFile, f, filepath.Dir(f))...)
+	}
+	if o := c.Observe; o.Root != "" {
+		r.Files = append(r.Files, allow(confine.Read, o.Root)...)
+		if o.Kubelet != "" {
+			web, err := kubelet.NewWeb(o.Kubelet, o.NodeName, o.Accounts(), o.KubeletCA)
+			if err != nil {
+				return nil, err
+			}
+			r.ConnectPorts = append(r.ConnectPorts, web.Port())
+			r.Files = append(r.Files, allow(confine.Read, o.Accounts())...)
+			if o.KubeletCA != "" {
+				r.Files = append(r.Files, allow(confine.ReadFile, o.KubeletCA, filepath.Dir(o.KubeletCA))...)
+			}
+		}
 	}
 	if c.KernelCgroups() {
 		r.Files = append(r.Files, allow(confine.Change, c.Cgroups.Mount)...)

@@ -59,8 +59,12 @@ func TestNeedsOfAConfiguration(t *testing.T) {
 		change func(*config.Config)
 		want   confine.Set
 	}{
-		"default":        {func(*config.Config) {}, cgroups},
-		"no cgroups":     {func(c *config.Config) { c.Cgroups.Tree = config.TreeMemory }, confine.Of(confine.DACOverride)},
+		"default":    {func(*config.Config) {}, cgroups},
+		"no cgroups": {func(c *config.Config) { c.Cgroups.Tree = config.TreeMemory }, confine.Of(confine.DACOverride)},
+		"it observes": {func(c *config.Config) {
+			c.Observe.Root = "/"
+			c.Observed()
+		}, 0},
 		"a port of ours": {func(c *config.Config) { c.HTTP = "localhost:10470" }, cgroups},
 		"root's port":    {func(c *config.Config) { c.HTTP = "localhost:80" }, cgroups | confine.Of(confine.NetBindService)},
 		"any port":       {func(c *config.Config) { c.HTTP = ":0" }, cgroups},

@@ -45,6 +45,8 @@ type Config struct {
 	Page *Page
 	// Begin completes the context of a unary call that is permitted; nil for nothing.
 	Begin func(ctx context.Context, fullMethod string) context.Context
+	// Gate refuses permitted calls by their request; nil refuses none.
+	Gate func(fullMethod string, req any) error
 	// Limiter can reject calls before their messages are read, where there are no roles; nil rejects none.
 	Limiter Limiter
 
@@ -205,6 +207,11 @@ func (cfg Config) gateUnary(ctx context.Context, req any, info *grpc.UnaryServer
 			return nil, Status(ctx, err)
 		}
 	}
+	if cfg.Gate != nil {
+		if err := cfg.Gate(info.FullMethod, req); err != nil {
+			return nil, Status(ctx, err)
+		}
+	}
 	ctx, end := cfg.following(ctx, info.FullMethod, req)
 	defer end()
 	noteAgent(ctx, info.FullMethod, req)
@@ -247,9 +254,29 @@ func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamSer
 			return Status(ss.Context(), err)
 		}
 	}
+	if cfg.Gate != nil {
+		ss = gatedStream{ss, func(req any) error { return cfg.Gate(info.FullMethod, req) }}
+	}
 	ctx, end := cfg.following(ss.Context(), info.FullMethod, nil)
 	defer end()
 	return revoked(ctx, cfg.stream(ctx, srv, ss, info, next))
+}
+
+// gatedStream refuses a call when its handler reads the request.
+type gatedStream struct {
+	grpc.ServerStream
+	gate func(req any) error
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (s gatedStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err
+	}
+	if err := s.gate(m); err != nil {
+		return Status(s.Context(), err)
+	}
+	return nil
 }
 
 // stream carries a streaming call out, in a slot if it is costly.

@@ -1,0 +1,331 @@
+package observe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/host/service"
+	"github.com/berthd/berth/server/internal/kubeletnode"
+	"github.com/berthd/berth/server/internal/tracing"
+)
+
+// The times of a berthd that observes: from the first change that is noticed to a reading, at least and at most from the end of a reading
+// to the next change that is read, and between two readings of a node that does not seem to change.
+const (
+	settle = 200 * time.Millisecond
+	apart  = time.Second
+	late   = 10 * time.Second
+	anyway = time.Minute
+)
+
+const unnamed = "names of pods: the kubelet has no Pods API (Kubernetes 1.37), and its web server is not given (observe.kubelet, --kubelet)"
+
+// logged is how many parts that could not be read are logged after a reading.
+const logged = 20
+
+// share is how much of a processor's time readings may take: one part of so many.
+const share = 20
+
+// ServeOptions are what a berthd that observes is made of.
+type ServeOptions struct {
+	// Config is berthd's own. Its field Observe.Root is Options.Root.
+	Config  config.Config
+	Log     *slog.Logger
+	Service *service.Manager
+	Tracer  *tracing.Tracer
+	Now     func() time.Time
+	// Pods returns the pods of the kubelet with a directory; errors of class Unsupported mean that they cannot be known.
+	Pods func(ctx context.Context, dir string) ([]podspec.NodePod, error)
+	// Watch calls changed when they may have changed, until ctx ends.
+	Watch func(ctx context.Context, dir string, changed func())
+	// Reloads has an element when the configuration should be read again. A berthd that observes does not.
+	Reloads <-chan os.Signal
+	// Ready is called when the socket answers; it may be nil.
+	Ready func()
+}
+
+// errOther means that the machine or the kubelet's configuration is another one.
+var errOther = errors.New("the machine or the kubelet's configuration has changed")
+
+// Serve answers calls about a node until ctx ends, and follows the node meanwhile.
+func Serve(ctx context.Context, o ServeOptions) error {
+	root, closeRoot, err := open(ctx, o.Config.Observe.Root)
+	if err != nil {
+		return err
+	}
+	defer closeRoot()
+	for {
+		err := serve(ctx, root, o)
+		if !errors.Is(err, errOther) || ctx.Err() != nil {
+			return err
+		}
+		o.Log.WarnContext(ctx, "the node is read from the beginning, and the history of calls begins again", "reason", errOther)
+		o.Ready = nil
+	}
+}
+
+// reading is a node at one moment.
+type reading struct {
+	*kubeletnode.Node
+	pods  []Pod
+	known bool // the pods are
+	at    time.Time
+}
+
+// follower keeps an App as a node is.
+type follower struct {
+	ServeOptions
+	root fs.FS
+	app  *app.App
+	last reading
+	// explained are the rejected pods that need no other explanation, by uid.
+	explained map[string]bool
+	// missing is what could not be read, as it was logged.
+	missing []string
+	problem atomic.Pointer[error]
+}
+
+// serve answers calls about a node with the machine and the configuration that it has now.
+func serve(ctx context.Context, root fs.FS, o ServeOptions) error {
+	f := &follower{ServeOptions: o, root: root, explained: map[string]bool{}}
+	first, err := f.read(ctx, true)
+	for ; errors.Is(err, errPods); first, err = f.read(ctx, true) {
+		o.Log.WarnContext(ctx, "berthd waits for the kubelet", "error", err)
+		if err := wait(ctx, retry); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	c := first.Config
+	c.Serving(o.Config)
+	f.app, err = app.Build(ctx, c, app.Environment{
+		Log: o.Log, Now: o.Now, Service: o.Service, Tracer: o.Tracer,
+		Observed: &app.Observed{
+			Machine: first.Machine, Facts: first.Facts,
+			Gate: func(method string, req any) error { return onlyRead(method, req.(proto.Message)) },
+			Problem: func() error {
+				if err := f.problem.Load(); err != nil {
+					return *err
+				}
+				return nil
+			},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.take(ctx, first); err != nil {
+		return err
+	}
+	return f.app.Serve(ctx, f.follow, o.Ready)
+}
+
+// errPods means that the kubelet did not answer about its pods. retry is the time between two tries at the start.
+var errPods = errors.New("the kubelet does not answer")
+
+const retry = 2 * time.Second
+
+// read reads the node, or without whole what changes often.
+func (f *follower) read(ctx context.Context, whole bool) (r reading, err error) {
+	if whole {
+		r.Node, err = kubeletnode.Read(ctx, f.root)
+	} else {
+		r.Node, err = f.last.Again(ctx, f.root)
+	}
+	if err != nil {
+		return r, err
+	}
+	r.Ask(ctx, f.root, f.Config.Observe.Root)
+	pods, err := f.Pods(ctx, filepath.Join(f.Config.Observe.Root, r.Dir))
+	switch {
+	case errdefs.ClassOf(err) == errdefs.Unsupported:
+	case err != nil:
+		return r, fmt.Errorf("%w: %w", errPods, err)
+	default:
+		r.pods, r.known = PodsOf(pods), true
+	}
+	r.at = f.Now()
+	return r, nil
+}
+
+// follow reads the node again when it has changed.
+func (f *follower) follow(ctx context.Context) error {
+	changed := make(chan struct{}, 1)
+	note := func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	watches.Go(func() { f.watch(ctx, note) })
+	watches.Go(func() { f.Watch(ctx, f.dir(), note) })
+	whole := time.NewTicker(anyway)
+	defer whole.Stop()
+	for {
+		all := false
+		select {
+		case <-changed:
+		case <-whole.C:
+			all = true
+		case <-f.Reloads:
+			f.Log.WarnContext(ctx, "berthd does not read its own configuration again while it observes (observe.root): restart it")
+			all = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := wait(ctx, settle); err != nil {
+			return err
+		}
+		select {
+		case <-changed: // it is read now
+		default:
+		}
+		began := time.Now()
+		err := f.refresh(ctx, all)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, errOther):
+			return err
+		case err != nil:
+			f.problem.Store(&err)
+			note() // it is tried again
+		default:
+			f.problem.Store(nil)
+		}
+		if err := wait(ctx, min(max(apart, (share-1)*time.Since(began)), late)); err != nil {
+			return err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// refresh reads the node, and takes what has changed.
+func (f *follower) refresh(ctx context.Context, whole bool) error {
+	next, err := f.read(ctx, whole)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the node: %w", err)
+	case next.Machine.Fingerprint() != f.last.Machine.Fingerprint() || !reflect.DeepEqual(next.Config, f.last.Config):
+		return errOther
+	case next.same(f.last):
+		return nil
+	}
+	return f.take(ctx, next)
+}
+
+// same reports whether two readings are of the same state.
+func (r reading) same(o reading) bool {
+	return maps.EqualFunc(r.States, o.States, bytes.Equal) && reflect.DeepEqual(r.Devices, o.Devices) && r.known == o.known &&
+		slices.EqualFunc(r.pods, o.pods, func(a, b Pod) bool {
+			m, n := a.Pod, b.Pod
+			a.Pod, b.Pod = nil, nil
+			return proto.Equal(m, n) && reflect.DeepEqual(a, b)
+		})
+}
+
+// take makes the App what was read.
+func (f *follower) take(ctx context.Context, next reading) error {
+	pods := next.pods
+	var err error
+	if f.last.Node != nil {
+		if pods, err = f.explain(ctx, next); err != nil {
+			return err
+		}
+	}
+	n, err := load(ctx, next.Node, Options{Root: f.Config.Observe.Root, Pods: pods, Now: f.Now, Unnamed: unnamed})
+	if err != nil {
+		return err
+	}
+	if err := f.app.Take(ctx, n.app); err != nil {
+		return errdefs.Internalf("the node as it was read is not consistent: %w", err)
+	}
+	news := slices.DeleteFunc(slices.Clone(n.Missing), func(text string) bool { return slices.Contains(f.missing, text) })
+	for i, text := range news {
+		if i == logged {
+			f.Log.WarnContext(ctx, "not read", "more", len(news)-logged)
+			break
+		}
+		f.Log.WarnContext(ctx, "not read", "what", text)
+	}
+	f.last, f.missing = next, n.Missing
+	for _, p := range next.pods {
+		if p.Rejected() {
+			f.explained[p.GetMetadata().GetUid()] = true
+		}
+	}
+	return nil
+}
+
+// explain explains pods that the kubelet has rejected since the last reading, on the state of that reading. It returns the pods without
+// those that are explained: the others are explained with the pods of the next reading.
+func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err error) {
+	if !next.known {
+		return nil, nil
+	}
+	left = []Pod{}
+	exist := map[string]bool{}
+	var there []app.Adopted
+	for _, p := range inOrder(f.last.pods) {
+		if !p.Ended {
+			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started})
+		}
+	}
+	l := newLoader(ctx, &Node{}, f.app, f.last.Node, f.Now)
+	state := "on the state that berthd had read at " + f.last.at.UTC().Format(time.RFC3339)
+	for _, p := range next.pods {
+		uid := p.GetMetadata().GetUid()
+		exist[uid] = true
+		switch {
+		case !p.Rejected():
+			left = append(left, p)
+			continue
+		case f.explained[uid]:
+			continue
+		}
+		unknown, err := l.reject(ctx, p, there, state)
+		if err != nil {
+			return nil, err
+		}
+		if unknown != "" { // pods that came after that reading may be why
+			left = append(left, p)
+		}
+	}
+	maps.DeleteFunc(f.explained, func(uid string, _ bool) bool { return !exist[uid] })
+	return left, nil
+}
+
+// dir is the kubelet's directory.
+func (f *follower) dir() string { return filepath.Join(f.Config.Observe.Root, f.last.Dir) }
