@@ -15,8 +15,8 @@ import (
 
 // textFields are the fields with text that name neither a file nor a directory.
 var textFields = []string{
-	"apiVersion", "kind", "listenMode", "listenGroup", "beside", "observe.kubelet", "observe.nodeName", "httpMode", "log.level", "log.format",
-	"cgroups.tree",
+	"apiVersion", "kind", "listenMode", "listenGroup", "beside", "observe.kubelet", "observe.nodeName", "httpMode",
+	"log.level", "log.format", "cgroups.tree",
 	"cgroups.driver", "cgroups.root", "cgroups.driftPolicy", "cgroups.qosReserved", "cgroups.memoryReservationPolicy",
 	"cgroups.swapBehavior", "cpu.policy", "cpu.options", "memory.policy", "memory.reserved[].limits", "memory.checkFreeHugePages",
 	"topology.policy", "topology.scope", "topology.planning", "topology.options",
