@@ -33,7 +33,7 @@ const (
 	settle = 200 * time.Millisecond
 	apart  = time.Second
 	late   = 10 * time.Second
-	anyway = time.Minute
+	anyway = 2 * time.Minute
 )
 
 const unnamed = "names of pods: the kubelet has no Pods API (Kubernetes 1.37), and its web server is not given (observe.kubelet, --kubelet)"

@@ -27,7 +27,8 @@ func (f *follower) watch(ctx context.Context, changed func()) {
 			if filepath.Ext(e.Name) != ".sock" {
 				changed()
 			}
-		case <-files.Errors: // events are lost at most
+		case err := <-files.Errors:
+			f.Log.DebugContext(ctx, "changes of the kubelet's files may have been missed", "error", err)
 			changed()
 		case <-ctx.Done():
 			return
