@@ -47,9 +47,15 @@ func (c Config) CheckObserve() error {
 	if err != nil {
 		return err
 	}
+	d := Default()
+	d.Observed()
+	same, err := d.Fields() // a dump has these
+	if err != nil {
+		return err
+	}
 	var vs errdefs.Violations
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if own[name] != defaults[name] && !slices.ContainsFunc(served, func(s string) bool {
+		if own[name] != defaults[name] && own[name] != same[name] && !slices.ContainsFunc(served, func(s string) bool {
 			return name == s || strings.HasSuffix(s, ".") && strings.HasPrefix(name, s)
 		}) {
 			vs.Addf(name, "expected nothing: berthd decides nothing where it observes (observe.root, --observe)")

@@ -30,7 +30,6 @@ func TestCheckObserve(t *testing.T) {
 		"devicePluginDir":             func(c *config.Config) { c.DevicePluginDir = new("/x") },
 		"machine":                     func(c *config.Config) { c.Machine = "1s1n2c1t" },
 		"strictState":                 func(c *config.Config) { c.StrictState = true },
-		"cgroups.tree":                func(c *config.Config) { c.Cgroups.Tree = config.TreeMemory },
 		"observe.nodeName":            func(c *config.Config) { c.Observe.Kubelet = "10.0.0.1" },
 	} {
 		c := config.Default()

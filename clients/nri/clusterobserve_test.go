@@ -20,17 +20,23 @@ images:
 patches:
 - target: {kind: DaemonSet, name: berth-observe}
   patch: |
-    - {op: add, path: /spec/template/spec/containers/0/volumeMounts/-, value: {name: configuration-of-kubelet, mountPath: /hostDIR/kubelet.json, readOnly: true}}
-    - {op: add, path: /spec/template/spec/volumes/-, value: {name: configuration-of-kubelet, hostPath: {path: DIR/kubelet.json, type: File}}}
+    - op: add
+      path: /spec/template/spec/containers/0/volumeMounts/-
+      value: {name: configuration-of-kubelet, mountPath: /hostDIR/kubelet.json, readOnly: true}
+    - op: add
+      path: /spec/template/spec/volumes/-
+      value: {name: configuration-of-kubelet, hostPath: {path: DIR/kubelet.json, type: File}}
     - {op: replace, path: /spec/template/spec/containers/0/resources, value: {limits: {memory: 256Mi}, requests: {cpu: "0"}}}
 MORE`
 
 // trustsKubelet is for a kubelet that has made its certificate itself.
-const trustsKubelet = `    - {op: add, path: /spec/template/spec/containers/0/args/-, value: --kubelet-ca=/host/var/lib/kubelet/pki/kubelet.crt}
+const trustsKubelet = `    - op: add
+      path: /spec/template/spec/containers/0/args/-
+      value: --kubelet-ca=/host/var/lib/kubelet/pki/kubelet.crt
 `
 
-// TestClusterObserve: a DaemonSet reads a node whose kubelet assigns CPUs, with its Pods API and without: it has what the kubelet has given,
-// explains what the kubelet has rejected, finds nothing wrong, and changes nothing.
+// TestClusterObserve: a DaemonSet reads a node whose kubelet assigns CPUs, with its Pods API and without: it has what the kubelet has
+// given, explains what the kubelet has rejected, finds nothing wrong, and changes nothing.
 func TestClusterObserve(t *testing.T) {
 	for name, more := range map[string]string{"Pods API": "", "web server": trustsKubelet} {
 		t.Run(name, func(t *testing.T) {
@@ -72,8 +78,9 @@ func (o *observed) ask(args ...string) (string, error) {
 // exclusive creates a pod with one CPU of its own, past the scheduler.
 func (o *observed) exclusive(name string) {
 	o.t.Helper()
-	o.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"nodeName": %q, "terminationGracePeriodSeconds": 0,
-		"containers": [{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"],
+	o.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"nodeName": %q,
+		"terminationGracePeriodSeconds": 0, "containers": [
+			{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"],
 			"resources": {"limits": {"cpu": "1", "memory": "64Mi"}}}]}}`, name, cluster.Node, containerd.ProbeImage))
 }
 

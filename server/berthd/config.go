@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/api/report"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/observe"
 )
 
 // configCommand looks at the configuration and starts nothing.
@@ -87,6 +88,16 @@ func found(ctx context.Context, sources config.Sources) ([]string, error) {
 	c, notes, err := config.Load(sources)
 	if err != nil {
 		return nil, err
+	}
+	if c.Observe.Root != "" {
+		n, err := observe.Open(ctx, observe.Options{Root: c.Observe.Root, Pods: []observe.Pod{}})
+		if err != nil {
+			return nil, err
+		}
+		for _, text := range n.Missing {
+			notes = append(notes, "not read: "+text)
+		}
+		return notes, nil
 	}
 	more, err := app.Check(ctx, c)
 	if err != nil {

@@ -81,11 +81,30 @@ func TestObserve(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("it ends with %v:\n%s", err, &log)
 	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("it leaves %v, %v", left, err)
+	}
 	if after := filesOf(t, root); !slices.Equal(before, after) {
 		t.Errorf("the node's files were\n%q\nand are\n%q", before, after)
 	}
-	if files := filesOf(t, dir); len(files) != 0 {
-		t.Errorf("it leaves %q", files)
+	// What config dump prints is a configuration of its own.
+	var out, errs bytes.Buffer
+	if code := execute(t.Context(), &out, &errs, []string{"config", "dump", "--observe=" + root}); code != 0 {
+		t.Fatal(errs.String())
+	}
+	dump := filepath.Join(t.TempDir(), "dump.yaml")
+	if err := os.WriteFile(dump, out.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first := out.String()
+	out.Reset()
+	if code := execute(t.Context(), &out, &errs, []string{"config", "dump", "--config", dump}); code != 0 || out.String() != first {
+		t.Errorf("the dump of the dump: %s%s", out.String(), errs.String())
+	}
+	out.Reset()
+	if code := execute(t.Context(), &out, &errs, []string{"config", "validate", "--config", dump}); code != 0 ||
+		!strings.Contains(out.String(), "the configuration is valid") {
+		t.Errorf("it is not valid: %s%s", out.String(), errs.String())
 	}
 }
 

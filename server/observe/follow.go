@@ -74,7 +74,10 @@ func Serve(ctx context.Context, o ServeOptions) error {
 	defer closeRoot()
 	for {
 		err := serve(ctx, root, o)
-		if !errors.Is(err, errOther) || ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil && errors.Is(err, ctx.Err()): // it ends before it served
+			return nil
+		case !errors.Is(err, errOther) || ctx.Err() != nil:
 			return err
 		}
 		o.Log.WarnContext(ctx, "the node is read from the beginning, and the history of calls begins again", "reason", errOther)
@@ -158,7 +161,7 @@ func (f *follower) read(ctx context.Context, whole bool) (r reading, err error) 
 	r.Ask(ctx, f.root, f.Config.Observe.Root)
 	pods, err := f.Pods(ctx, filepath.Join(f.Config.Observe.Root, r.Dir))
 	switch {
-	case errdefs.ClassOf(err) == errdefs.Unsupported:
+	case errdefs.ClassOf(err) == errdefs.Unsupported && !f.last.known: // else the kubelet is being restarted
 	case err != nil:
 		return r, fmt.Errorf("%w: %w", errPods, err)
 	default:

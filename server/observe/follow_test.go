@@ -27,6 +27,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/hack/testing/nodetest"
+	"github.com/berthd/berth/managers/errdefs"
 	kubelets "github.com/berthd/berth/server/internal/kubeletnode/nodetest"
 	"github.com/berthd/berth/server/observe"
 )
@@ -329,14 +330,44 @@ func TestFollows(t *testing.T) {
 	if got := strings.Join(answers(t, o.conn), " "); strings.Contains(got, "u-a") || !strings.Contains(got, "u-f") {
 		t.Errorf("pods: %s", got)
 	}
-	// A kubelet that does not answer: the pods stay, and berthd says why.
-	o.mu.Lock()
-	o.pods = func() ([]podspec.NodePod, error) { return nil, status.Error(codes.Unavailable, "no kubelet") }
-	o.mu.Unlock()
-	o.changed()
-	nodetest.Eventually(t, 30*time.Second, "it is logged", func() bool { return strings.Contains(o.log.String(), "no kubelet") })
-	if got := strings.Join(answers(t, o.conn), " "); !strings.Contains(got, "u-f") {
-		t.Errorf("pods: %s", got)
+	// A kubelet that does not answer, or restarts: the pods stay with their names, and berthd says why.
+	for text, err := range map[string]error{
+		"no kubelet": status.Error(codes.Unavailable, "no kubelet"), "no socket": errdefs.Unsupportedf("there is no socket"),
+	} {
+		o.mu.Lock()
+		o.pods = func() ([]podspec.NodePod, error) { return nil, err }
+		o.mu.Unlock()
+		o.changed()
+		nodetest.Eventually(t, 30*time.Second, "it is logged: "+text, func() bool { return strings.Contains(o.log.String(), text) })
+		if got := strings.Join(answers(t, o.conn), " "); !strings.Contains(got, `"name":"u-f"`) || !strings.Contains(got, `"namespace":"shop"`) {
+			t.Errorf("pods: %s", got)
+		}
+	}
+}
+
+// TestWaitsForTheKubelet: a kubelet that does not answer yet is waited for, and berthd ends in order meanwhile.
+func TestWaitsForTheKubelet(t *testing.T) {
+	t.Parallel()
+	c := config.Default()
+	c.Observe.Root, c.Listen = smallNode(t), filepath.Join(t.TempDir(), "berth.sock")
+	c.Observed()
+	ctx, end := context.WithCancel(t.Context())
+	tried := make(chan struct{}, 8)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- observe.Serve(ctx, observe.ServeOptions{
+			Config: c, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+			Pods: func(context.Context, string) ([]podspec.NodePod, error) {
+				tried <- struct{}{}
+				return nil, errdefs.Preconditionf("it initializes")
+			},
+		})
+	}()
+	<-tried
+	<-tried
+	end()
+	if err := <-ended; err != nil {
+		t.Errorf("it ends with %v", err)
 	}
 }
 

@@ -185,6 +185,9 @@ func fillPaths(c *config.Config) error {
 		c.RootDir = root
 		run, state, kubelet = root, filepath.Join(root, "state"), root
 	}
+	if c.Observe.Root != "" {
+		state = ""
+	}
 	readers := kubelet
 	if c.Beside == config.Kubelet {
 		readers = run // a kubelet serves its own socket
@@ -194,7 +197,7 @@ func fillPaths(c *config.Config) error {
 		fallback string
 	}{
 		{&c.Listen, filepath.Join(run, "berth.sock")},
-		{&c.StateDir, state},
+		{&c.StateDir, state}, // empty where berthd observes
 		{directory(&c.DevicePluginDir, filepath.Join(kubelet, "device-plugins")), ""},
 		{directory(&c.PluginRegistryDir, filepath.Join(kubelet, "plugins_registry")), ""},
 		{directory(&c.PodResourcesDir, filepath.Join(readers, "pod-resources")), ""},
