@@ -31,6 +31,8 @@ const (
 	maxSecret, maxHeader, maxRefusal = 1 << 20, 64 << 10, 500
 )
 
+const podsPath = "/pods"
+
 // Web is the web server of a kubelet: https://NODE:10250/pods, with the right nodes/pods.
 type Web struct {
 	// URL of the pods, and the name of the node, for which the certificate has to be.
@@ -53,7 +55,7 @@ func NewWeb(address, node, accounts, authority string) (*Web, error) {
 		return nil, errdefs.Invalidf("--kubelet %q: expected ADDRESS or ADDRESS:PORT of the node", address)
 	}
 	return &Web{
-		URL: "https://" + net.JoinHostPort(host, port) + "/pods", Node: node, Accounts: accounts, Authority: authority, Most: maxServed,
+		URL: "https://" + net.JoinHostPort(host, port) + podsPath, Node: node, Accounts: accounts, Authority: authority, Most: maxServed,
 	}, nil
 }
 
@@ -66,12 +68,40 @@ func (w *Web) Port() uint16 {
 
 // List calls each for every pod of the node, also for mirror pods.
 func (w *Web) List(ctx context.Context, each func(*corev1.Pod) error) error {
+	return w.get(ctx, w.URL, func(answer io.Reader) error { return w.decode(answer, each) })
+}
+
+// Config returns the configuration that the kubelet runs with, as a KubeletConfiguration in JSON. It needs the right nodes/configz.
+func (w *Web) Config(ctx context.Context) (text []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, webTime)
+	defer cancel()
+	err = w.get(ctx, strings.TrimSuffix(w.URL, podsPath)+"/configz", func(answer io.Reader) error {
+		var all struct {
+			Config map[string]json.RawMessage `json:"kubeletconfig"`
+		}
+		if err := json.NewDecoder(answer).Decode(&all); err != nil {
+			return err
+		}
+		if len(all.Config) == 0 {
+			return errdefs.Internalf("the kubelet's answer has no kubeletconfig")
+		}
+		// It leaves out what it is.
+		all.Config["apiVersion"] = json.RawMessage(`"kubelet.config.k8s.io/v1beta1"`)
+		all.Config["kind"] = json.RawMessage(`"KubeletConfiguration"`)
+		text, err = json.Marshal(all.Config)
+		return err
+	})
+	return text, err
+}
+
+// get reads an answer of the kubelet.
+func (w *Web) get(ctx context.Context, url string, read func(io.Reader) error) error {
 	client, token, err := w.client()
 	if err != nil {
 		return err
 	}
 	defer client.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.URL, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
@@ -83,10 +113,10 @@ func (w *Web) List(ctx context.Context, each func(*corev1.Pod) error) error {
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxRefusal)) // without a text, the code says enough
-		return errdefs.Unavailablef("get %s: the kubelet answers %s: %q", w.URL, answer.Status, strings.TrimSpace(string(text)))
+		return errdefs.Unavailablef("get %s: the kubelet answers %s: %q", url, answer.Status, strings.TrimSpace(string(text)))
 	}
-	if err := w.decode(&counting{r: answer.Body, most: w.Most, left: w.Most}, each); err != nil {
-		return fmt.Errorf("get %s: %w", w.URL, err)
+	if err := read(&counting{r: answer.Body, most: w.Most, left: w.Most}); err != nil {
+		return fmt.Errorf("get %s: %w", url, err)
 	}
 	return nil
 }

@@ -553,7 +553,7 @@ func TestObserving(t *testing.T) {
 	}
 	for role, rules := range o.rules {
 		for _, r := range rules {
-			if !slices.Equal(r.Verbs, []string{"get"}) || !slices.Equal(r.Resources, []string{"nodes/pods"}) {
+			if !slices.Equal(r.Verbs, []string{"get"}) || !slices.Equal(r.Resources, []string{"nodes/configz", "nodes/pods"}) {
 				t.Errorf("%s gives %+v", role, r)
 			}
 		}

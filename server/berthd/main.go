@@ -167,7 +167,7 @@ func watch(ctx context.Context, o observe.ServeOptions) error {
 		if err != nil {
 			return err
 		}
-		from.Web = web
+		from.Web, o.Told = web, web.Config
 	}
 	o.Pods, o.Watch = from.Pods, from.Watch
 	return observe.Serve(ctx, o)

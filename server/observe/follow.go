@@ -54,6 +54,8 @@ type ServeOptions struct {
 	Now     func() time.Time
 	// Pods returns the pods of the kubelet with a directory; errors of class Unsupported mean that they cannot be known.
 	Pods func(ctx context.Context, dir string) ([]podspec.NodePod, error)
+	// Told returns the configuration that the running kubelet has; nil reads the kubelet's files.
+	Told func(context.Context) ([]byte, error)
 	// Watch calls changed when they may have changed, until ctx ends.
 	Watch func(ctx context.Context, dir string, changed func())
 	// Reloads has an element when the configuration should be read again. A berthd that observes does not.
@@ -72,8 +74,9 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		return err
 	}
 	defer closeRoot()
+	told := false
 	for {
-		err := serve(ctx, root, o)
+		err := serve(ctx, root, o, &told)
 		switch {
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()): // it ends before it served
 			return nil
@@ -99,6 +102,7 @@ type follower struct {
 	root fs.FS
 	app  *app.App
 	last reading
+	told *bool // the kubelet has told its configuration, also before a change of it
 	// explained are the rejected pods that need no other explanation, by uid.
 	explained map[string]bool
 	// missing is what could not be read, as it was logged.
@@ -107,10 +111,10 @@ type follower struct {
 }
 
 // serve answers calls about a node with the machine and the configuration that it has now.
-func serve(ctx context.Context, root fs.FS, o ServeOptions) error {
-	f := &follower{ServeOptions: o, root: root, explained: map[string]bool{}}
+func serve(ctx context.Context, root fs.FS, o ServeOptions, told *bool) error {
+	f := &follower{ServeOptions: o, root: root, told: told, explained: map[string]bool{}}
 	first, err := f.read(ctx, true)
-	for ; errors.Is(err, errPods); first, err = f.read(ctx, true) {
+	for ; errors.Is(err, errSilent); first, err = f.read(ctx, true) {
 		o.Log.WarnContext(ctx, "berthd waits for the kubelet", "error", err)
 		if err := wait(ctx, retry); err != nil {
 			return err
@@ -143,15 +147,15 @@ func serve(ctx context.Context, root fs.FS, o ServeOptions) error {
 	return f.app.Serve(ctx, f.follow, o.Ready)
 }
 
-// errPods means that the kubelet did not answer about its pods. retry is the time between two tries at the start.
-var errPods = errors.New("the kubelet does not answer")
+// errSilent means that the kubelet did not answer. retry is the time between two tries at the start.
+var errSilent = errors.New("the kubelet does not answer")
 
 const retry = 2 * time.Second
 
 // read reads the node, or without whole what changes often.
 func (f *follower) read(ctx context.Context, whole bool) (r reading, err error) {
 	if whole {
-		r.Node, err = kubeletnode.Read(ctx, f.root)
+		r.Node, err = f.readWhole(ctx)
 	} else {
 		r.Node, err = f.last.Again(ctx, f.root)
 	}
@@ -163,12 +167,41 @@ func (f *follower) read(ctx context.Context, whole bool) (r reading, err error) 
 	switch {
 	case errdefs.ClassOf(err) == errdefs.Unsupported && !f.last.known: // else the kubelet is being restarted
 	case err != nil:
-		return r, fmt.Errorf("%w: %w", errPods, err)
+		return r, fmt.Errorf("%w: %w", errSilent, err)
 	default:
 		r.pods, r.known = PodsOf(pods), true
 	}
 	r.at = f.Now()
 	return r, nil
+}
+
+// readWhole reads the node with the configuration that the kubelet tells, else with the one of its files.
+func (f *follower) readWhole(ctx context.Context) (*kubeletnode.Node, error) {
+	if f.Told == nil {
+		return kubeletnode.Read(ctx, f.root)
+	}
+	text, err := f.Told(ctx)
+	switch {
+	case err == nil:
+		*f.told = true
+		return kubeletnode.Told(ctx, f.root, text)
+	case *f.told && f.last.Node == nil: // the files may say something else
+		return nil, fmt.Errorf("%w: %w", errSilent, err)
+	case *f.told:
+		n, otherErr := f.last.Again(ctx, f.root)
+		return silent(n, otherErr, "configuration that the kubelet runs with: the last answer counts", err)
+	}
+	n, otherErr := kubeletnode.Read(ctx, f.root)
+	return silent(n, otherErr, "configuration that the kubelet runs with: its files count", err)
+}
+
+// silent adds to a node that was read otherwise why the kubelet has not told something.
+func silent(n *kubeletnode.Node, otherErr error, what string, why error) (*kubeletnode.Node, error) {
+	if otherErr != nil {
+		return nil, errors.Join(otherErr, why)
+	}
+	n.Lacks(what, why)
+	return n, nil
 }
 
 // follow reads the node again when it has changed.
@@ -243,7 +276,9 @@ func (f *follower) refresh(ctx context.Context, whole bool) error {
 		return fmt.Errorf("read the node: %w", err)
 	case next.Machine.Fingerprint() != f.last.Machine.Fingerprint() || !reflect.DeepEqual(next.Config, f.last.Config):
 		return errOther
-	case next.same(f.last):
+	case next.same(f.last) && slices.EqualFunc(next.Sources, f.last.Sources, func(a, b kubeletnode.Source) bool {
+		return a.What == b.What && (a.Missing == nil) == (b.Missing == nil)
+	}):
 		return nil
 	}
 	return f.take(ctx, next)

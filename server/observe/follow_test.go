@@ -40,6 +40,8 @@ type observed struct {
 	log     *lockedBuffer
 	changed func()
 	reload  chan os.Signal
+	// told is what the kubelet tells of its configuration; nil: its files are read. Guarded by mu.
+	told func() ([]byte, error)
 	// pods answers the follower; guarded by mu.
 	mu   sync.Mutex
 	pods func() ([]podspec.NodePod, error)
@@ -80,6 +82,14 @@ func serveNode(t *testing.T, root string) *observed {
 				o.mu.Lock()
 				defer o.mu.Unlock()
 				return o.pods()
+			},
+			Told: func(context.Context) ([]byte, error) {
+				o.mu.Lock()
+				defer o.mu.Unlock()
+				if o.told == nil {
+					return nil, errdefs.Unavailablef("no web server")
+				}
+				return o.told()
 			},
 			Watch: func(ctx context.Context, _ string, changed func()) {
 				select {
@@ -339,7 +349,8 @@ func TestFollows(t *testing.T) {
 		o.mu.Unlock()
 		o.changed()
 		nodetest.Eventually(t, 30*time.Second, "it is logged: "+text, func() bool { return strings.Contains(o.log.String(), text) })
-		if got := strings.Join(answers(t, o.conn), " "); !strings.Contains(got, `"name":"u-f"`) || !strings.Contains(got, `"namespace":"shop"`) {
+		if got := strings.Join(answers(t, o.conn), " "); !strings.Contains(got, `"name":"u-f"`) ||
+			!strings.Contains(got, `"namespace":"shop"`) {
 			t.Errorf("pods: %s", got)
 		}
 	}
@@ -396,4 +407,21 @@ func TestFollowsAnotherMachine(t *testing.T) {
 	}
 	o.reload <- os.Interrupt
 	nodetest.Eventually(t, 30*time.Second, "the other policy", func() bool { return strings.Contains(policy(), "restricted") })
+	// What the kubelet runs with comes before its files, also while it does not answer.
+	tells := func(text string, err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.told = func() ([]byte, error) { return []byte(text), err }
+		o.reload <- os.Interrupt
+	}
+	tells(`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cpuManagerPolicy": "static",
+		"reservedSystemCPUs": "0", "topologyManagerPolicy": "best-effort"}`, nil)
+	nodetest.Eventually(t, 30*time.Second, "the policy that the kubelet tells", func() bool {
+		return strings.Contains(policy(), "best-effort")
+	})
+	tells("", errdefs.Unavailablef("it restarts"))
+	nodetest.Eventually(t, 30*time.Second, "it is logged", func() bool { return strings.Contains(o.log.String(), "it restarts") })
+	if got := policy(); !strings.Contains(got, "best-effort") {
+		t.Errorf("while the kubelet does not answer: %s", got)
+	}
 }

@@ -49,7 +49,14 @@ type started struct {
 // readConfig reads the kubelet's configuration, and finds the kubelet's directory.
 func (r *reader) readConfig() error {
 	s, ok := r.running()
-	if !ok {
+	switch {
+	case r.told != nil:
+		if r.Dir = s.dir; !ok {
+			r.Dir = defaultDir
+		}
+		r.found("configuration that the kubelet told", "", nil)
+		return r.use([]config.File{{Path: "/configz", Data: r.told}}, nil)
+	case !ok:
 		if s, ok = r.placed(); !ok {
 			return errdefs.NotFoundf("no configuration of a kubelet: expected a process kubelet in /proc, or one of %s", strings.Join(
 				looked(), ", "))
@@ -79,9 +86,14 @@ func (r *reader) readConfig() error {
 	if len(flags) > 0 {
 		r.found("flags that override the configuration", "", nil)
 	}
+	return r.use(main, append(dropIns, flags...))
+}
+
+// use merges files of a kubelet's configuration.
+func (r *reader) use(main, dropIns []config.File) error {
 	c := config.Default()
 	// The notes are about what has no effect on berthd's pods.
-	if _, err := c.ApplyKubelets(main, append(dropIns, flags...)); err != nil {
+	if _, err := c.ApplyKubelets(main, dropIns); err != nil {
 		return err
 	}
 	r.Config, r.Given = c, &c

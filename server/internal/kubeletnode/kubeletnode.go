@@ -102,6 +102,7 @@ func Kinds() (out []kubelet.Kind) {
 // reader reads one node.
 type reader struct {
 	root fs.FS
+	told []byte // by the kubelet; nil if its files are read
 	Node
 }
 
@@ -115,9 +116,20 @@ func Read(ctx context.Context, root fs.FS) (*Node, error) {
 	return n, n.Refused
 }
 
+// Told is Read with the configuration that the running kubelet has told (/configz), in place of its files.
+func Told(ctx context.Context, root fs.FS, text []byte) (*Node, error) {
+	n, err := inspect(ctx, root, text)
+	if err != nil {
+		return nil, err
+	}
+	return n, n.Refused
+}
+
 // Inspect is Read for a node with a configuration that is not valid: Refused says why.
-func Inspect(ctx context.Context, root fs.FS) (*Node, error) {
-	r := &reader{root: regular{root}, Node: Node{States: map[kubelet.Kind][]byte{}}}
+func Inspect(ctx context.Context, root fs.FS) (*Node, error) { return inspect(ctx, root, nil) }
+
+func inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
+	r := &reader{root: regular{root}, told: told, Node: Node{States: map[kubelet.Kind][]byte{}}}
 	if err := r.readMachine(); err != nil {
 		return nil, err
 	}
@@ -126,6 +138,18 @@ func Inspect(ctx context.Context, root fs.FS) (*Node, error) {
 	}
 	r.settled = len(r.Sources)
 	return r.rest(ctx)
+}
+
+// Lacks adds a source of the configuration that is missing; Again keeps it.
+func (n *Node) Lacks(what string, why error) {
+	n.Sources = slices.DeleteFunc(n.Sources, func(s Source) bool {
+		if s.What == what {
+			n.settled--
+		}
+		return s.What == what
+	})
+	n.Sources = slices.Insert(n.Sources, n.settled, Source{What: what, Missing: why})
+	n.settled++
 }
 
 // Again reads everything of a node again but the machine and the configuration.
