@@ -67,7 +67,14 @@ func (o *observed) observe(more string) {
 		o.t.Fatal(err)
 	}
 	o.must("apply", "-k", o.Path("overlay"))
-	o.must("-n", "berth-observe", "rollout", "status", "daemonset/berth-observe", "--timeout=180s")
+	defer func() {
+		if o.t.Failed() {
+			text, _ := o.Kubectl("-n", "berth-observe", "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses}")
+			log, _ := o.Kubectl("-n", "berth-observe", "logs", "daemonset/berth-observe")
+			o.t.Logf("the pod's containers: %s\n%s", text, log)
+		}
+	}()
+	o.must("-n", "berth-observe", "rollout", "status", "daemonset/berth-observe", "--timeout=90s")
 }
 
 // ask runs berthctl in the DaemonSet's pod.
