@@ -3,15 +3,20 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	podsv1alpha1 "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 
@@ -76,7 +81,10 @@ func NodePods(ctx context.Context, dir string) ([]podspec.NodePod, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	all, err := Pods(ctx, conn)
-	if err != nil {
+	switch {
+	case status.Code(err) == codes.Unimplemented || err != nil && Unused(path):
+		return nil, errdefs.Unsupportedf("the kubelet has no Pods API, or does not run: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("pods of the kubelet at %s: %w", path, err)
 	}
 	pods := make([]podspec.NodePod, len(all))
@@ -86,6 +94,15 @@ func NodePods(ctx context.Context, dir string) ([]podspec.NodePod, error) {
 		}
 	}
 	return pods, nil
+}
+
+// Unused reports whether no process listens on a socket. A kubelet that had the Pods API and was replaced by an older one leaves it.
+func Unused(path string) bool {
+	conn, err := net.DialTimeout("unix", path, Timeout)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // again is the time between two tries to watch pods.

@@ -33,6 +33,7 @@ MORE`
 const trustsKubelet = `    - op: add
       path: /spec/template/spec/containers/0/args/-
       value: --kubelet-ca=/host/var/lib/kubelet/pki/kubelet.crt
+    - {op: add, path: /spec/template/spec/hostNetwork, value: true} # these pods have no network
 `
 
 // TestClusterObserve: a DaemonSet reads a node whose kubelet assigns CPUs, with its Pods API and without: it has what the kubelet has

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -111,7 +110,7 @@ func unended(pod *corev1.Pod) bool {
 
 // unused reports whether no process listens on the socket. A kubelet that had the API and was replaced
 // by an older one leaves the file.
-func (k *kubelet) unused() bool { return errors.Is(k.dial(), syscall.ECONNREFUSED) }
+func (k *kubelet) unused() bool { return kubeletapi.Unused(k.path) }
 
 // dial connects to the socket, and closes the connection.
 func (k *kubelet) dial() error {

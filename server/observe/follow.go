@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +81,8 @@ func Serve(ctx context.Context, o ServeOptions) error {
 			return nil
 		case !errors.Is(err, errOther) || ctx.Err() != nil:
 			return err
+		case o.Service.Present(): // it would take the end of this one for berthd's
+			return fmt.Errorf("%w: berthd has to be started again", err)
 		}
 		o.Log.WarnContext(ctx, "the node is read from the beginning, and the history of calls begins again", "reason", errOther)
 		o.Ready = nil
@@ -217,12 +218,13 @@ func (f *follower) follow(ctx context.Context) error {
 	defer watches.Wait()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
-	watches.Go(func() { f.watch(ctx, note) })
-	watches.Go(func() { f.Watch(ctx, f.dir(), note) })
+	dir := filepath.Join(f.Config.Observe.Root, f.last.Dir)
+	watches.Go(func() { f.watch(ctx, dir, note) })
+	watches.Go(func() { f.Watch(ctx, dir, note) })
 	whole := time.NewTicker(anyway)
 	defer whole.Stop()
+	all := false
 	for {
-		all := false
 		select {
 		case <-changed:
 		case <-whole.C:
@@ -248,10 +250,13 @@ func (f *follower) follow(ctx context.Context) error {
 		case errors.Is(err, errOther):
 			return err
 		case err != nil:
-			f.problem.Store(&err)
+			if before := f.problem.Swap(&err); before == nil || (*before).Error() != err.Error() {
+				f.Log.ErrorContext(ctx, "the kubelet's node cannot be read, so the last reading counts", "error", err)
+			}
 			note() // it is tried again
 		default:
 			f.problem.Store(nil)
+			all = false
 		}
 		if err := wait(ctx, min(max(apart, (share-1)*time.Since(began)), late)); err != nil {
 			return err
@@ -274,11 +279,13 @@ func (f *follower) refresh(ctx context.Context, whole bool) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("read the node: %w", err)
-	case next.Machine.Fingerprint() != f.last.Machine.Fingerprint() || !reflect.DeepEqual(next.Config, f.last.Config):
+	case f.last.Running && !next.Running: // what its command line says is not known
+		return fmt.Errorf("%w: there is no process kubelet", errSilent)
+	case len(next.Unread) > 0:
+		return fmt.Errorf("read the node: %w", next.unread())
+	case !next.SameHost(f.last.Node):
 		return errOther
-	case next.same(f.last) && slices.EqualFunc(next.Sources, f.last.Sources, func(a, b kubeletnode.Source) bool {
-		return a.What == b.What && (a.Missing == nil) == (b.Missing == nil)
-	}):
+	case next.same(f.last):
 		return nil
 	}
 	return f.take(ctx, next)
@@ -286,12 +293,21 @@ func (f *follower) refresh(ctx context.Context, whole bool) error {
 
 // same reports whether two readings are of the same state.
 func (r reading) same(o reading) bool {
-	return maps.EqualFunc(r.States, o.States, bytes.Equal) && reflect.DeepEqual(r.Devices, o.Devices) && r.known == o.known &&
+	return r.Same(o.Node) && r.known == o.known &&
 		slices.EqualFunc(r.pods, o.pods, func(a, b Pod) bool {
 			m, n := a.Pod, b.Pod
 			a.Pod, b.Pod = nil, nil
 			return proto.Equal(m, n) && reflect.DeepEqual(a, b)
 		})
+}
+
+// unread says which state files are there and cannot be read.
+func (r reading) unread() error {
+	var errs []error
+	for _, kind := range slices.Sorted(maps.Keys(r.Unread)) {
+		errs = append(errs, fmt.Errorf("state file of kind %s: %w", kind, r.Unread[kind]))
+	}
+	return errors.Join(errs...)
 }
 
 // take makes the App what was read.
@@ -330,14 +346,19 @@ func (f *follower) take(ctx context.Context, next reading) error {
 // explain explains pods that the kubelet has rejected since the last reading, on the state of that reading. It returns the pods without
 // those that are explained: the others are explained with the pods of the next reading.
 func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err error) {
-	if !next.known {
+	switch {
+	case !next.known:
 		return nil, nil
+	case !f.last.known: // that state had other pods
+		return next.pods, nil
 	}
 	left = []Pod{}
 	exist := map[string]bool{}
 	var there []app.Adopted
+	lived := map[string]bool{}
 	for _, p := range inOrder(f.last.pods) {
 		if !p.Ended {
+			lived[p.GetMetadata().GetUid()] = true
 			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started})
 		}
 	}
@@ -349,8 +370,15 @@ func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err e
 		switch {
 		case !p.Rejected():
 			left = append(left, p)
+			delete(f.explained, uid) // a static pod has the same uid again
 			continue
 		case f.explained[uid]:
+			continue
+		}
+		if lived[uid] {
+			// It held on that state what it asked for. The kubelet has decided again, after all others.
+			p.Started = next.at
+			left = append(left, p)
 			continue
 		}
 		unknown, err := l.reject(ctx, p, there, state)
@@ -364,6 +392,3 @@ func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err e
 	maps.DeleteFunc(f.explained, func(uid string, _ bool) bool { return !exist[uid] })
 	return left, nil
 }
-
-// dir is the kubelet's directory.
-func (f *follower) dir() string { return filepath.Join(f.Config.Observe.Root, f.last.Dir) }

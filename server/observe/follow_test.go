@@ -126,12 +126,7 @@ func serveNode(t *testing.T, root string) *observed {
 
 // ofFile reads the pods of the file in the node's directory.
 func (o *observed) ofFile() ([]podspec.NodePod, error) {
-	f, err := os.Open(filepath.Join(o.root, kubelets.PodsFile))
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return podspec.DecodeNode(f, podspec.Options{})
+	return recorded(filepath.Join(o.root, kubelets.PodsFile))
 }
 
 // setPods changes the pods, and the CPU manager's state file if it is not empty.
@@ -176,7 +171,12 @@ func podList(t *testing.T, pods ...string) string {
 
 func nodePods(t *testing.T, pods ...string) []podspec.NodePod {
 	t.Helper()
-	out, err := podspec.DecodeNode(strings.NewReader(podList(t, pods...)), podspec.Options{})
+	return decodePods(t, podList(t, pods...))
+}
+
+func decodePods(t *testing.T, text string) []podspec.NodePod {
+	t.Helper()
+	out, err := podspec.DecodeNode(strings.NewReader(text), podspec.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

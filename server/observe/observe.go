@@ -227,7 +227,10 @@ func open(ctx context.Context, dir string) (root fs.FS, closeRoot func(), err er
 }
 
 // reads are the beginnings of the names of methods that change nothing.
-var reads = []string{"Get", "List", "Watch", "Stream", "Dump", "Export", "Check", "Fit", "Merge", "Name", "Exists", "Is", "Validate"}
+var reads = []string{
+	"Get", "List", "Watch", "Stream", "Dump", "Export", "Check", "Fit", "Merge", "Name", "Exists", "Is", "Validate", "Plan",
+	"ServerReflectionInfo",
+}
 
 // onlyRead refuses what would change something.
 func onlyRead(method string, req proto.Message) error {

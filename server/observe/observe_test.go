@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/berthd/berth/api/podspec"
@@ -124,14 +125,25 @@ func compact(t *testing.T, m proto.Message) string {
 // podsOf reads the pods of a node, as a client does.
 func podsOf(t *testing.T, file string) []observe.Pod {
 	t.Helper()
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	pods, err := podspec.DecodeNode(f, podspec.Options{})
+	pods, err := recorded(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return observe.PodsOf(pods)
+}
+
+// recorded reads pods that a kubelet has seen. Some recordings have no status of them.
+func recorded(file string) ([]podspec.NodePod, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	pods, err := podspec.DecodeNode(f, podspec.Options{})
+	for i := range pods {
+		if !pods[i].Seen() {
+			pods[i].Status.Phase = corev1.PodRunning
+		}
+	}
+	return pods, err
 }

@@ -7,23 +7,27 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watch calls changed when the kubelet's state files may have changed, until ctx ends. Where they cannot be watched, the node is read from
-// time to time only.
-func (f *follower) watch(ctx context.Context, changed func()) {
+// watch calls changed when the state files in the kubelet's directory may have changed, until ctx ends. Where they cannot be watched, the
+// node is read from time to time only.
+func (f *follower) watch(ctx context.Context, dir string, changed func()) {
 	files, err := fsnotify.NewWatcher()
 	if err == nil {
 		defer func() { _ = files.Close() }()
-		err = files.Add(f.dir())
+		err = files.Add(dir)
 	}
 	if err != nil {
-		f.Log.WarnContext(ctx, "the kubelet's directory cannot be watched, so changes are seen late", "directory", f.dir(), "every",
+		f.Log.WarnContext(ctx, "the kubelet's directory cannot be watched, so changes are seen late", "directory", dir, "every",
 			anyway.String(), "error", err)
 		return
 	}
-	_ = files.Add(filepath.Join(f.dir(), "device-plugins")) // a kubelet without device plugins has none
+	plugins := filepath.Join(dir, "device-plugins")
+	_ = files.Add(plugins) // a kubelet makes it when it starts
 	for {
 		select {
 		case e := <-files.Events:
+			if e.Name == plugins && e.Has(fsnotify.Create) {
+				_ = files.Add(plugins)
+			}
 			if filepath.Ext(e.Name) != ".sock" {
 				changed()
 			}

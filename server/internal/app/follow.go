@@ -57,7 +57,8 @@ func (a *App) Take(ctx context.Context, from *App) error {
 	}
 	var rejected []*ledger.Trace
 	for _, t := range next.Traces() {
-		if _, known := now.TraceOfPod(t.Pod); !t.Admitted && !known {
+		known, ok := now.TraceOfPod(t.Pod)
+		if !t.Admitted && (!ok || known.Admitted) {
 			rejected = append(rejected, t)
 		}
 	}

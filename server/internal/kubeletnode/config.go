@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -133,6 +134,7 @@ func (r *reader) running() (s started, ok bool) {
 		s = started{from: "/" + file, args: args[1:], dir: defaultDir}
 		s.paths()
 		r.found("command line of the kubelet", file, nil)
+		r.Running = true
 		return s, true
 	}
 	return s, false
@@ -144,10 +146,13 @@ func isKubelet(cmdline []byte) bool {
 	return path.Base(string(program)) == "kubelet"
 }
 
+// ofPod matches the cgroup of a pod's process. A reader in a pod of the node sees the paths from its own cgroup, such as /../../podUID/ID.
+var ofPod = regexp.MustCompile(`kubepods|/pod[0-9a-f]{8}`)
+
 // inPod reports whether a process is one of a pod, which may call itself as it likes.
 func (r *reader) inPod(process string) bool {
 	data, err := r.file(path.Join(process, "cgroup"))
-	return err == nil && bytes.Contains(data, []byte("kubepods"))
+	return err == nil && ofPod.Match(data)
 }
 
 func pid(cmdline string) int {

@@ -19,6 +19,7 @@ import (
 	"io/fs"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +56,8 @@ type Node struct {
 	Given   *config.Config
 	Config  config.Config
 	Refused error
+	// Running means that there is a process kubelet.
+	Running bool
 	// Dir is the kubelet's directory, below the root.
 	Dir string
 	// States are the state files that there are.
@@ -140,6 +143,21 @@ func inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
 	return r.rest(ctx)
 }
 
+// Same reports whether two readings are of the same state of the node.
+func (n *Node) Same(o *Node) bool {
+	text := func(err error) string { return fmt.Sprint(err) }
+	return maps.EqualFunc(n.States, o.States, bytes.Equal) && reflect.DeepEqual(n.Devices, o.Devices) &&
+		reflect.DeepEqual(n.allocated, o.allocated) && n.Changing == o.Changing &&
+		maps.EqualFunc(n.Unread, o.Unread, func(a, b error) bool { return text(a) == text(b) }) &&
+		slices.EqualFunc(n.Sources, o.Sources, func(a, b Source) bool { return a.What == b.What && text(a.Missing) == text(b.Missing) })
+}
+
+// SameHost reports whether two readings are of the same machine, and of a kubelet with the same configuration and directory.
+func (n *Node) SameHost(o *Node) bool {
+	return reflect.DeepEqual(n.Machine.Snapshot(), o.Machine.Snapshot()) && n.Facts == o.Facts && reflect.DeepEqual(n.Config, o.Config) &&
+		n.Dir == o.Dir
+}
+
 // Lacks adds a source of the configuration that is missing; Again keeps it.
 func (n *Node) Lacks(what string, why error) {
 	n.Sources = slices.DeleteFunc(n.Sources, func(s Source) bool {
@@ -155,7 +173,7 @@ func (n *Node) Lacks(what string, why error) {
 // Again reads everything of a node again but the machine and the configuration.
 func (n *Node) Again(ctx context.Context, root fs.FS) (*Node, error) {
 	r := &reader{root: regular{root}, Node: Node{
-		Machine: n.Machine, Facts: n.Facts, Given: n.Given, Config: n.Config, Refused: n.Refused, Dir: n.Dir,
+		Machine: n.Machine, Facts: n.Facts, Given: n.Given, Config: n.Config, Refused: n.Refused, Running: n.Running, Dir: n.Dir,
 		Sources: slices.Clone(n.Sources[:n.settled]), settled: n.settled,
 	}}
 	return r.rest(ctx)

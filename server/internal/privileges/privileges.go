@@ -145,7 +145,11 @@ func landlockRules(c config.Config, files []string) (*confine.Rules, error) {
 	if c.Node.SetHugePages {
 		r.Files = append(r.Files, allow(confine.Write, hugepages.Dir)...)
 	}
-	r.Files = append(r.Files, allow(confine.Write, "/proc", "/dev/null")...)
+	proc := confine.Write
+	if c.Observe.Root != "" {
+		proc = confine.Read
+	}
+	r.Files = append(append(r.Files, allow(proc, "/proc")...), allow(confine.Write, "/dev/null")...)
 	// Names of hosts, ports, users, groups and time zones.
 	r.Files = append(r.Files, allow(confine.ReadFile, "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf",
 		"/etc/gai.conf",
@@ -193,7 +197,7 @@ func landlockRules(c config.Config, files []string) (*confine.Rules, error) {
 		{config.Path(c.PodResourcesDir), 0o750, true},
 		{httpDir(c), 0o755, true},
 	} {
-		if d.path == "" {
+		if d.path == "" || d.path == c.StateDir && c.Observe.Root != "" {
 			continue
 		}
 		_ = trust.MkdirAll(d.path, d.mode)

@@ -36,6 +36,9 @@ type Manager struct {
 	sockets map[string]*net.UnixListener
 }
 
+// Present reports whether a service manager has started this program.
+func (m *Manager) Present() bool { return m != nil && (m.notify != "" || len(m.sockets) > 0) }
+
 // FromEnvironment finds the service manager by the variables that it has set, and takes over the
 // sockets. The variables stay: a program that this process executes finds the manager too, but
 // not the sockets.
