@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,37 @@ func (p NodePod) IDs() map[string]string {
 			if _, id, ok := strings.Cut(c.ContainerID, "://"); ok {
 				out[id] = c.Name
 			}
+		}
+	}
+	return out
+}
+
+// Claims are the names of the ResourceClaims that the pod's containers use, with the requests of them, by container: those that the pod
+// names, those that were made of templates, and those for extended resources. One that is not made yet is left out.
+func (p NodePod) Claims() map[string][]*typesv1.ResourceClaim {
+	names := map[string]string{}
+	for _, c := range p.Pod.GetSpec().GetResourceClaims() {
+		names[c.GetName()] = c.GetResourceClaimName()
+	}
+	for _, s := range p.Status.ResourceClaimStatuses {
+		if s.ResourceClaimName != nil {
+			names[s.Name] = *s.ResourceClaimName
+		}
+	}
+	out := map[string][]*typesv1.ResourceClaim{}
+	add := func(container, claim, request string) {
+		if claim != "" {
+			out[container] = append(out[container], &typesv1.ResourceClaim{Name: claim, Request: request})
+		}
+	}
+	for _, c := range slices.Concat(p.Pod.GetSpec().GetInitContainers(), p.Pod.GetSpec().GetContainers()) {
+		for _, use := range c.GetResources().GetClaims() {
+			add(c.GetName(), names[use.GetName()], use.GetRequest())
+		}
+	}
+	if extended := p.Status.ExtendedResourceClaimStatus; extended != nil {
+		for _, m := range extended.RequestMappings {
+			add(m.ContainerName, extended.ResourceClaimName, m.RequestName)
 		}
 	}
 	return out

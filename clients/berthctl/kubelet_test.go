@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -177,15 +178,28 @@ func TestPodsOfAKubelet(t *testing.T) {
 	root := kubeletNode(t)
 	claims := `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claims", "namespace": "shop", "uid": "u-4"},
-			"spec": {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]}},
+			"spec": {"containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}],
+				"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu-1"}]}},
 		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop", "uid": "u-5"},
 			"spec": {"containers": [{"name": "c"}]}}]}`
 	_, out, problems := ctl(t, claims, "get", "pods", "--pods", "-", "--kubelet="+root)
-	if !strings.Contains(problems, "(dra_manager_state is not read): shop/claims") || !strings.Contains(out, "claims") ||
+	if !strings.Contains(problems, "no dra_manager_state that can be read: shop/claims") || !strings.Contains(out, "claims") ||
 		!strings.Contains(out, "web") {
 		t.Errorf("pods with claims:\n%s%s", out, problems)
 	}
-	noUnit := strings.Replace(claims, `[{"name": "c"}]`, `[{"name": "c", "resources": {"limits": {"gpu": "1"}}}]`, 1)
+	state := `{"kind":"DRACheckpoint","apiVersion":"checkpoint.dra.kubelet.k8s.io/v1","ClaimInfoStateList":[{"ClaimUID":"u",` +
+		`"ClaimName":"gpu-1","Namespace":"shop","PodUIDs":{"u-4":{}},` +
+		`"DriverState":{"gpu.example.com":{"Devices":[{"PoolName":"n1","DeviceName":"gpu0"}]}}}]}`
+	file := filepath.Join(root, "var/lib/kubelet/dra_manager_state")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"Data":%q,"Checksum":%d}`, state, crc32.ChecksumIEEE([]byte(state))),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, out, problems = ctl(t, claims, "describe", "pod", "shop/claims", "--pods", "-", "--kubelet="+root)
+	if strings.Contains(problems, "claims") || !strings.Contains(out, "gpu.example.com/dra n1/gpu0 by claim gpu-1") {
+		t.Errorf("a pod with a claim:\n%s%s", out, problems)
+	}
+	noUnit := strings.Replace(claims, `{"claims": [{"name": "gpu"}]}`, `{"limits": {"gpu": "1"}}`, 1)
 	for _, verb := range []string{"get pods", "check"} {
 		_, out, problems := ctl(t, noUnit, append(strings.Fields(verb), "--pods", "-", "--kubelet="+root)...)
 		if !strings.Contains(problems, "pod shop/claims: ") || verb != "check" && !strings.Contains(out, "web") {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/config"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/app"
@@ -129,7 +130,10 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 		in.Pods = append(in.Pods, pod)
 	}
 	for kind, data := range read.States {
-		if err := parse(&in, kind, data); err != nil {
+		switch err := parse(&in, kind, data); {
+		case kind == kubelet.Claims && errdefs.ClassOf(err) == errdefs.Unsupported: // the kubelet may be able to
+			out.Missing = append(out.Missing, err.Error())
+		case err != nil:
 			in.Damaged[kind] = err
 		}
 	}
@@ -180,6 +184,12 @@ func parse(in *nodecheck.Input, kind kubelet.Kind, data []byte) error {
 			return err
 		}
 		in.Devices = &s
+	case kubelet.Claims:
+		s, err := kubelet.ParseClaims(data)
+		if err != nil {
+			return err
+		}
+		in.Claims = &s
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (l *loader) load(ctx context.Context, pods []Pod) error {
 	for _, p := range pods {
 		switch {
 		case !p.Ended:
-			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started})
+			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started, Devices: p.devices})
 		case p.Rejected():
 			unread, _, err := l.Adopt(ctx, there[added:], kubeletnode.Kinds(), l.states)
 			if err != nil {

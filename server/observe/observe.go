@@ -28,11 +28,13 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/input"
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/rpc/inprocess"
@@ -64,6 +66,10 @@ type Pod struct {
 	Reason string
 	// Containers are the names of its containers by the runtime's, as far as the kubelet has told them.
 	Containers map[string]string
+	// Claims are the names of the ResourceClaims that its containers use, with their requests, by container.
+	Claims map[string][]*typesv1.ResourceClaim
+	// devices are those of its claims.
+	devices []*admissionv1.ExternalDevices
 }
 
 // PodsOf are the pods of a node that its kubelet has seen; nil if they are not known. Others hold nothing.
@@ -77,6 +83,7 @@ func PodsOf(pods []podspec.NodePod) (out []Pod) {
 		}
 		seen := Pod{
 			Pod: p.Pod, Created: p.Created, Controller: p.Controller, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs(),
+			Claims: p.Claims(),
 		}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
@@ -168,9 +175,9 @@ func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error)
 		n.Missing = append(append(n.Missing, problems...), cmp.Or(o.Unnamed,
 			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE"))
 	}
-	if with := claimants(o.Pods); len(with) > 0 {
-		n.Missing = append(n.Missing, "claims on dynamic resources (dra_manager_state is not read): "+strings.Join(with, ", "))
-	}
+	var unclaimed []string
+	o.Pods, unclaimed = addClaims(read.Config, read.States[kubelet.Claims], o.Pods)
+	n.Missing = append(n.Missing, unclaimed...)
 	pods := inOrder(o.Pods)
 	l := newLoader(ctx, n, a, read, o.Now)
 	if err := l.load(ctx, pods); err != nil {
@@ -186,16 +193,6 @@ func build(ctx context.Context, c config.Config, read *kubeletnode.Node, now fun
 		Log: slog.New(slog.DiscardHandler), Now: now,
 		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices},
 	})
-}
-
-// claimants names the living pods with claims on dynamic resources.
-func claimants(pods []Pod) (names []string) {
-	for _, p := range pods {
-		if !p.Ended && len(p.GetSpec().GetResourceClaims()) > 0 {
-			names = append(names, p.GetMetadata().GetNamespace()+"/"+p.GetMetadata().GetName())
-		}
-	}
-	return names
 }
 
 // open returns the files below a root, a directory or an archive. Links do not lead out of a directory.

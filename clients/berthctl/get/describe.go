@@ -110,6 +110,9 @@ func externalTexts(list []*typesv1.ExternalDevice) (out []string) {
 		if nodes := convert.Nodes(d.GetNumaNodes()); !nodes.IsEmpty() {
 			text += " on NUMA node " + nodes.String()
 		}
+		if claim := d.GetClaim().GetName(); claim != "" {
+			text += " by claim " + claim
+		}
 		out = append(out, text)
 	}
 	return out

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
@@ -107,6 +108,8 @@ type Adopted struct {
 	Pod *typesv1.Pod
 	// At is when; zero if that is not known.
 	At time.Time
+	// Devices are those that its containers have by claims on dynamic resources.
+	Devices []*admissionv1.ExternalDevices
 }
 
 // Adopt stores pods that another program has admitted, with what a kubelet's state files have of them. unread are pods that berthd would
@@ -165,6 +168,9 @@ func (a *App) records(pods []Adopted) (out []*ledger.Pod, unread []string) {
 
 func (a *App) record(p Adopted) (*ledger.Pod, error) {
 	pod, err := NodePod(a.given.Config, p.Pod)
+	if err == nil {
+		err = convert.ReadExternalDevices(&pod, p.Devices)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -83,7 +83,7 @@ const (
 	between  = 200 * time.Millisecond
 )
 
-// kinds are the state files, in the order in which they are imported.
+// kinds are the state files, in the order in which they are read.
 var kinds = []struct {
 	kind kubelet.Kind
 	what string
@@ -92,15 +92,21 @@ var kinds = []struct {
 	{kubelet.CPU, "CPUs of containers", "cpu_manager_state"},
 	{kubelet.Memory, "memory of containers", "memory_manager_state"},
 	{kubelet.Device, "devices of containers", "device-plugins/kubelet_internal_checkpoint"},
+	{kubelet.Claims, "claims on dynamic resources", "dra_manager_state"},
 }
 
-// Kinds returns the kinds of state files in the order in which they are imported.
+// Kinds returns the kinds of state files in the order in which they are imported. Claims are not: they are shown with the containers.
 func Kinds() (out []kubelet.Kind) {
 	for _, k := range kinds {
-		out = append(out, k.kind)
+		if k.kind != kubelet.Claims {
+			out = append(out, k.kind)
+		}
 	}
 	return out
 }
+
+// optional are the state files that a kubelet has since the first device plugin, or with the feature gate DynamicResourceAllocation.
+var optional = []kubelet.Kind{kubelet.Device, kubelet.Claims}
 
 // reader reads one node.
 type reader struct {
@@ -251,7 +257,7 @@ func (r *reader) readStates(ctx context.Context, dir string) error {
 		if err := missing[k.kind]; err != nil && !errors.Is(err, fs.ErrNotExist) {
 			r.Unread[k.kind] = reason(err)
 		}
-		if err := missing[k.kind]; k.kind != kubelet.Device || !errors.Is(err, fs.ErrNotExist) { // a kubelet has it since the first plugin
+		if err := missing[k.kind]; !slices.Contains(optional, k.kind) || !errors.Is(err, fs.ErrNotExist) {
 			r.found(k.what, path.Join(dir, k.file), err)
 		}
 	}

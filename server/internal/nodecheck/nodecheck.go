@@ -45,10 +45,11 @@ type Input struct {
 	Config *config.Config
 	// Refused is why the configuration cannot be used; nil if it can.
 	Refused error
-	// CPU, Memory and Devices are the state files; nil if there is none, or if it is damaged.
+	// CPU, Memory, Devices and Claims are the state files; nil if there is none, or if it is damaged.
 	CPU     *kubelet.CPUState
 	Memory  *kubelet.MemoryState
 	Devices *kubelet.DeviceState
+	Claims  *kubelet.ClaimState
 	// Damaged are the state files that cannot be read, and why.
 	Damaged map[kubelet.Kind]error
 	// Unread are the state files that there are and that could not be opened.
@@ -117,6 +118,7 @@ const (
 	needCPU
 	needMemory
 	needDevices
+	needClaims
 	needPods
 	needKernel
 )
@@ -243,6 +245,8 @@ func (n *node) lacks(needs []need) string {
 			return n.noFile(kubelet.Memory)
 		case of == needDevices && n.Devices == nil:
 			return n.noFile(kubelet.Device)
+		case of == needClaims && (n.Damaged[kubelet.Claims] != nil || n.Unread[kubelet.Claims] != nil):
+			return n.noFile(kubelet.Claims) // a kubelet without the file has no claims
 		case of == needPods && !n.PodsKnown:
 			return "the node's pods are not known: add --pods FILE"
 		case of == needKernel && n.Unseen != "":
@@ -262,6 +266,7 @@ func (n *node) noFile(kind kubelet.Kind) string {
 // files are the names of the state files below the kubelet's directory.
 var files = map[kubelet.Kind]string{
 	kubelet.CPU: "cpu_manager_state", kubelet.Memory: "memory_manager_state", kubelet.Device: "device-plugins/kubelet_internal_checkpoint",
+	kubelet.Claims: "dra_manager_state",
 }
 
 // commands are the steps as commands of a shell and as texts.

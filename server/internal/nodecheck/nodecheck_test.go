@@ -75,6 +75,7 @@ func healthy(options ...machinetest.Option) *nodecheck.Input {
 			Entries:    []kubelet.DeviceEntry{{Pod: "a", Container: "one", Resource: gpu, IDs: map[int64][]string{0: {"g0"}}}},
 			Registered: map[string][]string{gpu: {"g0", "g1"}},
 		},
+		Claims:    &kubelet.ClaimState{Claims: []kubelet.ClaimEntry{{UID: "c", Namespace: "default", Name: "nic", Pods: []string{"a"}}}},
 		PodsKnown: true,
 		Pods: []workload.Pod{{UID: "a", Namespace: "default", Name: "web", Containers: []workload.Container{
 			{Name: "init", Role: workload.Init}, {Name: "one"}, {Name: "two"},
@@ -266,7 +267,14 @@ var rows = []row{
 	}, []string{"memory-miscounted memory_manager_state"}},
 
 	{"no pods", nil, func(in *nodecheck.Input) { in.Pods = nil }, []string{
-		"cpus-left-behind pod a", "memory-left-behind pod a", "devices-left-behind pod a"}},
+		"cpus-left-behind pod a", "memory-left-behind pod a", "devices-left-behind pod a", "claims-left-behind pod a"}},
+	{"one of two pods of a claim", nil, func(in *nodecheck.Input) {
+		in.Claims.Claims[0].Pods = []string{"a", "b"}
+	}, []string{"claims-left-behind pod b"}},
+	{"no claims", nil, func(in *nodecheck.Input) { in.Claims = nil }, nil},
+	{"damaged claims", nil, func(in *nodecheck.Input) {
+		in.Claims, in.Damaged = nil, map[kubelet.Kind]error{kubelet.Claims: errors.New("damaged")}
+	}, []string{"claims-damaged /var/lib/kubelet/dra_manager_state"}},
 	{"a static pod's mirror", nil, func(in *nodecheck.Input) {
 		in.Pods[0].UID, in.Pods[0].Annotations = "mirror", map[string]string{workload.MirrorAnnotation: "a"}
 	}, nil},
@@ -399,7 +407,8 @@ func TestSkipped(t *testing.T) {
 	in.PodsKnown = false
 	got := nodecheck.Run(*in).Skipped
 	if len(got) != 1 || !strings.Contains(got[0].Why, "--pods") ||
-		!slices.Equal(got[0].IDs, []string{"cpus-left-behind", "memory-left-behind", "devices-left-behind", "scattered-cpus"}) {
+		!slices.Equal(got[0].IDs, []string{"cpus-left-behind", "memory-left-behind", "devices-left-behind", "claims-left-behind",
+			"scattered-cpus"}) {
 		t.Errorf("without pods: %+v", got)
 	}
 	in = healthy()

@@ -56,6 +56,20 @@ func leftDevices(n *node) []found {
 	return n.left(entries, "devices")
 }
 
+// leftClaims finds claims of pods that do not exist.
+func leftClaims(n *node) []found {
+	if n.Claims == nil {
+		return nil
+	}
+	entries := map[string][]string{}
+	for _, c := range n.Claims.Claims {
+		for _, uid := range c.Pods {
+			entries[uid] = append(entries[uid], "claim "+c.String())
+		}
+	}
+	return n.left(entries, "claims")
+}
+
 // left are the entries of pods that do not exist, by uid.
 func (n *node) left(entries map[string][]string, what string) (out []found) {
 	for _, uid := range slices.Sorted(maps.Keys(entries)) {

@@ -28,6 +28,12 @@ var checks = []check{
 		do:    []step{drain(kubelet.Device)},
 	},
 	{
+		id: "claims-damaged", severity: Error, find: damaged(kubelet.Claims), report: []string{"kubernetes#127653"},
+		finds: "a state file of claims on dynamic resources that cannot be read, or whose checksum is wrong: a kubelet with the feature gate " +
+			"`DynamicResourceAllocation` does not start",
+		do: []step{drain(kubelet.Claims)},
+	},
+	{
 		id: "policy-options", severity: Error, find: options, needs: []need{needConfig},
 		finds: "a CPU policy without a reservation, policy options that are unknown, off by their feature gate, or wrong for the machine",
 		do:    []step{do("Change the named field"), restart},
@@ -126,6 +132,11 @@ var checks = []check{
 		id: "devices-left-behind", severity: Warning, find: leftDevices, needs: []need{needDevices, needPods},
 		finds: "devices of pods that do not exist. The kubelet frees them when it admits the next pod with devices",
 		do:    []step{do("Check again after the next pod with devices was admitted; if they are still there:"), restart},
+	},
+	{
+		id: "claims-left-behind", severity: Warning, find: leftClaims, needs: []need{needClaims, needPods},
+		finds: "claims on dynamic resources of pods that do not exist. The kubelet has their drivers unprepare them, every 60 s until they do",
+		do:    []step{do("Check again after 60 s; if they are still there, see why the driver does not unprepare them: its log, and the kubelet's")},
 	},
 	{
 		id: "no-device-plugin", severity: Warning, find: noPlugin, needs: []need{needDevices},

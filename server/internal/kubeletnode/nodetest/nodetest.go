@@ -102,6 +102,7 @@ func (r Recording) Rewrite(t testing.TB, root string) {
 		"cpu_manager_state.json": "cpu_manager_state", "memory_manager_state.json": "memory_manager_state",
 		"kubelet_internal_checkpoint.json": "device-plugins/kubelet_internal_checkpoint",
 		"allocated_pods_state.json":        "allocated_pods_state",
+		"dra_manager_state.json":           "dra_manager_state",
 	} {
 		data, err := input.Regular(filepath.Join(r.moment, from), most)
 		if errors.Is(err, fs.ErrNotExist) {
