@@ -147,3 +147,36 @@ func recorded(file string) ([]podspec.NodePod, error) {
 	}
 	return pods, err
 }
+
+// TestStaticPods: without --pods, the static pods of a recording have their names, and hold what the kubelet says.
+func TestStaticPods(t *testing.T) {
+	t.Parallel()
+	recordings := nodetest.Recordings(t)
+	at := slices.IndexFunc(recordings, func(r nodetest.Recording) bool { return r.Name == "v2-systemd-restricted/full-C" })
+	root := recordings[at].Write(t)
+	texts := func(pods []observe.Pod) (out []string) {
+		n, err := observe.Open(t.Context(), observe.Options{Root: root, Pods: pods})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := podresourcesv1.NewPodResourcesListerClient(n).List(t.Context(), &podresourcesv1.ListPodResourcesRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range answer.GetPodResources() {
+			out = append(out, textOf(t, p))
+		}
+		slices.Sort(out)
+		return out
+	}
+	var allocated []observe.Pod // the file has those that were admitted
+	for _, p := range podsOf(t, filepath.Join(root, nodetest.PodsFile)) {
+		if !p.Ended {
+			allocated = append(allocated, p)
+		}
+	}
+	want := texts(allocated)
+	if got := texts(nil); len(want) < 3 || !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -2,16 +2,23 @@ package kubeletnode
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"path"
+	"regexp"
 	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // UnknownNamespace is that of pods of which only the amounts are known. Their name is their uid.
@@ -79,8 +86,8 @@ func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 	return inner.Entries, nil
 }
 
-// Reconstruct returns the pods that the kubelet has allocated resources to, as far as their amounts and the state files tell. problems name
-// the pods of which these do not tell which container is an init container.
+// Reconstruct returns the pods that the kubelet has allocated resources to, as far as their amounts, the state files and the manifests of
+// static pods tell. problems name the pods of which these do not tell which container is an init container, and how names were found.
 func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
 	if n.unallocated != nil {
 		return nil, []string{fmt.Sprintf("amounts of pods: allocated_pods_state: %v", reason(n.unallocated))}
@@ -92,8 +99,22 @@ func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
 		}
 	}
 	memory := n.blocks()
+	named, notes := n.named()
+	problems = slices.Concat(n.unmanifest, notes)
 	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {
 		from := n.allocated[uid]
+		pod := &typesv1.Pod{Metadata: &typesv1.PodMetadata{Name: uid, Namespace: UnknownNamespace}}
+		if named[uid] != nil {
+			pod = proto.CloneOf(named[uid])
+		}
+		pod.Metadata.Uid = uid
+		if named[uid] != nil || generated.MatchString(uid) {
+			asStatic(pod)
+		}
+		if named[uid] != nil && fits(from, pod) { // its manifest has the roles of its containers, too
+			pods = append(pods, pod)
+			continue
+		}
 		inits, err := initContainers(state.Containers[uid], memory[uid])
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("pod %s: %v", uid, err))
@@ -112,9 +133,8 @@ func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
 				spec.Containers = append(spec.Containers, c)
 			}
 		}
-		pods = append(pods, &typesv1.Pod{
-			Metadata: &typesv1.PodMetadata{Name: uid, Namespace: UnknownNamespace, Uid: uid}, Spec: spec,
-		})
+		pod.Spec = spec
+		pods = append(pods, pod)
 	}
 	return pods, problems
 }
@@ -162,4 +182,100 @@ func initContainers(cpus map[string]cpuset.Set, memory map[string]bool) (map[str
 		}
 	}
 	return inits, nil
+}
+
+// generated is the form of the uids that the kubelet makes for static pods. Those of the API server have hyphens.
+var generated = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
+// named finds the static pods among those that the kubelet has allocated resources to, by uid. A pod whose manifest has no uid is one if
+// its containers and amounts are those of one manifest, and of no other uid. notes say so.
+func (n *Node) named() (pods map[string]*typesv1.Pod, notes []string) {
+	pods = map[string]*typesv1.Pod{}
+	uids, fitting := map[int][]string{}, map[string][]int{}
+	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {
+		for i, m := range n.manifests {
+			switch {
+			case m.given && m.pod.GetMetadata().GetUid() != uid, !m.given && !generated.MatchString(uid),
+				!m.given && !fits(n.allocated[uid], m.pod):
+			default:
+				uids[i], fitting[uid] = append(uids[i], uid), append(fitting[uid], i)
+			}
+		}
+	}
+	for _, uid := range slices.Sorted(maps.Keys(fitting)) {
+		list := fitting[uid]
+		m := n.manifests[list[0]]
+		var names []string
+		for _, i := range list {
+			names = append(names, title(n.manifests[i].pod))
+		}
+		switch {
+		case len(list) > 1:
+			notes = append(notes, fmt.Sprintf("name of pod %s: several manifests of static pods fit: %s", uid, strings.Join(names, ", ")))
+		case len(uids[list[0]]) > 1:
+			notes = append(notes, fmt.Sprintf("name of pod %s: the static pod %s fits to %d pods", uid, names[0], len(uids[list[0]])))
+		default:
+			if pods[uid] = m.pod; !m.given {
+				notes = append(notes, fmt.Sprintf("the name %s of pod %s is that of the only static pod with its containers "+
+					"and amounts", names[0], uid))
+			}
+		}
+	}
+	return pods, notes
+}
+
+// title names a pod in notes.
+func title(p *typesv1.Pod) string {
+	return kubelet.Printable(p.GetMetadata().GetNamespace()) + "/" + kubelet.Printable(p.GetMetadata().GetName())
+}
+
+// fits reports whether a pod may be that of a manifest: it has the same containers with the same amounts. Some kubelets leave out
+// ordinary init containers.
+func fits(from allocatedPod, p *typesv1.Pod) bool {
+	seen, inits, unseen := 0, 0, 0
+	for i, list := range [][]*typesv1.Container{p.GetSpec().GetInitContainers(), p.GetSpec().GetContainers()} {
+		for _, c := range list {
+			of, ok := from.Containers[c.GetName()]
+			ordinary := i == 0 && c.GetRestartPolicy() != "Always"
+			if ordinary {
+				inits++
+			}
+			switch {
+			case !ok && ordinary:
+				unseen++
+			case !ok, !same(of, c.GetResources()):
+				return false
+			default:
+				seen++
+			}
+		}
+	}
+	return seen == len(from.Containers) && (unseen == 0 || unseen == inits) &&
+		(from.Pod == nil) == (p.GetSpec().GetResources() == nil) &&
+		(from.Pod == nil || equal(from.Pod.Limits, p.GetSpec().GetResources().GetLimits())) // the kubelet completes the requests of a pod
+}
+
+// same reports whether amounts are those of a manifest, in which requests may be left out that are the limits.
+func same(a *amounts, m *typesv1.ResourceRequirements) bool {
+	a = cmp.Or(a, &amounts{})
+	requests := maps.Clone(m.GetLimits())
+	if requests == nil {
+		requests = map[string]string{}
+	}
+	maps.Copy(requests, m.GetRequests())
+	return equal(a.Limits, m.GetLimits()) && equal(a.Requests, requests)
+}
+
+func equal(a, b map[string]string) bool {
+	x, _, bad := convert.Amounts("", a)
+	y, _, also := convert.Amounts("", b)
+	return len(bad) == 0 && len(also) == 0 && maps.Equal(x, y)
+}
+
+// asStatic marks a pod as one that the API server has not made.
+func asStatic(p *typesv1.Pod) {
+	if p.Metadata.Annotations == nil {
+		p.Metadata.Annotations = map[string]string{}
+	}
+	p.Metadata.Annotations[workload.SourceAnnotation] = "file"
 }

@@ -44,7 +44,9 @@ var places = []place{
 // started is what a kubelet was started with.
 type started struct {
 	from, file, dropIns, dir string
-	args                     []string
+	// manifests and node are the path of static pods and the node's name that flags have.
+	manifests, node string
+	args            []string
 }
 
 // readConfig reads the kubelet's configuration, and finds the kubelet's directory.
@@ -56,7 +58,7 @@ func (r *reader) readConfig() error {
 			r.Dir = defaultDir
 		}
 		r.found("configuration that the kubelet told", "", nil)
-		return r.use([]config.File{{Path: "/configz", Data: r.told}}, nil)
+		return r.use(s, []config.File{{Path: "/configz", Data: r.told}}, nil)
 	case !ok:
 		if s, ok = r.placed(); !ok {
 			return errdefs.NotFoundf("no configuration of a kubelet: expected a process kubelet in /proc, or one of %s", strings.Join(
@@ -87,11 +89,12 @@ func (r *reader) readConfig() error {
 	if len(flags) > 0 {
 		r.found("flags that override the configuration", "", nil)
 	}
-	return r.use(main, append(dropIns, flags...))
+	return r.use(s, main, append(dropIns, flags...))
 }
 
-// use merges files of a kubelet's configuration.
-func (r *reader) use(main, dropIns []config.File) error {
+// use merges files of a kubelet's configuration, and reads the manifests that they name.
+func (r *reader) use(s started, main, dropIns []config.File) error {
+	r.readManifests(staticPodPath(slices.Concat(main, dropIns), s.manifests), r.nodeName(s.node))
 	c := config.Default()
 	// The notes are about what has no effect on berthd's pods.
 	if _, err := c.ApplyKubelets(main, dropIns); err != nil {
@@ -174,6 +177,10 @@ func (s *started) paths() {
 			s.dropIns = below
 		case "root-dir":
 			s.dir = below
+		case "pod-manifest-path":
+			s.manifests = below
+		case "hostname-override":
+			s.node = f.value
 		}
 	}
 }

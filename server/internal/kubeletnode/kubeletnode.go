@@ -24,6 +24,7 @@ import (
 	"strings"
 	"time"
 
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
@@ -71,10 +72,22 @@ type Node struct {
 	// allocated are the amounts of pods, by uid.
 	allocated   map[string]allocatedPod
 	unallocated error // why they are not known
+	// manifests are those of static pods. unmanifest says which of them cannot be read.
+	manifests  []manifest
+	unmanifest []string
 	// settled are the sources of the machine and the configuration.
 	settled int
 	// Changing means that no two readings of the state files were the same.
 	Changing bool
+}
+
+// manifest is a static pod.
+type manifest struct {
+	// pod has the name that the kubelet gives to it.
+	pod *typesv1.Pod
+	// given means that the manifest has a uid. Otherwise the kubelet makes one of its own form of the pod, which differs from version to
+	// version.
+	given bool
 }
 
 // The readings: how many at most, and the pause between two.
@@ -181,6 +194,7 @@ func (n *Node) Again(ctx context.Context, root fs.FS) (*Node, error) {
 	r := &reader{root: regular{root}, Node: Node{
 		Machine: n.Machine, Facts: n.Facts, Given: n.Given, Config: n.Config, Refused: n.Refused, Running: n.Running, Dir: n.Dir,
 		Sources: slices.Clone(n.Sources[:n.settled]), settled: n.settled,
+		manifests: n.manifests, unmanifest: n.unmanifest,
 	}}
 	return r.rest(ctx)
 }

@@ -92,7 +92,7 @@ func (r Recording) Write(t testing.TB) (root string) {
 // Rewrite changes a directory with the machine of the same shape to the recording's.
 func (r Recording) Rewrite(t testing.TB, root string) {
 	t.Helper()
-	if err := os.RemoveAll(filepath.Join(root, "var")); err != nil {
+	if err := errors.Join(os.RemoveAll(filepath.Join(root, "var")), os.RemoveAll(filepath.Join(root, "etc"))); err != nil {
 		t.Fatal(err)
 	}
 	var served struct{ KubeletConfig json.RawMessage }
@@ -113,7 +113,19 @@ func (r Recording) Rewrite(t testing.TB, root string) {
 		}
 		write(t, filepath.Join(root, "var/lib/kubelet", to), data)
 	}
-	pods, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": r.pods(t)})
+	write(t, filepath.Join(root, "etc/hostname"), []byte("numavm\n"))
+	manifests, err := filepath.Glob(filepath.Join(r.configuration, "config", "pods", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range manifests {
+		data, err := input.Regular(file, most)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(root, "etc/kubernetes/manifests", filepath.Base(file)), data)
+	}
+	pods, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": r.pods(t, manifests)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,17 +133,13 @@ func (r Recording) Rewrite(t testing.TB, root string) {
 }
 
 // pods are those that the kubelet had, with their status.
-func (r Recording) pods(t testing.TB) (out []any) {
+func (r Recording) pods(t testing.TB, manifests []string) (out []any) {
 	t.Helper()
 	var served []struct {
 		Name, UID string
 		Status    any
 	}
 	r.decode(t, filepath.Join(r.moment, "pod-status.json"), &served)
-	manifests, err := filepath.Glob(filepath.Join(r.configuration, "config", "pods", "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, file := range manifests {
 		var pod map[string]any
 		r.decode(t, file, &pod)
