@@ -28,7 +28,8 @@ func kubeletNode(t *testing.T) (root string) {
 		"sys/devices/system/node/has_memory": "0-1\n",
 		"proc/sys/kernel/pid_max":            "32768\n", "proc/sys/kernel/threads-max": "60000\n",
 		"proc/meminfo": "MemTotal:       16777216 kB\n",
-		"var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuManagerPolicy: static\n" +
+		"var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: " +
+			"KubeletConfiguration\ncpuManagerPolicy: static\n" +
 			"reservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n",
 	}
 	for cpu := range 8 {
@@ -97,7 +98,8 @@ func TestKubelet(t *testing.T) {
 		{args: "policy set --topology-policy restricted --dry-run", want: []string{"restricted"}},
 		{args: "remove u-web", code: 1, want: []string{"berth only reads it"}},
 		{args: "reload", code: 1, want: []string{"berth only reads it"}},
-		{args: "simulate --machine 1s2c -f -", stdin: podYAML("web"), code: 2, want: []string{"berthctl simulate --bundle node.tar.gz"}},
+		{args: "simulate --bundle x -f -", stdin: podYAML("web"), code: 2, want: []string{"--kubelet contradicts --bundle"}},
+		{args: "simulate -f -", stdin: podYAML("web"), want: []string{"default/web"}},
 		{args: "watch", code: 2, want: []string{"the node is read once"}},
 		{args: "get pods --endpoint /x", code: 2, want: []string{"--endpoint and --kubelet: expected one of them"}},
 	} {
@@ -212,5 +214,48 @@ func TestPodsOfAKubelet(t *testing.T) {
 	if code, out, problems := ctl(t, both, "explain", "shop/wide", "--pods", "-", "--kubelet="+root); code != 0 ||
 		!strings.Contains(out, "reconstructed from the 1 pods") {
 		t.Errorf("exit code %d\n%s%s", code, out, problems)
+	}
+}
+
+// TestSimulateKubelet: pods are simulated on a kubelet's node with its pods, as on a bundle of it.
+func TestSimulateKubelet(t *testing.T) {
+	t.Parallel()
+	root := kubeletNode(t)
+	dir := t.TempDir()
+	pods := filepath.Join(dir, "pods.json")
+	running := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3"`, "Failed", "Running").Replace(rejectedPods)
+	for file, text := range map[string]string{
+		pods: running,
+		filepath.Join(root, "var/lib/kubelet/cpu_manager_state"): `{"policyName":"static","defaultCpuSet":"0,4-7",` +
+			`"entries":{"u-large":{"app":"1-3"}},"checksum":0}`,
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bundle := filepath.Join(dir, "node.tar.gz")
+	if code, out, problems := ctl(t, "", "bundle", "-o", bundle, "--kubelet="+root, "--pods", pods); code != 0 {
+		t.Fatalf("%s%s", out, problems)
+	}
+	for _, row := range []struct {
+		cpus string
+		code int
+	}{{"4", 0}, {"5", 3}} {
+		more := strings.NewReplacer("wide", "more", `"cpu": "5"`, `"cpu": "`+row.cpus+`"`).Replace(rejectedPods)
+		code, out, problems := ctl(t, more, "simulate", "-f", "-", "--kubelet="+root, "--pods", pods)
+		_, same, _ := ctl(t, more, "simulate", "-f", "-", "--bundle", bundle)
+		for _, text := range []*string{&out, &same} {
+			*text, _, _ = strings.Cut(*text, "it would fit") // with --kubelet, the lines of the kubelet's configuration follow
+		}
+		if code != row.code || out != same || !strings.Contains(out, "shop/more") {
+			t.Errorf("%s CPUs: exit code %d, want %d\n%s%s\non a bundle\n%s", row.cpus, code, row.code, out, problems, same)
+		}
+		if row.code == 0 && !strings.Contains(out, "4-7") {
+			t.Errorf("the CPUs of a pod of the node were given away:\n%s", out)
+		}
+	}
+	if code, _, problems := ctl(t, "", "simulate", "--machine", "8c", "-f", pods, "--pods", pods); code != 2 ||
+		!strings.Contains(problems, "add --kubelet") {
+		t.Errorf("--pods without --kubelet: %d, %s", code, problems)
 	}
 }

@@ -126,12 +126,11 @@ func root(c *command.Ctl) *cobra.Command {
 
 // notOfKubelets are verbs that do not read a kubelet's node, and what to do instead.
 var notOfKubelets = map[string]string{
-	"simulate": "simulate opens a bundle of the node: berthctl bundle --kubelet -o node.tar.gz, then berthctl simulate --bundle node.tar.gz",
-	"replay":   "a kubelet keeps no history that could be replayed",
-	"watch":    "the node is read once, so there are no changes; repeat berthctl get",
-	"top":      "the usage of CPUs and memory is not read from a kubelet's node",
-	"ledger":   "a kubelet's node has no ledger; berthctl get shows what is in the state files",
-	"plugin":   "plugin checks a device plugin, and no node",
+	"replay": "a kubelet keeps no history that could be replayed",
+	"watch":  "the node is read once, so there are no changes; repeat berthctl get",
+	"top":    "the usage of CPUs and memory is not read from a kubelet's node",
+	"ledger": "a kubelet's node has no ledger; berthctl get shows what is in the state files",
+	"plugin": "plugin checks a device plugin, and no node",
 }
 
 const (

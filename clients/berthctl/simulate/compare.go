@@ -54,12 +54,9 @@ func Compare(c *command.Ctl) *cobra.Command {
 
 // compare decides about the pods of a node.
 func compare(ctx context.Context, n *command.Observed, s *command.Session) (*comparison, error) {
-	b, err := bundle.Collect(s.Bundle(ctx))
+	b, err := collected(ctx, s)
 	if err != nil {
 		return nil, err
-	}
-	if b.Machine == nil || b.Config == nil {
-		return nil, fmt.Errorf("read the node: %s", strings.Join(b.About.Missing, ", "))
 	}
 	scene := simulation.Scene{Machine: b.Machine, Config: *b.Config, Devices: b.DevicesByResource(), Facts: b.Node}
 	// A kubelet admits a pod without a resource that no plugin has registered.
@@ -73,6 +70,15 @@ func compare(ctx context.Context, n *command.Observed, s *command.Session) (*com
 		return nil, err
 	}
 	return comparisonOf(n.Decided, found), nil
+}
+
+// collected is a kubelet's node as a bundle.
+func collected(ctx context.Context, s *command.Session) (*bundle.Bundle, error) {
+	b, err := bundle.Collect(s.Bundle(ctx))
+	if err == nil && (b.Machine == nil || b.Config == nil) {
+		err = fmt.Errorf("read the node: %s", strings.Join(b.About.Missing, ", "))
+	}
+	return b, err
 }
 
 // comparison is printed as docs/cli-output.md documents it.

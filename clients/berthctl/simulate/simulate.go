@@ -36,17 +36,18 @@ they hold, unless hotplug.onLost is "replace", and the output lists what the mac
 resizes a container: resize=NAMESPACE/POD/CONTAINER:cpu=AMOUNT,memory=AMOUNT. --more counts after all changes.
 
 --bundle FILE takes machine, configuration and devices from a file of 'berthctl bundle', and the pods that were admitted
-there are on the machine already.
+there are on the machine already. --kubelet takes them from a node whose kubelet decides; --pods FILE has its pods.
 
 The exit code is 3 if a pod was rejected.`
 
-const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.yaml --pods pods/
-  berthctl simulate --machine machine.json --kubelet-config kubelet.yaml --pods pods.yaml --policy single-numa-node
+const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.yaml -f pods/
+  berthctl simulate --machine machine.json --kubelet-config kubelet.yaml -f pods.yaml --policy single-numa-node
   berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
-    --device example.com/gpu=4*a@0,4*b@2 --pods pods.yaml --more worker.yaml -o json
-  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 --pods pods.yaml --then offline=1-3 --then online=3
-  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 --pods pods.yaml --then resize=web/app:cpu=4
-  berthctl simulate --bundle incident.tar.gz --pods web.yaml --map`
+    --device example.com/gpu=4*a@0,4*b@2 -f pods.yaml --more worker.yaml -o json
+  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 -f pods.yaml --then offline=1-3 --then online=3
+  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 -f pods.yaml --then resize=web/app:cpu=4
+  berthctl simulate --bundle incident.tar.gz -f web.yaml --map
+  berthctl simulate --kubelet --pods pods.json -f web.yaml`
 
 // simulate's flags.
 type simulateFlags struct {
@@ -61,9 +62,7 @@ type simulateFlags struct {
 func (f *simulateFlags) declare(fs *pflag.FlagSet) {
 	f.sceneFlags.declare(fs, "what the configuration says")
 	fs.StringVar(&f.bundle, "bundle", "", "bundle with the machine, the configuration, the devices, and the pods that are admitted already")
-	fs.StringSliceVarP(&f.pods.Files, "pods", "f", nil,
-		command.FilesUsage+". The files of a directory are taken in the order of their names")
-	f.pods.ReadingFlags(fs)
+	f.pods.ReadFlags(fs)
 	fs.StringSliceVar(&f.more.Files, "more", nil, "file with one pod; the output has the number of copies that would fit")
 	fs.IntVar(&f.most, "most", 10000, "where --more stops counting")
 	fs.StringArrayVar(&f.then, "then", nil,
@@ -77,12 +76,15 @@ func Simulate(c *command.Ctl) *cobra.Command {
 		drawn drawing.Flags
 	)
 	cmd := c.Local(command.About{
-		Use:   "simulate {--machine FILE|SHAPE | --bundle FILE} --pods FILE|DIR [--config FILE]",
+		Use:   "simulate {--machine FILE|SHAPE | --bundle FILE | --kubelet} -f FILE|DIR [--config FILE]",
 		Short: "Admit pods on a simulated machine",
 		Long:  simulateLong, Example: simulateExample,
 	}, func(ctx context.Context, _ []string) error {
 		if len(f.pods.Files) == 0 && len(f.more.Files) == 0 {
-			return command.Usagef("simulate", "--pods is missing")
+			return command.Usagef("simulate", "-f is missing")
+		}
+		if c.NodePods != "" && c.Kubelet == "" {
+			return command.Usagef("simulate", "--pods FILE has the pods of a kubelet's node: add --kubelet. The pods to admit are those of -f")
 		}
 		if f.most < 1 {
 			return command.Usagef("simulate", "--most %d: expected at least 1", f.most)
@@ -144,10 +146,19 @@ func Simulate(c *command.Ctl) *cobra.Command {
 
 // scene reads machine, configuration and devices.
 func (f *simulateFlags) scene(ctx context.Context, c *command.Ctl) (s simulation.Scene, b *bundle.Bundle, err error) {
-	if f.bundle != "" {
-		if b, err = bundle.ReadFile(f.bundle); err != nil {
-			return s, nil, err
-		}
+	switch {
+	case f.bundle != "" && c.Kubelet != "":
+		return s, nil, command.Usagef("simulate", "--kubelet contradicts --bundle: give one of both")
+	case f.bundle != "":
+		b, err = bundle.ReadFile(f.bundle)
+	case c.Kubelet != "":
+		err = c.OfNode(ctx, "", func(ctx context.Context, _ *command.Observed, of *command.Session) (err error) {
+			b, err = collected(ctx, of)
+			return err
+		})
+	}
+	if err != nil {
+		return s, nil, err
 	}
 	s, err = f.sceneFlags.scene(ctx, c, "simulate", b)
 	return s, b, err
