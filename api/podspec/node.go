@@ -23,6 +23,8 @@ type NodePod struct {
 	Created time.Time
 	// Controller is the uid of what replaces it when it has ended, such as a ReplicaSet; empty if nothing does.
 	Controller string
+	// OfDaemonSet means that this is a DaemonSet, which makes the pod again on the same node.
+	OfDaemonSet bool
 }
 
 // Seen reports whether the kubelet has decided about the pod.
@@ -90,7 +92,7 @@ func FromNode(p *corev1.Pod) (NodePod, error) {
 	pod, err := FromPod(p, Options{})
 	out := NodePod{Pod: pod, Status: p.Status, Created: p.CreationTimestamp.Time}
 	if owner := metav1.GetControllerOf(p); owner != nil {
-		out.Controller = string(owner.UID)
+		out.Controller, out.OfDaemonSet = string(owner.UID), owner.Kind == "DaemonSet"
 	}
 	return out, err
 }

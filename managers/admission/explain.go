@@ -36,7 +36,10 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 		}
 		defer leave()
 	}
-	c.trace.Suggestions, c.trace.Tried = r.Suggest(ctx, e.dry(c), refused.Shortages)
+	var note string
+	if c.trace.Suggestions, c.trace.Tried, note = r.Suggest(ctx, e.dry(c), refused.Shortages); note != "" {
+		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: note})
+	}
 }
 
 // dry returns a function that tries changes of a rejected pod on a view, without a lock. It

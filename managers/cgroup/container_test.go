@@ -102,7 +102,7 @@ func TestOOMScore(t *testing.T) {
 	static := nodeCritical
 	static.Priority, static.Annotations = nil, map[string]string{workload.SourceAnnotation: "file"}
 	fromAPI := static
-	fromAPI.Annotations = map[string]string{workload.SourceAnnotation: sourceAPI}
+	fromAPI.Annotations = map[string]string{workload.SourceAnnotation: "api"}
 	for _, row := range []struct {
 		name   string
 		pod    workload.Pod

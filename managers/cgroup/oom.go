@@ -18,22 +18,11 @@ const (
 // From here on a priority is critical (the value of system-cluster-critical).
 const criticalPriority = 2_000_000_000
 
-const (
-	nodeCriticalClass = "system-node-critical"
-	// sourceAPI is the source of pods of the API server; those of another source are static
-	// pods.
-	sourceAPI = "api"
-)
+const nodeCriticalClass = "system-node-critical"
 
 // critical pods are static pods, their mirrors, and those of critical priority.
 func critical(p *workload.Pod) bool {
-	if source, ok := p.Annotations[workload.SourceAnnotation]; ok && source != sourceAPI {
-		return true
-	}
-	if _, ok := p.Annotations[workload.MirrorAnnotation]; ok {
-		return true
-	}
-	return p.Priority != nil && *p.Priority >= criticalPriority
+	return p.Static() || p.Priority != nil && *p.Priority >= criticalPriority
 }
 
 // oomScoreAdj scores Burstable containers by the share of the machine's memory

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,7 +77,7 @@ func TestRequestsLeaveDryRunsForRemovals(t *testing.T) {
 			},
 			Busy: func(string) bool { return false },
 		}
-		found, tried := r.Suggest(t.Context(), dry, nil)
+		found, tried, _ := r.Suggest(t.Context(), dry, nil)
 		if requests != row.requests || tried > max(row.tries, 0) {
 			t.Errorf("%d dry runs: %d of them for requests, want %d; %d in all", row.tries, requests, row.requests, tried)
 		}
@@ -85,8 +86,64 @@ func TestRequestsLeaveDryRunsForRemovals(t *testing.T) {
 			t.Errorf("%d dry runs: the removal was tried %d times, offered: %v", row.tries, without, found)
 		}
 		dry.Busy = func(uid string) bool { return uid == "old" }
-		if found, _ := r.Suggest(t.Context(), dry, nil); slices.ContainsFunc(found, removes) {
+		if found, _, _ := r.Suggest(t.Context(), dry, nil); slices.ContainsFunc(found, removes) {
 			t.Errorf("%d dry runs: a pod on its way is to be removed: %v", row.tries, found)
+		}
+	}
+}
+
+// TestReturningPodsStay: no removal of a pod is suggested that is made again on this node. If nothing else helps, the note says so.
+func TestReturningPodsStay(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		annotations map[string]string // of the pod old
+		other       bool              // a second pod would do, too
+		together    bool              // only the removal of both would do
+		remove      []string
+		note        string
+	}{
+		"an ordinary pod": {nil, false, false, []string{"old"}, ""},
+		"one of the API":  {map[string]string{workload.SourceAnnotation: "api"}, false, false, []string{"old"}, ""},
+		"a static pod": {map[string]string{workload.SourceAnnotation: "file"}, false, false, nil, "pod default/old would " +
+			"be made again"},
+		"a mirror": {map[string]string{workload.MirrorAnnotation: "x"}, false, false, nil, "pod default/old would be " +
+			"made again"},
+		"of a DaemonSet": {map[string]string{workload.ReturnsAnnotation: "true"}, false, false, nil, "pod default/old " +
+			"would be made again"},
+		"another one helps": {map[string]string{workload.ReturnsAnnotation: "true"}, true, false, []string{"other"}, ""},
+		"both have to leave": {map[string]string{workload.ReturnsAnnotation: "true"}, true, true, nil, "pod default/old would " +
+			"be made again"},
+	} {
+		r := refusal(t)
+		l := ledgertest.New(t, ledger.Rules{Machine: r.Base.Machine()})
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+			old := ledgertest.With(ledgertest.Pod("old", "c"), ledgertest.Exclusive("c", "1"))
+			old.Pod.Namespace, old.Pod.Name, old.Pod.Annotations = "default", "old", row.annotations
+			if d.PutPod(old); row.other {
+				d.PutPod(ledgertest.With(ledgertest.Pod("other", "c"), ledgertest.Exclusive("c", "2")))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		r.Base = l.View()
+		found, _, note := r.Suggest(t.Context(), Dry{
+			Tries: 64, Time: time.Second, Now: func() time.Time { return time.Time{} }, Busy: func(string) bool { return false },
+			Run: func(_ context.Context, view *ledger.View, _ *workload.Pod, _ *topology.Manager) bool {
+				_, old := view.Pod("old")
+				_, other := view.Pod("other")
+				if row.together {
+					return !old && !other
+				}
+				return !old || row.other && !other
+			},
+		}, nil)
+		var remove []string
+		for _, s := range found {
+			remove = append(remove, s.Remove...)
+		}
+		if !slices.Equal(remove, row.remove) || (note == "") != (row.note == "") || !strings.Contains(note, row.note) {
+			t.Errorf("%s: remove %q, note %q; want %q, %q", name, remove, note, row.remove, row.note)
 		}
 	}
 }

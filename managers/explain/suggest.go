@@ -54,8 +54,9 @@ type search struct {
 }
 
 // Suggest returns changes that would make the pod fit, and how many were tried.
-// The search begins with the shortages, which are those of Missing.
-func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortage) ([]ledger.Suggestion, int) {
+// The search begins with the shortages, which are those of Missing. The note names pods whose
+// removal would help if they were not made again on this node; it is empty if other pods help.
+func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortage) (found []ledger.Suggestion, tried int, note string) {
 	s := &search{Refusal: r, Dry: d, ctx: ctx, shortages: shortages, until: d.Now().Add(d.Time), left: max(d.Tries, 0)}
 	kept := min(s.left/2, leftForRemovals)
 	s.left -= kept
@@ -64,8 +65,8 @@ func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortag
 	if r.Request.Pod.ResourceClaim == nil { // no policy decides about claims
 		s.policies()
 	}
-	s.removals()
-	return s.found, s.tried
+	note = s.removals()
+	return s.found, s.tried, note
 }
 
 // change is the input of one dry run; empty fields change nothing.
@@ -114,9 +115,9 @@ func (s *search) policies() {
 }
 
 // removals searches pods whose removal makes room: single ones, then pairs, then
-// a larger set of which none may stay.
-func (s *search) removals() {
-	pods := s.removable()
+// a larger set of which none may stay. If none helps, the note names those that return and would.
+func (s *search) removals() (note string) {
+	pods, returning := s.removable()
 	pods = pods[:min(len(pods), s.left/2)]
 	alone := 0
 	for _, p := range pods {
@@ -125,15 +126,18 @@ func (s *search) removals() {
 			alone++
 		}
 	}
-	if alone > 0 || len(pods) < 2 || !s.fits(change{without: pods}) {
-		return
+	switch {
+	case alone > 0:
+		return ""
+	case len(pods) < 2 || !s.fits(change{without: pods}):
+		return s.inVain(pods, returning)
 	}
 	if pairs := len(pods) * (len(pods) - 1) / 2; pairs <= s.left/2 {
 		for i, a := range pods {
 			for _, b := range pods[:i] {
 				if s.fits(change{without: []*ledger.Pod{b, a}}) {
 					s.offerRemoval(b, a)
-					return
+					return ""
 				}
 			}
 		}
@@ -142,6 +146,25 @@ func (s *search) removals() {
 	if len(set) <= largestSet {
 		s.offerRemoval(set...)
 	}
+	return ""
+}
+
+// inVain names the fewest returning pods, of those that one would rather remove, without which the pod would fit together with
+// the others that can be removed.
+func (s *search) inVain(pods, returning []*ledger.Pod) string {
+	if len(returning) == 0 || !s.fits(change{without: slices.Concat(pods, returning)}) {
+		return ""
+	}
+	var names []string
+	for _, p := range s.minimal(slices.Concat(pods, returning)) {
+		if p.Pod.Returns() {
+			names = append(names, p.Pod.Namespace+"/"+p.Pod.Name)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "no removal of pods helps: " + listed("pod", names) + " would be made again on this node (static pods, and those of a DaemonSet)"
 }
 
 // minimal leaves out of a set of pods that would do as many as it can. The
@@ -169,8 +192,8 @@ func (s *search) minimal(pods []*ledger.Pod) []*ledger.Pod {
 
 // removable lists the pods that hold something, prevent a shared pool
 // that would be empty, or take the room of a full node, those first that one would rather remove: who holds what is missing, then the
-// less important, then the younger ones.
-func (s *search) removable() []*ledger.Pod {
+// less important, then the younger ones. Pods that return are apart: their removal makes no room.
+func (s *search) removable() (pods, returning []*ledger.Pod) {
 	holds := map[string]bool{}
 	for _, short := range s.shortages {
 		for _, o := range short.Holders {
@@ -178,7 +201,6 @@ func (s *search) removable() []*ledger.Pod {
 		}
 	}
 	fills := s.fills()
-	var pods []*ledger.Pod
 	for p := range s.Base.Pods() {
 		if (p.Pod.ResourceClaim == nil) != (s.Request.Pod.ResourceClaim == nil) && !s.Base.Rules().OnePool {
 			continue // pods and claims take nothing from each other
@@ -205,7 +227,12 @@ func (s *search) removable() []*ledger.Pod {
 		}
 		return cmp.Or(cmp.Compare(priority(a), priority(b)), b.AdmittedAt.Compare(a.AdmittedAt))
 	})
-	return pods
+	for _, p := range pods {
+		if p.Pod.Returns() {
+			returning = append(returning, p)
+		}
+	}
+	return slices.DeleteFunc(pods, func(p *ledger.Pod) bool { return p.Pod.Returns() }), returning
 }
 
 // fills reports which pods take what the node as a whole has too little of, if that

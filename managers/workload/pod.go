@@ -44,10 +44,12 @@ const (
 	SpecificationAnnotation = "nri.berthd.github.io/specification"
 	// MovableAnnotation names the moves of a running pod that berth may make without a resize.
 	MovableAnnotation = "berthd.github.io/movable"
+	// ReturnsAnnotation is "true" for a pod that is made again on the same node when it is deleted, such as one of a DaemonSet.
+	ReturnsAnnotation = "berthd.github.io/returns"
 )
 
 // UsedAnnotations are all annotations that berth uses; of others only the answer to a call about the pod has the values.
-var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation, MovableAnnotation}
+var UsedAnnotations = []string{SourceAnnotation, MirrorAnnotation, SpecificationAnnotation, MovableAnnotation, ReturnsAnnotation}
 
 // Features selects behaviour that the reference puts behind feature gates. In Kubernetes 1.37 PodLevelResources is on and
 // PodLevelResourceManagers is off.
@@ -191,6 +193,19 @@ type ExternalClaim struct {
 func (c *Container) HasExternal(resource string) bool {
 	return slices.ContainsFunc(c.ExternalDevices, func(d ExternalDevice) bool { return d.Resource == resource })
 }
+
+// sourceAPI is the source of pods of the API server.
+const sourceAPI = "api"
+
+// Static reports whether the pod is not the API server's: a static pod, or the mirror of one.
+func (p *Pod) Static() bool {
+	source, ok := p.Annotations[SourceAnnotation]
+	_, mirror := p.Annotations[MirrorAnnotation]
+	return ok && source != sourceAPI || mirror
+}
+
+// Returns reports whether the pod is made again on the same node when it is deleted, so that its deletion makes no room.
+func (p *Pod) Returns() bool { return p.Static() || p.Annotations[ReturnsAnnotation] == "true" }
 
 // String gives "namespace/name (uid)", or the uid alone while the pod has no name.
 func (p *Pod) String() string {

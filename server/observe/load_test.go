@@ -14,6 +14,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/kubeletnode/nodetest"
 	"github.com/berthd/berth/server/observe"
 )
@@ -95,14 +96,19 @@ func TestRejectedElsewhere(t *testing.T) {
 // TestScattered: check names the pods that would have to be elsewhere for a wider pod to fit on one NUMA node.
 func TestScattered(t *testing.T) {
 	t.Parallel()
+	const apart = `"defaultCpuSet":"0,4-8,12-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"9-11"}}`
+	found := []string{"a pod on one NUMA node gets 5 of the 9 free CPUs; it could get 8", "pod shop/b would have to be elsewhere"}
 	for name, row := range map[string]struct {
 		policy, state string
+		static        string // pods that come back
 		want          []string
 	}{
-		"scattered": {"single-numa-node", `"defaultCpuSet":"0,4-8,12-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"9-11"}}`, []string{
-			"a pod on one NUMA node gets 5 of the 9 free CPUs; it could get 8", "pod shop/b would have to be elsewhere"}},
-		"on one node": {"single-numa-node", `"defaultCpuSet":"0,7-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"4-6"}}`, nil},
-		"not aligned": {"best-effort", `"defaultCpuSet":"0,4-8,12-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"9-11"}}`, nil},
+		"scattered":     {"single-numa-node", apart, "", found},
+		"a comes back":  {"single-numa-node", apart, "a", found},
+		"b comes back":  {"single-numa-node", apart, "b", nil},
+		"all come back": {"single-numa-node", apart, "ab", nil},
+		"on one node":   {"single-numa-node", `"defaultCpuSet":"0,7-15","entries":{"u-a":{"app":"1-3"},"u-b":{"app":"4-6"}}`, "", nil},
+		"not aligned":   {"best-effort", apart, "", nil},
 	} {
 		root := t.TempDir()
 		files := machineFiles(2, 8)
@@ -118,6 +124,9 @@ func TestScattered(t *testing.T) {
 					Limits: map[string]string{"cpu": "3", "memory": "64Mi"},
 				}}}},
 			}})
+			if strings.Contains(row.static, name) {
+				pods[len(pods)-1].Metadata.Annotations = map[string]string{workload.SourceAnnotation: "file"}
+			}
 		}
 		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
 		if err != nil {

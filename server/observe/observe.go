@@ -85,6 +85,9 @@ func PodsOf(pods []podspec.NodePod) (out []Pod) {
 			Pod: p.Pod, Created: p.Created, Controller: p.Controller, Ended: !p.Living(), Reason: p.Status.Reason, Containers: p.IDs(),
 			Claims: p.Claims(),
 		}
+		if p.OfDaemonSet {
+			markReturning(p.Pod)
+		}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
 		}

@@ -174,8 +174,8 @@ func (a *App) record(p Adopted) (*ledger.Pod, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pod.Annotations[workload.MovableAnnotation] == "" {
-		// The other program moves no pod. A plan says which ones would have to be made again elsewhere.
+	if pod.Annotations[workload.MovableAnnotation] == "" && !pod.Returns() {
+		// The other program moves no pod. A plan says which ones would have to be made again elsewhere, which some never are.
 		pod.Annotations = maps.Clone(pod.Annotations)
 		if pod.Annotations == nil {
 			pod.Annotations = map[string]string{}

@@ -169,7 +169,7 @@ var checks = []check{
 	{
 		id: "scattered-cpus", severity: Warning, find: scattered, needs: []need{needConfig, needCPU, needPods},
 		finds: "free CPUs on several NUMA nodes, with a topology policy that wants a pod on few: a pod of half as much again would fit if other " +
-			"pods were elsewhere",
+			"pods were elsewhere. Static pods and those of a DaemonSet come back on the same node, and are not counted",
 		do: []step{do("Delete the named pods, if their successors may get CPUs on other NUMA nodes or on another node. 'berthctl plan defrag " +
 			"--kubelet --for pod.yaml' names the pods for one that waits")},
 	},
