@@ -50,9 +50,12 @@ func (p NodePod) IDs() map[string]string {
 	return out
 }
 
-// Claims are the names of the ResourceClaims that the pod's containers use, with the requests of them, by container: those that the pod
-// names, those that were made of templates, and those for extended resources. One that is not made yet is left out.
-func (p NodePod) Claims() map[string][]*typesv1.ResourceClaim {
+// ClaimUse is a container's use of a ResourceClaim of its namespace: of one of the claim's requests, or of all if Request is empty.
+type ClaimUse struct{ Claim, Request string }
+
+// Claims are the claims that the pod's containers use, by container: those that the pod names, those that were made of templates, and
+// those for extended resources. One that is not made yet is left out.
+func (p NodePod) Claims() map[string][]ClaimUse {
 	names := map[string]string{}
 	for _, c := range p.Pod.GetSpec().GetResourceClaims() {
 		names[c.GetName()] = c.GetResourceClaimName()
@@ -62,10 +65,10 @@ func (p NodePod) Claims() map[string][]*typesv1.ResourceClaim {
 			names[s.Name] = *s.ResourceClaimName
 		}
 	}
-	out := map[string][]*typesv1.ResourceClaim{}
+	out := map[string][]ClaimUse{}
 	add := func(container, claim, request string) {
 		if claim != "" {
-			out[container] = append(out[container], &typesv1.ResourceClaim{Name: claim, Request: request})
+			out[container] = append(out[container], ClaimUse{claim, request})
 		}
 	}
 	for _, c := range slices.Concat(p.Pod.GetSpec().GetInitContainers(), p.Pod.GetSpec().GetContainers()) {

@@ -102,7 +102,7 @@ func TestOOMScore(t *testing.T) {
 	static := nodeCritical
 	static.Priority, static.Annotations = nil, map[string]string{workload.SourceAnnotation: "file"}
 	fromAPI := static
-	fromAPI.Annotations = map[string]string{workload.SourceAnnotation: "api"}
+	fromAPI.Annotations = map[string]string{workload.SourceAnnotation: workload.FromAPIServer}
 	for _, row := range []struct {
 		name   string
 		pod    workload.Pod

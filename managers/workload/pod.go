@@ -194,14 +194,11 @@ func (c *Container) HasExternal(resource string) bool {
 	return slices.ContainsFunc(c.ExternalDevices, func(d ExternalDevice) bool { return d.Resource == resource })
 }
 
-// sourceAPI is the source of pods of the API server.
-const sourceAPI = "api"
-
 // Static reports whether the pod is not the API server's: a static pod, or the mirror of one.
 func (p *Pod) Static() bool {
 	source, ok := p.Annotations[SourceAnnotation]
 	_, mirror := p.Annotations[MirrorAnnotation]
-	return ok && source != sourceAPI || mirror
+	return ok && source != FromAPIServer || mirror
 }
 
 // Returns reports whether the pod is made again on the same node when it is deleted, so that its deletion makes no room.

@@ -9,6 +9,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/server/internal/app"
 )
@@ -81,15 +82,15 @@ func devicesOf(p *Pod, claims []kubelet.ClaimEntry) (out []*admissionv1.External
 		var list []*typesv1.ExternalDevice
 		for _, claim := range claims {
 			for _, d := range claim.Devices {
-				if slices.ContainsFunc(p.Claims[c.GetName()], func(u *typesv1.ResourceClaim) bool {
-					return u.GetName() == claim.Name && d.IsFor(u.GetRequest())
+				if slices.ContainsFunc(p.Claims[c.GetName()], func(u podspec.ClaimUse) bool {
+					return u.Claim == claim.Name && d.IsFor(u.Request)
 				}) {
 					list = append(list, external(claim.Name, d))
 				}
 			}
 		}
 		for _, u := range p.Claims[c.GetName()] {
-			used[u.GetName()] = true
+			used[u.Claim] = true
 		}
 		if len(list) > 0 {
 			out = append(out, &admissionv1.ExternalDevices{ContainerName: c.GetName(), Devices: list})

@@ -35,6 +35,7 @@ import (
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/kubelet"
+	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 	"github.com/berthd/berth/server/internal/rpc/inprocess"
@@ -66,8 +67,8 @@ type Pod struct {
 	Reason string
 	// Containers are the names of its containers by the runtime's, as far as the kubelet has told them.
 	Containers map[string]string
-	// Claims are the names of the ResourceClaims that its containers use, with their requests, by container.
-	Claims map[string][]*typesv1.ResourceClaim
+	// Claims are the claims on dynamic resources that its containers use, by container.
+	Claims map[string][]podspec.ClaimUse
 	// devices are those of its claims.
 	devices []*admissionv1.ExternalDevices
 }
@@ -86,7 +87,7 @@ func PodsOf(pods []podspec.NodePod) (out []Pod) {
 			Claims: p.Claims(),
 		}
 		if p.OfDaemonSet {
-			markReturning(p.Pod)
+			seen.Pod = returning(p.Pod)
 		}
 		if p.Status.StartTime != nil {
 			seen.Started = p.Status.StartTime.Time
@@ -94,6 +95,16 @@ func PodsOf(pods []podspec.NodePod) (out []Pod) {
 		out = append(out, seen)
 	}
 	return out
+}
+
+// returning is a pod with the mark that its deletion makes no room.
+func returning(p *typesv1.Pod) *typesv1.Pod {
+	p = proto.CloneOf(p)
+	if p.Metadata.Annotations == nil {
+		p.Metadata.Annotations = map[string]string{}
+	}
+	p.Metadata.Annotations[workload.ReturnsAnnotation] = "true"
+	return p
 }
 
 // rejections are the reasons of pods that a kubelet has not admitted, as far as the managers decide about them. Those of node resources

@@ -12,17 +12,8 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/topology"
-	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/nodecheck"
 )
-
-// markReturning marks a pod as one whose deletion makes no room.
-func markReturning(p *typesv1.Pod) {
-	if p.Metadata.Annotations == nil {
-		p.Metadata.Annotations = map[string]string{}
-	}
-	p.Metadata.Annotations[workload.ReturnsAnnotation] = "true"
-}
 
 // mostMoves is the most pods that would have to move.
 const mostMoves = 16
