@@ -71,7 +71,10 @@ func Refused(t *testing.T, root *cobra.Command, run func(t *testing.T, args []st
 			return
 		}
 		for what, value := range theirs(t, kind) {
-			words := append(strings.Fields(cmd.CommandPath())[1:], "--"+f.Name+"="+value)
+			words := append(strings.Fields(cmd.CommandPath())[1:], "--"+f.Name, value)
+			if f.NoOptDefVal != "" {
+				words = append(words[:len(words)-2], "--"+f.Name+"="+value)
+			}
 			t.Run(strings.Join(append(strings.Fields(cmd.CommandPath()), f.Name, what), "_"), func(t *testing.T) {
 				said := run(t, words)
 				for _, want := range []string{"--" + f.Name, fmt.Sprintf("belongs to user %d", stranger), "chown root "} {
