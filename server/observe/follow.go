@@ -281,8 +281,8 @@ func (f *follower) refresh(ctx context.Context, whole bool) error {
 		return fmt.Errorf("read the node: %w", err)
 	case f.last.Running && !next.Running: // what its command line says is not known
 		return fmt.Errorf("%w: there is no process kubelet", errSilent)
-	case len(next.Unread) > 0:
-		return fmt.Errorf("read the node: %w", next.unread())
+	case next.lost(f.last) != nil:
+		return fmt.Errorf("read the node: %w", next.lost(f.last))
 	case !next.SameHost(f.last.Node):
 		return errOther
 	case next.same(f.last):
@@ -301,11 +301,13 @@ func (r reading) same(o reading) bool {
 		})
 }
 
-// unread says which state files are there and cannot be read.
-func (r reading) unread() error {
+// lost says which state files of an earlier reading are there and cannot be read any more.
+func (r reading) lost(before reading) error {
 	var errs []error
 	for _, kind := range slices.Sorted(maps.Keys(r.Unread)) {
-		errs = append(errs, fmt.Errorf("state file of kind %s: %w", kind, r.Unread[kind]))
+		if _, had := before.States[kind]; had {
+			errs = append(errs, fmt.Errorf("state file of kind %s: %w", kind, r.Unread[kind]))
+		}
 	}
 	return errors.Join(errs...)
 }
