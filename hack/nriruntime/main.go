@@ -5,14 +5,17 @@
 //     shared CPUs. A refused start is repeated with a new container.
 //   - A container starts with the CPUs that the runtime had read before, so an update in between is lost, as with containerd.
 //   - After each change the runtime checks that no process may run on the CPUs of a container that has CPUs of its own.
-//   - At the end some pods stay, and the runtime prints its report, as JSON. It ends when its input ends.
+//   - At the end a container takes a CPU of those that run, gives it back, and takes it again, whatever the workers came to. If the plugin
+//     is to request updates, the runtime waits for one in between.
+//   - These pods stay, and the runtime prints its report, as JSON. It ends when its input ends.
 //
-// Arguments: the socket, the name and the version of the runtime, and the rounds of each worker.
+// Arguments: the socket, the name and the version of the runtime, the rounds of each worker, and whether updates are requested.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,8 +50,9 @@ func main() {
 		return
 	}
 	rounds, err := strconv.Atoi(os.Args[4])
-	if err == nil {
-		err = run(os.Args[1], os.Args[2], os.Args[3], rounds)
+	requests, wrong := strconv.ParseBool(os.Args[5])
+	if err = errors.Join(err, wrong); err == nil {
+		err = run(os.Args[1], os.Args[2], os.Args[3], rounds, requests)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -56,7 +60,7 @@ func main() {
 	}
 }
 
-func run(socket, name, version string, rounds int) error {
+func run(socket, name, version string, rounds int, requests bool) error {
 	nri.SetPluginRegistrationTimeout(patience)
 	nri.SetPluginRequestTimeout(patience)
 	r := newRuntime()
@@ -77,9 +81,14 @@ func run(socket, name, version string, rounds int) error {
 		all.Go(func() { r.work(worker, rounds) })
 	}
 	all.Wait()
-	for worker := range workers {
+	for worker := 1; worker < workers; worker++ {
 		r.start(worker, rounds)
 	}
+	r.stop(r.start(0, rounds))
+	for requests && r.report().Unsolicited == 0 {
+		time.Sleep(again)
+	}
+	r.start(0, rounds+1)
 	if err := json.NewEncoder(os.Stdout).Encode(r.report()); err != nil {
 		return err
 	}

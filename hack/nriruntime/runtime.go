@@ -150,7 +150,7 @@ func spawn(cpus string) *exec.Cmd {
 	return cmd
 }
 
-// again is the pause before a refused call is repeated. A kubelet waits longer.
+// again is the pause before a refused call is repeated, or a look at what has come. A kubelet waits longer.
 const again = 5 * time.Millisecond
 
 // start makes a pod and its container, and repeats what is refused.
@@ -271,7 +271,9 @@ func (r *runtime) report() report {
 	defer r.mu.Unlock()
 	out := report{Pods: r.started, Repeated: r.repeated, Unsolicited: r.requested, Answered: r.answered, Overlaps: r.overlaps}
 	for _, c := range r.stored {
-		out.Left = append(out.Left, c.cmd.Process.Pid)
+		if c.cmd != nil {
+			out.Left = append(out.Left, c.cmd.Process.Pid)
+		}
 	}
 	return out
 }
