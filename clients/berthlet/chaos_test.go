@@ -123,7 +123,8 @@ func testChaos(n *node, kills int) {
 				i := rnd.IntN(len(wanted))
 				if wanted[i] == exclusivePod {
 					// Two exclusive pods do not fit at once: the next one waits for this
-					// one to be gone.
+					// one to be gone, which it is not before berthlet has seen it.
+					n.eventually(exclusivePod+" is seen", func() bool { return n.pods()[exclusivePod].UID != "" })
 					exclusivePod = ""
 					n.withdraw(wanted[i])
 					n.gone(wanted[i])
@@ -148,6 +149,9 @@ func testChaos(n *node, kills int) {
 		n.killSome(rnd)
 	}
 	n.awaitPods(wanted)
+	if next > 0 && n.steps() == 0 {
+		t.Error("the log names no step, so all kills came after all steps")
+	}
 	for _, name := range wanted {
 		n.withdraw(name)
 	}
@@ -257,7 +261,7 @@ func (n *node) gone(name string) {
 }
 
 // steps counts what berthlets have done so far.
-func (n *node) steps() int { return strings.Count(n.log("berthlet").String(), "msg=step") }
+func (n *node) steps() int { return strings.Count(n.log("berthlet").String(), `msg="taking a step"`) }
 
 // done reports whether exactly some pods are there, and run.
 func (n *node) done(wanted []string) bool {
