@@ -76,22 +76,27 @@ func (w *Web) Config(ctx context.Context) (text []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, webTime)
 	defer cancel()
 	err = w.get(ctx, strings.TrimSuffix(w.URL, podsPath)+"/configz", func(answer io.Reader) error {
-		var all struct {
-			Config map[string]json.RawMessage `json:"kubeletconfig"`
-		}
-		if err := json.NewDecoder(answer).Decode(&all); err != nil {
-			return err
-		}
-		if len(all.Config) == 0 {
-			return errdefs.Internalf("the kubelet's answer has no kubeletconfig")
-		}
-		// It leaves out what it is.
-		all.Config["apiVersion"] = json.RawMessage(`"kubelet.config.k8s.io/v1beta1"`)
-		all.Config["kind"] = json.RawMessage(`"KubeletConfiguration"`)
-		text, err = json.Marshal(all.Config)
+		text, err = ParseConfigz(answer)
 		return err
 	})
 	return text, err
+}
+
+// ParseConfigz reads what a kubelet answers to /configz: the KubeletConfiguration that it runs with. Errors are of class Invalid.
+func ParseConfigz(answer io.Reader) ([]byte, error) {
+	var all struct {
+		Config map[string]json.RawMessage `json:"kubeletconfig"`
+	}
+	if err := json.NewDecoder(answer).Decode(&all); err != nil {
+		return nil, errdefs.Invalidf("expected a kubelet's answer to /configz, in JSON: %w", err)
+	}
+	if len(all.Config) == 0 {
+		return nil, errdefs.Invalidf("expected a kubelet's answer to /configz, with kubeletconfig")
+	}
+	// It leaves out what it is.
+	all.Config["apiVersion"] = json.RawMessage(`"kubelet.config.k8s.io/v1beta1"`)
+	all.Config["kind"] = json.RawMessage(`"KubeletConfiguration"`)
+	return json.Marshal(all.Config)
 }
 
 // get reads an answer of the kubelet.

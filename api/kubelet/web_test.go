@@ -21,7 +21,7 @@ func TestConfig(t *testing.T) {
 	}{
 		"a configuration": {200, `{"kubeletconfig": {"cpuManagerPolicy": "static"}}`,
 			`{"apiVersion":"kubelet.config.k8s.io/v1beta1","cpuManagerPolicy":"static","kind":"KubeletConfiguration"}`},
-		"another answer":  {200, `{"kind": "Status"}`, "no kubeletconfig"},
+		"another answer":  {200, `{"kind": "Status"}`, "with kubeletconfig"},
 		"no JSON":         {200, "<html>", "invalid character"},
 		"an endless text": {200, `{"kubeletconfig": {"a": "` + strings.Repeat("x", 5000), "larger than 4096 bytes"},
 		"no right":        {403, "Forbidden", `403 Forbidden: "Forbidden"`},

@@ -100,7 +100,6 @@ func TestKubelet(t *testing.T) {
 		{args: "reload", code: 1, want: []string{"berth only reads it"}},
 		{args: "simulate --bundle x -f -", stdin: podYAML("web"), code: 2, want: []string{"--kubelet contradicts --bundle"}},
 		{args: "simulate -f -", stdin: podYAML("web"), want: []string{"default/web"}},
-		{args: "watch", code: 2, want: []string{"the node is read once"}},
 		{args: "get pods --endpoint /x", code: 2, want: []string{"--endpoint and --kubelet: expected one of them"}},
 	} {
 		code, out, problems := ctl(t, row.stdin, append(strings.Fields(row.args), "--kubelet="+root)...)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/server/observe"
@@ -26,12 +26,22 @@ func main() {
 }
 
 // observed reads a node whose kubelet decides.
-func observed(ctx context.Context, root string, pods []podspec.NodePod) (*command.Observed, error) {
-	n, err := observe.Open(ctx, observe.Options{Root: root, Pods: observe.PodsOf(pods)})
+func observed(ctx context.Context, from command.KubeletNode) (*command.Observed, error) {
+	n, err := observe.Open(ctx, observe.Options{Root: from.Root, Told: from.Config, List: listOf(from)})
 	if err != nil {
 		return nil, err
 	}
 	out := &command.Observed{Conn: n, Missing: n.Missing}
+	out.Follow = func(ctx context.Context, changed func(error)) error {
+		sources := observe.Sources{Pods: from.Pods, Watch: kubelet.Watch}
+		if from.Given {
+			sources.Watch = func(ctx context.Context, _ string, _ func()) { <-ctx.Done() }
+		}
+		if from.Config != nil {
+			sources.Told = func(context.Context) ([]byte, error) { return from.Config, nil }
+		}
+		return n.Follow(ctx, sources, changed)
+	}
 	for _, p := range n.Decided {
 		one := command.DecidedPod{Pod: p.Pod, Controller: p.Controller, Undated: p.Started.IsZero() && p.Created.IsZero()}
 		if p.Rejected() {
@@ -42,15 +52,20 @@ func observed(ctx context.Context, root string, pods []podspec.NodePod) (*comman
 	return out, nil
 }
 
+// listOf returns a function that lists the pods of a node that its kubelet has seen.
+func listOf(n command.KubeletNode) func(context.Context, string) ([]observe.Pod, error) {
+	return func(ctx context.Context, dir string) ([]observe.Pod, error) {
+		pods, err := n.Pods(ctx, dir)
+		return observe.PodsOf(pods), err
+	}
+}
+
 // pause is the time between two readings of a check: longer than the kubelet takes to apply a change (cpuManagerReconcilePeriod, 10 s).
 const pause = 15 * time.Second
 
 // checked finds what is wrong on such a node.
-func checked(ctx context.Context, root string, now bool, pods func(context.Context) ([]podspec.NodePod, error)) (*command.Checked, error) {
-	o := observe.CheckOptions{Root: root, Pause: pause, Pods: func(ctx context.Context) ([]observe.Pod, error) {
-		all, err := pods(ctx)
-		return observe.PodsOf(all), err
-	}}
+func checked(ctx context.Context, n command.KubeletNode, now bool) (*command.Checked, error) {
+	o := observe.CheckOptions{Root: n.Root, Told: n.Config, Pause: pause, List: listOf(n)}
 	if now {
 		o.Pause = 0
 	}

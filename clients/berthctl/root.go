@@ -91,6 +91,8 @@ func root(c *command.Ctl) *cobra.Command {
 		"read a node whose kubelet decides, in place of a berthd, and change nothing: the running node, or with =DIR the one whose files are below a directory")
 	flags.Lookup("kubelet").NoOptDefVal = "/"
 	flags.StringVar(&c.NodePods, "pods", "", "with --kubelet: file with the node's pods as 'kubectl get pods -A -o json' prints them; - is standard input")
+	flags.StringVar(&c.NodeConfig, "configz", "",
+		"with --kubelet: file with the kubelet's configuration as 'kubectl get --raw /api/v1/nodes/NODE/proxy/configz' prints it; - is standard input")
 	flags.DurationVar(&c.Timeout, "timeout", time.Minute, "how long to wait for berthd; 0 means no limit")
 	flags.BoolVar(&c.AwaitReady, "wait-ready", false, "wait until berthd is ready, at most --timeout: for the moment after its start")
 	flags.VarP(&c.Format, "output", "o", "table, wide, name, json, yaml or jsonpath={EXPRESSION}, which selects from what json prints")
@@ -127,8 +129,6 @@ func root(c *command.Ctl) *cobra.Command {
 // notOfKubelets are verbs that do not read a kubelet's node, and what to do instead.
 var notOfKubelets = map[string]string{
 	"replay": "a kubelet keeps no history that could be replayed",
-	"watch":  "the node is read once, so there are no changes; repeat berthctl get",
-	"top":    "the usage of CPUs and memory is not read from a kubelet's node",
 	"ledger": "a kubelet's node has no ledger; berthctl get shows what is in the state files",
 	"plugin": "plugin checks a device plugin, and no node",
 }

@@ -154,6 +154,10 @@ func (o *observed) reads() {
 	o.runsOn("a pod of the kubelet's", "1", o.pid("trainer"))
 	o.holds("trainer", "1")
 
+	o.Eventually("the usage of the pod is read", func() bool {
+		text, err := o.ask("top", "--once", "--interval=500ms", "-o", "jsonpath={.containers[?(@.pod=='default/trainer')].memoryBytes}")
+		return err == nil && text != "" && text != "0"
+	})
 	o.exclusive("second")
 	reason := ""
 	o.Eventually("the kubelet rejects the second pod", func() bool {

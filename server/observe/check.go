@@ -20,10 +20,11 @@ import (
 
 // CheckOptions of a check.
 type CheckOptions struct {
-	// Root is that of Options.
+	// Root and Told are those of Options.
 	Root string
-	// Pods returns the node's pods as the API server has them; nil if they are not known. It is called for each reading.
-	Pods func(context.Context) ([]Pod, error)
+	Told []byte
+	// List lists the node's pods, as that of Options. It is called for each reading.
+	List func(ctx context.Context, dir string) ([]Pod, error)
 	// Pause is the time between two readings of a node that runs; zero for one reading. What compares sources that change is wrong only
 	// if both readings say so.
 	Pause time.Duration
@@ -96,13 +97,13 @@ func (c *Checked) confirm(before []Finding) {
 
 // check makes all checks on one reading.
 func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
-	pods, err := o.Pods(ctx)
+	read, err := kubeletnode.Inspect(ctx, root, o.Told)
 	if err != nil {
 		return nil, err
 	}
-	read, err := kubeletnode.Inspect(ctx, root)
-	if err != nil {
-		return nil, err
+	pods, unlisted := listed(ctx, o.List, o.Root, read.Dir)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
 	}
 	in := nodecheck.Input{
 		Machine: read.Machine, Config: read.Given, Refused: read.Refused, Dir: read.Dir,
@@ -116,6 +117,9 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 		in.Unseen = err.Error()
 	}
 	out := &Checked{slow: c.Cgroups.ReconcilePeriod.Duration > config.Default().Cgroups.ReconcilePeriod.Duration}
+	if unlisted != nil {
+		out.Missing = append(out.Missing, unlisted.Error())
+	}
 	living := slices.DeleteFunc(slices.Clone(pods), func(p Pod) bool { return p.Ended })
 	for _, p := range living {
 		for id, name := range p.Containers {
@@ -138,7 +142,7 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 		}
 	}
 	if read.Refused == nil && pods != nil && in.CPU != nil && aligned(c) {
-		n, err := Open(ctx, Options{Root: o.Root, Pods: living}) // why others were rejected is not asked
+		n, err := Open(ctx, Options{Root: o.Root, Told: o.Told, Pods: living}) // why others were rejected is not asked
 		if err == nil {
 			in.Scattered, err = scattered(ctx, n, c)
 		}

@@ -58,7 +58,7 @@ func TestCheckRecordings(t *testing.T) {
 		r.RewriteKernel(t, root)
 		sameBoot(t, root)
 		pods := podsOf(t, filepath.Join(root, nodetest.PodsFile))
-		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, List: given(pods)})
 		if err != nil {
 			t.Errorf("%s: %v", r.Name, err)
 			continue
@@ -136,7 +136,7 @@ func TestTwoReadings(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		checked, err := observe.Check(ctx, observe.CheckOptions{
-			Root: root, Pause: row.pause, Pods: func(context.Context) ([]observe.Pod, error) {
+			Root: root, Pause: row.pause, List: func(context.Context, string) ([]observe.Pod, error) {
 				if readings++; readings > 1 && row.second != "" {
 					if row.second != "as before" {
 						before = []byte(row.second)
@@ -197,14 +197,14 @@ func TestCheckPipe(t *testing.T) {
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(nil)}); err != nil {
+	if _, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, List: given(nil)}); err != nil {
 		t.Error(err)
 	}
 }
 
 // given returns the same pods for each reading.
-func given(pods []observe.Pod) func(context.Context) ([]observe.Pod, error) {
-	return func(context.Context) ([]observe.Pod, error) { return pods, nil }
+func given(pods []observe.Pod) func(context.Context, string) ([]observe.Pod, error) {
+	return func(context.Context, string) ([]observe.Pod, error) { return pods, nil }
 }
 
 // sameBoot gives the machine the memory that the memory checkpoint has: the machine was recorded in another boot, in which the kernel put

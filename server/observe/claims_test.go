@@ -171,7 +171,7 @@ func TestCheckClaims(t *testing.T) {
 		"of a version": {claimStateOf(t, "v9"), nil, "apiVersion"},
 	} {
 		root, pods := claimNode(t, row.state)
-		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, List: given(pods)})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}

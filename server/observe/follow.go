@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,20 +44,25 @@ const logged = 20
 // share is how much of a processor's time readings may take: one part of so many.
 const share = 20
 
-// ServeOptions are what a berthd that observes is made of.
-type ServeOptions struct {
-	// Config is berthd's own. Its field Observe.Root is Options.Root.
-	Config  config.Config
-	Log     *slog.Logger
-	Service *service.Manager
-	Tracer  *tracing.Tracer
-	Now     func() time.Time
+// Sources are where a node that is followed has its state from, besides its files.
+type Sources struct {
 	// Pods returns the pods of the kubelet with a directory; errors of class Unsupported mean that they cannot be known.
 	Pods func(ctx context.Context, dir string) ([]podspec.NodePod, error)
 	// Told returns the configuration that the running kubelet has; nil reads the kubelet's files.
 	Told func(context.Context) ([]byte, error)
 	// Watch calls changed when they may have changed, until ctx ends.
 	Watch func(ctx context.Context, dir string, changed func())
+}
+
+// ServeOptions are what a berthd that observes is made of.
+type ServeOptions struct {
+	Sources
+	// Config is berthd's own. Its field Observe.Root is Options.Root.
+	Config  config.Config
+	Log     *slog.Logger
+	Service *service.Manager
+	Tracer  *tracing.Tracer
+	Now     func() time.Time
 	// Reloads has an element when the configuration should be read again. A berthd that observes does not.
 	Reloads <-chan os.Signal
 	// Ready is called when the socket answers; it may be nil.
@@ -109,6 +115,36 @@ type follower struct {
 	// missing is what could not be read, as it was logged.
 	missing []string
 	problem atomic.Pointer[error]
+	// changed is told of a problem that is another one than before, or nil when there is none any more; it may be nil.
+	changed func(error)
+}
+
+// Follow keeps the answers about a node as the node is, until ctx ends. changed is told why they are not up to date, and nil when they are
+// again. Nothing changes in an archive. Errors are of class Precondition if the node has become another one.
+func (n *Node) Follow(ctx context.Context, from Sources, changed func(error)) error {
+	o := n.options
+	o.Root = cmp.Or(o.Root, "/")
+	if info, err := os.Stat(o.Root); err == nil && !info.IsDir() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	root, closeRoot, err := open(ctx, o.Root)
+	if err != nil {
+		return err
+	}
+	defer closeRoot()
+	f := &follower{
+		ServeOptions: ServeOptions{
+			Sources: from, Config: config.Config{Observe: config.Observe{Root: o.Root}}, Log: slog.New(slog.DiscardHandler), Now: o.Now,
+		},
+		root: root, app: n.app, last: reading{Node: n.read, pods: o.Pods, known: o.Pods != nil, at: o.Now()},
+		told: new(bool), explained: map[string]bool{}, missing: n.Missing, changed: changed,
+	}
+	f.noteRejected(o.Pods)
+	if err := f.follow(ctx); !errors.Is(err, errOther) {
+		return err
+	}
+	return errdefs.Preconditionf("%w: start again", errOther)
 }
 
 // serve answers calls about a node with the machine and the configuration that it has now.
@@ -126,10 +162,12 @@ func serve(ctx context.Context, root fs.FS, o ServeOptions, told *bool) error {
 	}
 	c := first.Config
 	c.Serving(o.Config)
+	meter, closeMeter := meterOf(o.Config.Observe.Root)
+	defer closeMeter()
 	f.app, err = app.Build(ctx, c, app.Environment{
 		Log: o.Log, Now: o.Now, Service: o.Service, Tracer: o.Tracer,
 		Observed: &app.Observed{
-			Machine: first.Machine, Facts: first.Facts,
+			Machine: first.Machine, Facts: first.Facts, Meter: meter,
 			Gate: func(method string, req any) error { return onlyRead(method, req.(proto.Message)) },
 			Problem: func() error {
 				if err := f.problem.Load(); err != nil {
@@ -179,20 +217,20 @@ func (f *follower) read(ctx context.Context, whole bool) (r reading, err error) 
 // readWhole reads the node with the configuration that the kubelet tells, else with the one of its files.
 func (f *follower) readWhole(ctx context.Context) (*kubeletnode.Node, error) {
 	if f.Told == nil {
-		return kubeletnode.Read(ctx, f.root)
+		return kubeletnode.Read(ctx, f.root, nil)
 	}
 	text, err := f.Told(ctx)
 	switch {
 	case err == nil:
 		*f.told = true
-		return kubeletnode.Told(ctx, f.root, text)
+		return kubeletnode.Read(ctx, f.root, text)
 	case *f.told && f.last.Node == nil: // the files may say something else
 		return nil, fmt.Errorf("%w: %w", errSilent, err)
 	case *f.told:
 		n, otherErr := f.last.Again(ctx, f.root)
 		return silent(n, otherErr, "configuration that the kubelet runs with: the last answer counts", err)
 	}
-	n, otherErr := kubeletnode.Read(ctx, f.root)
+	n, otherErr := kubeletnode.Read(ctx, f.root, nil)
 	return silent(n, otherErr, "configuration that the kubelet runs with: its files count", err)
 }
 
@@ -252,10 +290,13 @@ func (f *follower) follow(ctx context.Context) error {
 		case err != nil:
 			if before := f.problem.Swap(&err); before == nil || (*before).Error() != err.Error() {
 				f.Log.ErrorContext(ctx, "the kubelet's node cannot be read, so the last reading counts", "error", err)
+				f.tell(err)
 			}
 			note() // it is tried again
 		default:
-			f.problem.Store(nil)
+			if f.problem.Swap(nil) != nil {
+				f.tell(nil)
+			}
 			all = false
 		}
 		if err := wait(ctx, min(max(apart, (share-1)*time.Since(began)), late)); err != nil {
@@ -337,12 +378,23 @@ func (f *follower) take(ctx context.Context, next reading) error {
 		f.Log.WarnContext(ctx, "not read", "what", text)
 	}
 	f.last, f.missing = next, n.Missing
-	for _, p := range next.pods {
+	f.noteRejected(next.pods)
+	return nil
+}
+
+func (f *follower) tell(problem error) {
+	if f.changed != nil {
+		f.changed(problem)
+	}
+}
+
+// noteRejected notes that the rejected pods of a reading are explained.
+func (f *follower) noteRejected(pods []Pod) {
+	for _, p := range pods {
 		if p.Rejected() {
 			f.explained[p.GetMetadata().GetUid()] = true
 		}
 	}
-	return nil
 }
 
 // explain explains pods that the kubelet has rejected since the last reading, on the state of that reading. It returns the pods without
@@ -364,7 +416,7 @@ func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err e
 			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started})
 		}
 	}
-	l := newLoader(ctx, &Node{}, f.app, f.last.Node, f.Now)
+	l := newLoader(ctx, &Node{}, f.app, f.last.Node, Options{Root: f.Config.Observe.Root, Now: f.Now})
 	state := "on the state that berthd had read at " + f.last.at.UTC().Format(time.RFC3339)
 	for _, p := range next.pods {
 		uid := p.GetMetadata().GetUid()

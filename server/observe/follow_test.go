@@ -78,25 +78,27 @@ func serveNode(t *testing.T, root string) *observed {
 		ended <- observe.Serve(ctx, observe.ServeOptions{
 			Config: c, Log: slog.New(slog.NewTextHandler(o.log, nil)), Now: time.Now, Reloads: o.reload,
 			Ready: func() { close(ready) },
-			Pods: func(context.Context, string) ([]podspec.NodePod, error) {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				return o.pods()
-			},
-			Told: func(context.Context) ([]byte, error) {
-				o.mu.Lock()
-				defer o.mu.Unlock()
-				if o.told == nil {
-					return nil, errdefs.Unavailablef("no web server")
-				}
-				return o.told()
-			},
-			Watch: func(ctx context.Context, _ string, changed func()) {
-				select {
-				case watched <- changed:
-				default:
-				}
-				<-ctx.Done()
+			Sources: observe.Sources{
+				Pods: func(context.Context, string) ([]podspec.NodePod, error) {
+					o.mu.Lock()
+					defer o.mu.Unlock()
+					return o.pods()
+				},
+				Told: func(context.Context) ([]byte, error) {
+					o.mu.Lock()
+					defer o.mu.Unlock()
+					if o.told == nil {
+						return nil, errdefs.Unavailablef("no web server")
+					}
+					return o.told()
+				},
+				Watch: func(ctx context.Context, _ string, changed func()) {
+					select {
+					case watched <- changed:
+					default:
+					}
+					<-ctx.Done()
+				},
 			},
 		})
 	}()
@@ -368,10 +370,10 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	go func() {
 		ended <- observe.Serve(ctx, observe.ServeOptions{
 			Config: c, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-			Pods: func(context.Context, string) ([]podspec.NodePod, error) {
+			Sources: observe.Sources{Pods: func(context.Context, string) ([]podspec.NodePod, error) {
 				tried <- struct{}{}
 				return nil, errdefs.Preconditionf("it initializes")
-			},
+			}},
 		})
 	}()
 	<-tried

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -28,11 +27,11 @@ type loader struct {
 }
 
 // newLoader adds pods to an App on a node that was read. What is missing becomes the node's.
-func newLoader(ctx context.Context, n *Node, to *app.App, read *kubeletnode.Node, now func() time.Time) *loader {
+func newLoader(ctx context.Context, n *Node, to *app.App, read *kubeletnode.Node, o Options) *loader {
 	return &loader{Node: n, App: to, states: read.States, another: func(planning topology.Planning) (*app.App, error) {
 		c := read.Config
 		c.Topology.Planning = planning
-		return build(ctx, c, read, now)
+		return build(ctx, c, read, o)
 	}}
 }
 
@@ -68,7 +67,7 @@ func (l *loader) load(ctx context.Context, pods []Pod) error {
 	for _, p := range pods {
 		switch {
 		case !p.Ended:
-			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started, Devices: p.devices})
+			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started, Devices: p.devices, Containers: p.Containers})
 		case p.Rejected():
 			unread, _, err := l.Adopt(ctx, there[added:], kubeletnode.Kinds(), l.states)
 			if err != nil {

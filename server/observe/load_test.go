@@ -128,7 +128,7 @@ func TestScattered(t *testing.T) {
 				pods[len(pods)-1].Metadata.Annotations = map[string]string{workload.SourceAnnotation: "file"}
 			}
 		}
-		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, Pods: given(pods)})
+		checked, err := observe.Check(t.Context(), observe.CheckOptions{Root: root, List: given(pods)})
 		if err != nil {
 			t.Fatal(err)
 		}

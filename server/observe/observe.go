@@ -18,8 +18,10 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,6 +50,11 @@ type Options struct {
 	// Pods are the node's, as the API server has them; nil if they are not known. What the state files have of other pods is left out
 	// then, and named in Missing.
 	Pods []Pod
+	// List lists them, where Pods is nil; nil if there is no such list. dir is the kubelet's directory. Errors of class Unsupported mean
+	// that they cannot be known.
+	List func(ctx context.Context, dir string) ([]Pod, error)
+	// Told is the configuration that the running kubelet has told, in JSON; nil reads the kubelet's files.
+	Told []byte
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
 	// Unnamed says how the names of pods become known; empty for berthctl's flag.
@@ -123,6 +130,9 @@ type Node struct {
 	loaded bool // its services are there
 	// threads of a core.
 	threads int
+	// read and options are what it was made of.
+	read    *kubeletnode.Node
+	options Options
 	// Missing are the parts that could not be read.
 	Missing []string
 	// Decided are the pods that the kubelet has admitted or rejected, in its order, and that the managers can decide about. Pods that
@@ -143,14 +153,23 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	read, err := kubeletnode.Read(ctx, root)
+	read, err := kubeletnode.Read(ctx, root, o.Told)
 	if err != nil {
 		return nil, err
 	}
 	read.Ask(ctx, root, cmp.Or(o.Root, "/"))
+	var unlisted error
+	if o.Pods == nil {
+		if o.Pods, unlisted = listed(ctx, o.List, o.Root, read.Dir); ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
 	n, err := load(ctx, read, o)
 	if err != nil {
 		return nil, err
+	}
+	if unlisted != nil {
+		n.Missing = append(n.Missing, unlisted.Error())
 	}
 	n.Connection = inprocess.New(func(method string, req proto.Message) error {
 		if !n.loaded {
@@ -166,13 +185,28 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
+// listed returns the pods that a list has. Without any, they are not known.
+func listed(ctx context.Context, list func(context.Context, string) ([]Pod, error), root, dir string) ([]Pod, error) {
+	if list == nil {
+		return nil, nil
+	}
+	pods, err := list(ctx, filepath.Join(cmp.Or(root, "/"), dir))
+	switch {
+	case err == nil:
+		return pods, nil
+	case errdefs.ClassOf(err) == errdefs.Unsupported:
+		return nil, nil
+	}
+	return nil, err
+}
+
 // load makes the managers of a node that was read, with its pods.
 func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error) {
-	a, err := build(ctx, read.Config, read, o.Now)
+	a, err := build(ctx, read.Config, read, o)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{app: a, threads: read.Machine.CPUsPerCore()}
+	n := &Node{app: a, threads: read.Machine.CPUsPerCore(), read: read, options: o}
 	for _, s := range read.Sources {
 		if s.Missing != nil {
 			n.Missing = append(n.Missing, fmt.Sprintf("%s: %v", s.What, s.Missing))
@@ -193,7 +227,7 @@ func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error)
 	o.Pods, unclaimed = addClaims(read.Config, read.States[kubelet.Claims], o.Pods)
 	n.Missing = append(n.Missing, unclaimed...)
 	pods := inOrder(o.Pods)
-	l := newLoader(ctx, n, a, read, o.Now)
+	l := newLoader(ctx, n, a, read, o)
 	if err := l.load(ctx, pods); err != nil {
 		return nil, err
 	}
@@ -202,11 +236,26 @@ func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error)
 }
 
 // build makes the managers of a configuration on what was read of a node, without its pods.
-func build(ctx context.Context, c config.Config, read *kubeletnode.Node, now func() time.Time) (*app.App, error) {
+func build(ctx context.Context, c config.Config, read *kubeletnode.Node, o Options) (*app.App, error) {
+	meter, _ := meterOf(o.Root) // it is open until the program ends
 	return app.Build(ctx, c, app.Environment{
-		Log: slog.New(slog.DiscardHandler), Now: now,
-		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices},
+		Log: slog.New(slog.DiscardHandler), Now: o.Now,
+		Observed: &app.Observed{Machine: read.Machine, Facts: read.Facts, Devices: read.Devices, Meter: meter},
 	})
+}
+
+// meterOf returns a function that opens the cgroups of the node with a root once, and one that closes them.
+func meterOf(root string) (open func() (app.Meter, error), closeAll func()) {
+	var opened *kubeletnode.Meter
+	open = sync.OnceValues(func() (_ app.Meter, err error) {
+		opened, err = kubeletnode.OpenMeter(cmp.Or(root, "/"))
+		return opened, err
+	})
+	return open, func() {
+		if opened != nil {
+			_ = opened.Close()
+		}
+	}
 }
 
 // open returns the files below a root, a directory or an archive. Links do not lead out of a directory.

@@ -22,6 +22,7 @@ func (f *follower) watch(ctx context.Context, dir string, changed func()) {
 	}
 	plugins := filepath.Join(dir, "device-plugins")
 	_ = files.Add(plugins) // a kubelet makes it when it starts
+	changed()              // since the node was read
 	for {
 		select {
 		case e := <-files.Events:

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berthctl/check"
 	"github.com/berthd/berth/clients/internal/command"
 )
@@ -117,8 +116,9 @@ func TestPods(t *testing.T) {
 		for _, now := range []bool{false, true} {
 			c, _, _ := ctl(command.Checked{})
 			c.Kubelet, c.NodePods = "/", name
-			c.Check = func(ctx context.Context, _ string, once bool, pods podsFunc) (*command.Checked, error) {
-				if got, err := pods(ctx); err != nil || (got != nil) != known || once != now {
+			c.Check = func(ctx context.Context, n command.KubeletNode, once bool) (*command.Checked, error) {
+				got, err := n.Pods(ctx, t.TempDir())
+				if (err == nil) != known || (got != nil) != known || n.Given != known || once != now {
 					t.Errorf("%q: got %v, %v, now %t", name, got, err, once)
 				}
 				return &command.Checked{}, nil
@@ -130,15 +130,13 @@ func TestPods(t *testing.T) {
 	}
 }
 
-type podsFunc = func(context.Context) ([]podspec.NodePod, error)
-
 // ctl makes a program that finds something.
 func ctl(found command.Checked) (c *command.Ctl, out, errs *bytes.Buffer) {
 	out, errs = &bytes.Buffer{}, &bytes.Buffer{}
 	return &command.Ctl{
 		Env: command.Env{
 			In: strings.NewReader(""), Out: out, Err: errs, Getenv: func(string) string { return "" },
-			Check: func(context.Context, string, bool, podsFunc) (*command.Checked, error) { return &found, nil },
+			Check: func(context.Context, command.KubeletNode, bool) (*command.Checked, error) { return &found, nil },
 		},
 		Format: command.FormatTable, Color: command.ColorAuto,
 	}, out, errs

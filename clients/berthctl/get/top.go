@@ -65,7 +65,14 @@ func Top(c *command.Ctl) *cobra.Command {
 		if !cmd.Flags().Changed("timeout") {
 			c.Timeout = 0
 		}
-		return c.Connected(ctx, func(ctx context.Context, s *command.Session) error { return TopLive(ctx, s, f, screen) })
+		return c.Connected(ctx, func(ctx context.Context, s *command.Session) error {
+			if c.Kubelet != "" { // a copy of its files has none, now and later
+				if _, err := s.Node().GetUsage(ctx, &nodev1.GetUsageRequest{}); err != nil {
+					return err
+				}
+			}
+			return TopLive(ctx, s, f, screen)
+		})
 	})
 	fs := cmd.Flags()
 	fs.BoolVar(&f.once, "once", false, "print one table after two readings, and end")
@@ -126,6 +133,8 @@ type topLive struct {
 	source top.Source
 	posts  chan func(context.Context)
 	ended  bool
+	// failure is why it ended.
+	failure error
 }
 
 const (
@@ -152,6 +161,7 @@ func TopLive(ctx context.Context, s *command.Session, f TopFlags, screen command
 		source: top.Source{Pods: map[string]*typesv1.PodAllocation{}},
 	}
 	go l.keys(ctx)
+	go l.node(ctx)
 	go l.pods(ctx)
 	go l.usage(ctx, f.Interval)
 	for !l.ended {
@@ -165,7 +175,21 @@ func TopLive(ctx context.Context, s *command.Session, f TopFlags, screen command
 			post(ctx)
 		}
 	}
-	return nil
+	return l.failure
+}
+
+// node keeps the answers about a kubelet's node up to date.
+func (l *topLive) node(ctx context.Context) {
+	err := l.Follow(ctx, func(problem error) {
+		l.post(ctx, func(context.Context) {
+			if l.model.Problem = ""; problem != nil {
+				l.model.Problem = fmt.Sprintf("the node is not up to date: %v", problem)
+			}
+		})
+	})
+	if ctx.Err() == nil {
+		l.post(ctx, func(context.Context) { l.ended, l.failure = true, err })
+	}
 }
 
 // post hands a change to the loop.

@@ -58,7 +58,7 @@ func Watch(c *command.Ctl) *cobra.Command {
 			if from > 0 {
 				p.names = s.Names(ctx)
 			}
-			return (&command.Watcher{Session: s, Request: req, Revision: from, Each: p.print}).Run(ctx)
+			return s.Followed(ctx, (&command.Watcher{Session: s, Request: req, Revision: from, Each: p.print}).Run)
 		})
 	})
 	f := cmd.Flags()

@@ -53,7 +53,9 @@ func Web(c *command.Ctl) *cobra.Command {
 		format := c.Format
 		c.Format = command.FormatJSON
 		defer func() { c.Format = format }()
-		return c.Connected(ctx, func(ctx context.Context, s *command.Session) error { return serveWeb(ctx, s, f) })
+		return c.Connected(ctx, func(ctx context.Context, s *command.Session) error {
+			return s.Followed(ctx, func(ctx context.Context) error { return serveWeb(ctx, s, f) })
+		})
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&f.listen, "listen", "127.0.0.1:8087",

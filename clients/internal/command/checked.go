@@ -3,8 +3,6 @@ package command
 import (
 	"context"
 	"fmt"
-
-	"github.com/berthd/berth/api/podspec"
 )
 
 // The severities of findings.
@@ -49,15 +47,11 @@ func (c *Ctl) CheckNode(ctx context.Context, now bool) (*Checked, error) {
 	}
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
-	pods := c.nodePods
-	if c.NodePods != "" { // standard input can be read once
-		given, err := c.nodePods(ctx)
-		if err != nil {
-			return nil, err
-		}
-		pods = func(context.Context) ([]podspec.NodePod, error) { return given, nil }
+	node, err := c.kubeletNode(ctx)
+	if err != nil {
+		return nil, err
 	}
-	checked, err := c.Check(ctx, c.Kubelet, now, pods)
+	checked, err := c.Check(ctx, node, now)
 	if err != nil {
 		return nil, fmt.Errorf("--kubelet: %w", err)
 	}

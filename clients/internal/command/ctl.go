@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -9,7 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/clients/berth"
 )
@@ -20,10 +20,10 @@ type Env struct {
 	Out, Err io.Writer
 	// Dial connects to berthd; an empty endpoint means the default.
 	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
-	// Observe reads a node whose kubelet decides, below a root, with its pods; nil if they are not known.
-	Observe func(ctx context.Context, root string, pods []podspec.NodePod) (*Observed, error)
+	// Observe reads a node whose kubelet decides.
+	Observe func(context.Context, KubeletNode) (*Observed, error)
 	// Check finds what is wrong on such a node: in two readings with a pause between them, or in one of now.
-	Check func(ctx context.Context, root string, now bool, pods func(context.Context) ([]podspec.NodePod, error)) (*Checked, error)
+	Check func(ctx context.Context, n KubeletNode, now bool) (*Checked, error)
 	Now   func() time.Time
 	// Getenv reads a variable of the environment.
 	Getenv func(string) string
@@ -36,10 +36,10 @@ type Ctl struct {
 	Address string
 	// Kubelet is the value of --kubelet: the root of the node that is read in place of a berthd; empty for none.
 	Kubelet string
-	// NodePods is the file with the pods of that node.
-	NodePods string
-	Timeout  time.Duration
-	Format   Format
+	// NodePods is the file with the pods of that node, and NodeConfig the one with its kubelet's answer to /configz.
+	NodePods, NodeConfig string
+	Timeout              time.Duration
+	Format               Format
 	// Color selects when the output has colors.
 	Color string
 	// Socket is another one than berthd's that is read.
@@ -60,6 +60,41 @@ type Ctl struct {
 type Session struct {
 	*Ctl
 	*berth.Client
+	// following is that of a kubelet's node; nil for a berthd, whose answers are of now.
+	following func(ctx context.Context, changed func(error)) error
+}
+
+// Follow keeps the answers about a kubelet's node up to date until ctx ends. changed is told why they are not, and nil when they are again.
+func (s *Session) Follow(ctx context.Context, changed func(error)) error {
+	if s.following == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.following(ctx, changed)
+}
+
+// Followed calls f while the answers about a kubelet's node are kept up to date, and warns while they are not.
+func (s *Session) Followed(ctx context.Context, f func(context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		end(s.Follow(ctx, func(problem error) {
+			if problem == nil {
+				s.Warn("the node is up to date again")
+				return
+			}
+			s.Warn("the node is not up to date: %v", problem)
+		}))
+	}()
+	err := f(ctx)
+	why := context.Cause(ctx)
+	end(context.Canceled)
+	<-followed
+	if why != nil && !errors.Is(why, context.Canceled) && !errors.Is(why, context.DeadlineExceeded) {
+		return why
+	}
+	return err
 }
 
 // Typos is how many letters of a command may be wrong for it to be guessed.
@@ -86,10 +121,11 @@ func (c *Ctl) Verb(a About, w work) *cobra.Command {
 func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Session) error) error {
 	ctx, cancel := c.limited(ctx)
 	defer cancel()
-	client, err := c.connect(ctx)
+	s, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
+	client := s.Client
 	defer func() { _ = client.Close() }()
 	if c.AwaitReady {
 		if err := client.WaitReady(ctx); err != nil {
@@ -99,7 +135,6 @@ func (c *Ctl) Connected(ctx context.Context, f func(ctx context.Context, s *Sess
 	if !c.ForPrograms() {
 		client.OnAnswer(func(m proto.Message) { flatten(m.ProtoReflect()) })
 	}
-	s := &Session{Ctl: c, Client: client}
 	return s.withVersions(ctx, f(ctx, s))
 }
 

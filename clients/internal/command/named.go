@@ -13,7 +13,7 @@ var flagKinds = map[string]trust.Kind{
 	"berthd": trust.File, "endpoint": trust.Socket, "socket": trust.Socket,
 	"filename": trust.Input, "pods": trust.Input, "containers": trust.Input, "for": trust.Input, "more": trust.Input,
 	"bundle": trust.Input, "ledger": trust.Input, "machine": trust.Input, "config": trust.Input, "kubelet-config": trust.Input,
-	"devices": trust.Input, "kubelet": trust.Input,
+	"devices": trust.Input, "kubelet": trust.Input, "configz": trust.Input,
 	"export": trust.Output, "junit": trust.Output,
 }
 

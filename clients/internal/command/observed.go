@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"google.golang.org/grpc"
 
@@ -13,12 +12,24 @@ import (
 	"github.com/berthd/berth/api/kubelet"
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/managers/errdefs"
 )
+
+// KubeletNode is a node whose kubelet decides.
+type KubeletNode struct {
+	// Root is a directory with its files below it, or an archive of one.
+	Root string
+	// Config is the configuration that the kubelet has told; nil reads the kubelet's files.
+	Config []byte
+	// Pods lists its pods; nil if they are not known. dir is the kubelet's directory. Given means that they do not change.
+	Pods  func(ctx context.Context, dir string) ([]podspec.NodePod, error)
+	Given bool
+}
 
 // Observed is a node whose kubelet decides, as it was read.
 type Observed struct {
 	Conn grpc.ClientConnInterface
+	// Follow keeps the answers up to date until ctx ends. changed is told why they are not, and nil when they are again.
+	Follow func(ctx context.Context, changed func(error)) error
 	// Missing are the parts that could not be read.
 	Missing []string
 	// Decided are the pods that the kubelet has admitted or rejected, in its order.
@@ -37,12 +48,16 @@ type DecidedPod struct {
 }
 
 // connect connects to berthd, or reads the node of --kubelet.
-func (c *Ctl) connect(ctx context.Context) (*berth.Client, error) {
+func (c *Ctl) connect(ctx context.Context) (*Session, error) {
 	if c.Kubelet == "" {
-		if c.NodePods != "" {
+		switch {
+		case c.NodePods != "":
 			return nil, Usagef("", "--pods FILE has the pods of a kubelet's node: add --kubelet")
+		case c.NodeConfig != "":
+			return nil, Usagef("", "--configz FILE has the configuration of a node's kubelet: add --kubelet")
 		}
-		return c.Dial(ctx, c.Address)
+		client, err := c.Dial(ctx, c.Address)
+		return &Session{Ctl: c, Client: client}, err
 	}
 	if c.Address != "" {
 		return nil, errBoth()
@@ -51,18 +66,18 @@ func (c *Ctl) connect(ctx context.Context) (*berth.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return node.client(), nil
+	return &Session{Ctl: c, Client: node.client(), following: node.Follow}, nil
 }
 
 func (n *Observed) client() *berth.Client { return berth.Over(n.Conn, berth.Options{Attempts: 1}) }
 
 // observe reads the node of --kubelet.
 func (c *Ctl) observe(ctx context.Context) (*Observed, error) {
-	pods, err := c.nodePods(ctx)
+	from, err := c.kubeletNode(ctx)
 	if err != nil {
 		return nil, err
 	}
-	node, err := c.Observe(ctx, c.Kubelet, pods)
+	node, err := c.Observe(ctx, from)
 	if err != nil {
 		return nil, fmt.Errorf("--kubelet: %w", err)
 	}
@@ -107,21 +122,33 @@ func (c *Ctl) limited(ctx context.Context) (context.Context, context.CancelFunc)
 
 func errBoth() error { return Usagef("", "--endpoint and --kubelet: expected one of them") }
 
-// nodePods returns the pods of the node: those of --pods, or of the kubelet if it runs and has the Pods API; nil if they are not known.
-func (c *Ctl) nodePods(ctx context.Context) (pods []podspec.NodePod, err error) {
-	if c.NodePods != "" {
-		text, err := input.FileOrStream(ctx, c.NodePods, c.In, input.Most)
+// kubeletNode is the node of --kubelet, with the pods of --pods, or of the kubelet if it runs and has the Pods API.
+func (c *Ctl) kubeletNode(ctx context.Context) (n KubeletNode, err error) {
+	if c.NodePods == "-" && c.NodeConfig == "-" {
+		return n, Usagef("", "--pods - and --configz -: standard input can be read once")
+	}
+	n.Root, n.Given = c.Kubelet, c.NodePods != ""
+	if c.NodeConfig != "" {
+		text, err := input.FileOrStream(ctx, c.NodeConfig, c.In, input.Most)
 		if err != nil {
-			return nil, err
+			return n, err
 		}
-		if pods, err = podspec.DecodeNode(bytes.NewReader(text), podspec.Options{}); err != nil {
-			return nil, fmt.Errorf("--pods %s: %w", podspec.FileName(c.NodePods), err)
+		if n.Config, err = kubelet.ParseConfigz(bytes.NewReader(text)); err != nil {
+			return n, fmt.Errorf("--configz %s: %w", podspec.FileName(c.NodeConfig), err)
 		}
-		return pods, nil
 	}
-	pods, err = kubelet.NodePods(ctx, filepath.Join(c.Kubelet, kubelet.Dir))
-	if err != nil && errdefs.ClassOf(err) != errdefs.Unsupported {
-		c.Warn("not read: %v", err)
+	if !n.Given {
+		n.Pods = kubelet.NodePods
+		return n, nil
 	}
-	return pods, nil
+	text, err := input.FileOrStream(ctx, c.NodePods, c.In, input.Most)
+	if err != nil {
+		return n, err
+	}
+	pods, err := podspec.DecodeNode(bytes.NewReader(text), podspec.Options{})
+	if err != nil {
+		return n, fmt.Errorf("--pods %s: %w", podspec.FileName(c.NodePods), err)
+	}
+	n.Pods = func(context.Context, string) ([]podspec.NodePod, error) { return pods, nil }
+	return n, nil
 }

@@ -34,6 +34,7 @@ func (a *App) Serve(ctx context.Context, follow func(context.Context) error, rea
 // rejected pods that this one does not have. What is equal is not changed.
 func (a *App) Take(ctx context.Context, from *App) error {
 	a.given.Observed.take(from.given.Observed.Devices, a.devices.inventory, a.given.Now())
+	a.given.Observed.containers.Store(from.given.Observed.containers.Load())
 	next, now := from.Ledger.View(), a.Ledger.View()
 	var put []*ledger.Pod
 	for p := range next.Pods() {

@@ -3,15 +3,18 @@ package app
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
@@ -35,6 +38,84 @@ type Observed struct {
 	// Gate refuses calls of its socket (Serve); nil if there is none. Problem is why it is not up to date; nil if it is.
 	Gate    func(method string, req any) error
 	Problem func() error
+	// Meter reads what its containers use. Errors are of class Precondition if nothing runs there.
+	Meter func() (Meter, error)
+	// containers are those that have been started, by the runtime's id.
+	containers atomic.Pointer[map[string]ledger.Owner]
+}
+
+// Meter reads what runs on a node.
+type Meter interface {
+	cgroup.Meter
+	// CPUs returns how long each CPU was busy since the boot.
+	CPUs() (map[int]time.Duration, error)
+	// Find returns the cgroup of a container by its runtime's id, below the cgroup of its pod.
+	Find(pod, id string) (cgroup.Name, bool)
+}
+
+// bindings are the containers of the node.
+func (o *Observed) bindings(*ledger.View) iter.Seq[ledger.Binding] {
+	return func(yield func(ledger.Binding) bool) {
+		all := o.containers.Load()
+		if all == nil {
+			return
+		}
+		for id, owner := range *all {
+			if !yield(ledger.Binding{ID: id, Owner: owner}) {
+				return
+			}
+		}
+	}
+}
+
+// started adds containers.
+func (o *Observed) started(pods []Adopted) {
+	all := map[string]ledger.Owner{}
+	if before := o.containers.Load(); before != nil {
+		maps.Copy(all, *before)
+	}
+	for _, p := range pods {
+		for id, name := range p.Containers {
+			all[id] = ledger.Owner{Pod: p.Pod.GetMetadata().GetUid(), Container: name}
+		}
+	}
+	o.containers.Store(&all)
+}
+
+// find returns a function that finds the cgroup of a container.
+func (o *Observed) find(view func() *ledger.View) func(ledger.Binding) (cgroup.Name, bool) {
+	return func(b ledger.Binding) (cgroup.Name, bool) {
+		m, err := o.Meter()
+		pod, ok := view().Pod(b.Owner.Pod)
+		if err != nil || !ok {
+			return nil, false
+		}
+		return m.Find(pod.CgroupParent, b.ID)
+	}
+}
+
+func (o *Observed) cpus() (map[int]time.Duration, error) {
+	m, err := o.Meter()
+	if err != nil {
+		return nil, err
+	}
+	return m.CPUs()
+}
+
+func (o *Observed) usage(ctx context.Context, name cgroup.Name) (cgroup.Usage, error) {
+	m, err := o.Meter()
+	if err != nil {
+		return cgroup.Usage{}, err
+	}
+	return m.Usage(ctx, name)
+}
+
+func (o *Observed) details(ctx context.Context, name cgroup.Name) (cgroup.Details, error) {
+	m, err := o.Meter()
+	if err != nil {
+		return cgroup.Details{}, err
+	}
+	return m.Details(ctx, name)
 }
 
 // measure returns the machine of a configuration, and what else is known about it.
@@ -110,6 +191,8 @@ type Adopted struct {
 	At time.Time
 	// Devices are those that its containers have by claims on dynamic resources.
 	Devices []*admissionv1.ExternalDevices
+	// Containers are the names of those that have been started, by the runtime's id.
+	Containers map[string]string
 }
 
 // Adopt stores pods that another program has admitted, with what a kubelet's state files have of them. unread are pods that berthd would
@@ -117,6 +200,7 @@ type Adopted struct {
 func (a *App) Adopt(ctx context.Context, pods []Adopted, kinds []kubelet.Kind, states map[kubelet.Kind][]byte) (unread, problems []string,
 	err error) {
 	engine := a.deciding.engine.Engine
+	a.given.Observed.started(pods)
 	records, unread := a.records(pods)
 	if _, err := a.state.ledger.Update(ctx, func(d *ledger.Draft) error {
 		for _, r := range records {

@@ -54,7 +54,6 @@ import (
 	"github.com/berthd/berth/server/internal/host/sysctl"
 	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/privileges"
-	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
@@ -405,8 +404,12 @@ func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *dec
 		History: func() (history.Stats, bool) { return d.engine.History.Stats(context.WithoutCancel(ctx)) },
 		Plugins: devs.manager.Inventory,
 	}
-	if meter, ok := k.tree.(cgroups.Meter); ok {
-		sources.Usage = ofContainer(k.loop, meter.Usage)
+	switch meter, ok := k.tree.(cgroups.Meter); {
+	case g.Observed != nil:
+		sources.Bindings = g.Observed.bindings
+		sources.Usage = ofContainer(g.Observed.find(sources.View), g.Observed.usage)
+	case ok:
+		sources.Usage = ofContainer(k.loop.CgroupOf, meter.Usage)
 	}
 	g.metrics.Start(sources)
 }
@@ -427,8 +430,14 @@ func settings(p *managerset.Set, q cgroups.Config, podLevel bool) metrics.Settin
 // usageReader reads the CPU and memory usage of CPUs and containers for the API.
 func usageReader(g *given, k *kernel, view func() *ledger.View) *usage.Reader {
 	s := usage.Sources{View: view, Drifts: k.loop.Drifts, Now: g.Now}
-	if meter, ok := k.tree.(cgroups.Meter); ok {
-		s.Details = ofContainer(k.loop, meter.Details)
+	meter, ok := k.tree.(cgroups.Meter)
+	switch {
+	case g.Observed != nil:
+		s.Bindings, s.CPUs = g.Observed.bindings, g.Observed.cpus
+		s.Details = ofContainer(g.Observed.find(view), g.Observed.details)
+		return usage.New(s)
+	case ok:
+		s.Details = ofContainer(k.loop.CgroupOf, meter.Details)
 	}
 	if g.Config.Machine == "" {
 		s.CPUs = func() (map[int]time.Duration, error) { return procfs.CPUTimes(os.DirFS("/proc")) }
@@ -437,10 +446,10 @@ func usageReader(g *given, k *kernel, view func() *ledger.View) *usage.Reader {
 }
 
 // ofContainer returns a function that reads the cgroup of a container; false if it cannot be read.
-func ofContainer[U any](loop *reconcile.Loop, read func(context.Context, cgroups.Name) (U, error)) func(context.Context,
-	ledger.Binding) (U, bool) {
+func ofContainer[U any](find func(ledger.Binding) (cgroups.Name, bool), read func(context.Context, cgroups.Name) (U, error)) func(
+	context.Context, ledger.Binding) (U, bool) {
 	return func(ctx context.Context, b ledger.Binding) (used U, ok bool) {
-		name, ok := loop.CgroupOf(b)
+		name, ok := find(b)
 		if !ok {
 			return used, false
 		}

@@ -128,19 +128,11 @@ type reader struct {
 	Node
 }
 
-// Read reads the node below a root. Errors are of class NotFound if there is no configuration of a kubelet, Invalid for one that cannot be
-// read, and those of a machine that cannot be read.
-func Read(ctx context.Context, root fs.FS) (*Node, error) {
-	n, err := Inspect(ctx, root)
-	if err != nil {
-		return nil, err
-	}
-	return n, n.Refused
-}
-
-// Told is Read with the configuration that the running kubelet has told (/configz), in place of its files.
-func Told(ctx context.Context, root fs.FS, text []byte) (*Node, error) {
-	n, err := inspect(ctx, root, text)
+// Read reads the node below a root. told is the configuration that the running kubelet has told (/configz), in place of its files; nil for
+// these. Errors are of class NotFound if there is no configuration of a kubelet, Invalid for one that cannot be read, and those of a
+// machine that cannot be read.
+func Read(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
+	n, err := Inspect(ctx, root, told)
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +140,7 @@ func Told(ctx context.Context, root fs.FS, text []byte) (*Node, error) {
 }
 
 // Inspect is Read for a node with a configuration that is not valid: Refused says why.
-func Inspect(ctx context.Context, root fs.FS) (*Node, error) { return inspect(ctx, root, nil) }
-
-func inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
+func Inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
 	r := &reader{root: regular{root}, told: told, Node: Node{States: map[kubelet.Kind][]byte{}}}
 	if err := r.readMachine(); err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -31,6 +32,8 @@ type Sources struct {
 	Kernel func() []ledger.Finding
 	// Phases counts the containers in each phase; nil if unknown.
 	Phases func() map[placement.Phase]int
+	// Bindings returns the containers of pods; nil means those of the view.
+	Bindings func(*ledger.View) iter.Seq[ledger.Binding]
 	// Usage reads a container's usage; false if it is unknown. It is nil with simulated cgroups.
 	Usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
 	// Allocatable gives what the node's pods may have; nil for nothing.

@@ -106,7 +106,7 @@ func (s *Set) Start(sources Sources) {
 		&ledgerCollector{view: sources.View, kernel: sources.Kernel, phases: sources.Phases,
 			cpu: func() bool { return sources.Settings().StaticCPUs }})
 	if sources.Usage != nil {
-		s.registry.MustRegister(&usageCollector{sources.View, sources.Usage})
+		s.registry.MustRegister(&usageCollector{sources.View, sources.Bindings, sources.Usage})
 	}
 	if sources.Allocatable != nil {
 		s.registry.MustRegister(allocatableCollector{sources.Allocatable})

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"iter"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,8 +14,9 @@ import (
 
 // usageCollector reads from the cgroups what the containers of admitted pods use.
 type usageCollector struct {
-	view  func() *ledger.View
-	usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
+	view     func() *ledger.View
+	bindings func(*ledger.View) iter.Seq[ledger.Binding]
+	usage    func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
 }
 
 var (
@@ -41,7 +43,7 @@ func (c *usageCollector) Describe(out chan<- *prometheus.Desc) {
 // only the first of them has series.
 func (c *usageCollector) Collect(out chan<- prometheus.Metric) {
 	view, repeated, seen := c.view(), 0, map[[3]string]bool{}
-	omitted := usage.Each(context.Background(), view, c.usage, func(b ledger.Binding, used cgroup.Usage) {
+	omitted := usage.Each(context.Background(), view, c.bindings, c.usage, func(b ledger.Binding, used cgroup.Usage) {
 		pod, _ := view.Pod(b.Owner.Pod)
 		labels := [3]string{pod.Pod.Namespace, pod.Pod.Name, b.Owner.Container}
 		if seen[labels] {

@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 	view := bindingsOf(t, map[string][]string{"a": {"a1", "a2", "a-gone"}, "b": {"b1"}, "c-old": {"c1"}, "c-new": {"c2"}, "d": {"d-gone"}},
 		func(uid string) string { name, _, _ := strings.Cut(uid, "-"); return name })
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(&usageCollector{func() *ledger.View { return view },
+	registry.MustRegister(&usageCollector{func() *ledger.View { return view }, nil,
 		func(_ context.Context, b ledger.Binding) (cgroup.Usage, bool) {
 			n := int64(b.ID[0]) * 10
 			n += int64(b.ID[1])
@@ -106,7 +106,7 @@ func TestUsageIsBounded(t *testing.T) {
 		pods[fmt.Sprintf("p%d", i)] = []string{fmt.Sprintf("c%d", i)}
 	}
 	view := bindingsOf(t, pods, func(uid string) string { return uid })
-	c := &usageCollector{func() *ledger.View { return view }, func(context.Context,
+	c := &usageCollector{func() *ledger.View { return view }, nil, func(context.Context,
 		ledger.Binding) (cgroup.Usage, bool) {
 		return cgroup.Usage{}, true
 	}}
@@ -121,7 +121,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	view := bindingsOf(t, map[string][]string{"a": {"a1"}}, func(uid string) string { return uid })
 	begun, end := make(chan struct{}, maxScrapes), make(chan struct{})
 	s := New()
-	s.registry.MustRegister(&usageCollector{func() *ledger.View { return view },
+	s.registry.MustRegister(&usageCollector{func() *ledger.View { return view }, nil,
 		func(context.Context, ledger.Binding) (cgroup.Usage, bool) {
 			begun <- struct{}{}
 			<-end

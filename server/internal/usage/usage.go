@@ -10,6 +10,7 @@ package usage
 import (
 	"cmp"
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -30,6 +31,8 @@ const (
 // Sources are the inputs of a reading. Functions may be nil.
 type Sources struct {
 	View func() *ledger.View
+	// Bindings returns the containers of pods; nil means those of the view.
+	Bindings func(*ledger.View) iter.Seq[ledger.Binding]
 	// Details reads the cgroup of a container; false if there is none.
 	Details func(ctx context.Context, b ledger.Binding) (cgroup.Details, bool)
 	// CPUs returns how long each CPU was busy since the boot.
@@ -116,7 +119,7 @@ func (r *Reader) readAll(ctx context.Context) (*Reading, error) {
 	if r.Details == nil {
 		return out, nil
 	}
-	out.Omitted = Each(ctx, r.View(), r.Details, func(b ledger.Binding, used cgroup.Details) {
+	out.Omitted = Each(ctx, r.View(), r.Bindings, r.Details, func(b ledger.Binding, used cgroup.Details) {
 		out.Containers = append(out.Containers, Container{b.Owner, b.ID, used})
 	})
 	return out, nil
@@ -124,13 +127,16 @@ func (r *Reader) readAll(ctx context.Context) (*Reading, error) {
 
 // Each reads the containers of all admitted pods within the bounds. Of a container that was
 // started again, it reads the newest cgroup that exists. It returns how many containers it has
-// left out.
-func Each[U any](ctx context.Context, view *ledger.View, read func(context.Context, ledger.Binding) (U, bool),
-	use func(ledger.Binding, U)) (omitted int) {
+// left out. bindings is Sources.Bindings.
+func Each[U any](ctx context.Context, view *ledger.View, bindings func(*ledger.View) iter.Seq[ledger.Binding],
+	read func(context.Context, ledger.Binding) (U, bool), use func(ledger.Binding, U)) (omitted int) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
+	if bindings == nil {
+		bindings = (*ledger.View).Bindings
+	}
 	bound := map[ledger.Owner][]ledger.Binding{}
-	for b := range view.Bindings() {
+	for b := range bindings(view) {
 		if _, admitted := view.Pod(b.Owner.Pod); admitted {
 			bound[b.Owner] = append(bound[b.Owner], b)
 		}

@@ -1,0 +1,54 @@
+package kubeletnode
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/procfs"
+)
+
+// Meter reads what the containers of a running node use.
+type Meter struct {
+	*cgroupfs.Driver
+	root, mount string
+	// pods is where on cgroup v1 the cgroups of pods are listed: below cpu, whose values are read anyway.
+	pods string
+}
+
+// OpenMeter opens the cgroups of the node whose files are below root, a directory. Errors are of class Precondition if nothing runs there,
+// as in a copy of a node's files. Close the meter after its last use.
+func OpenMeter(root string) (*Meter, error) {
+	m := &Meter{root: root, mount: filepath.Join(root, "sys/fs/cgroup")}
+	var err error
+	if m.Driver, err = cgroupfs.Open(cgroupfs.Options{Mount: m.mount, Required: []string{}}); err != nil {
+		return nil, errdefs.Preconditionf("the usage of CPUs and memory cannot be read: nothing runs below %s: %w", root, err)
+	}
+	if m.Facts().Version == cgroup.V1 {
+		m.pods = "cpu"
+	}
+	return m, nil
+}
+
+// CPUs returns how long each CPU was busy since the boot.
+func (m *Meter) CPUs() (map[int]time.Duration, error) {
+	return procfs.CPUTimes(os.DirFS(filepath.Join(m.root, "proc")))
+}
+
+// Find returns the cgroup of a container by its runtime's id, below the cgroup of its pod; false if there is none.
+func (m *Meter) Find(pod, id string) (cgroup.Name, bool) {
+	entries, err := os.ReadDir(filepath.Join(m.mount, m.pods, pod))
+	if err != nil || pod == "" {
+		return nil, false
+	}
+	for _, e := range entries {
+		if name := e.Name(); e.IsDir() && containerID(name) == id && !strings.Contains(name, "conmon") {
+			return cgroup.Cgroupfs.Parse(pod + "/" + name), true
+		}
+	}
+	return nil, false
+}
