@@ -52,6 +52,11 @@ type Options struct {
 	Slow bool
 	// Controllers are those of kube-controller-manager that run; nil for the usual ones.
 	Controllers []string
+	// Machine are files below /sys/devices/system/cpu and node, by their paths: the kubelet sees a machine that is made up. A target of a
+	// symbolic link begins with "-> ". They are below the cluster's directory, too.
+	Machine map[string]string
+	// Runtime is the socket of a runtime that serves already, in place of containerd. It can be used on one node.
+	Runtime string
 	// Image is a static binary that the pods run; containerd.ProbeImage is its name.
 	Image string
 	// Nodes is their number, at most MaxNodes; the default is one.
@@ -115,12 +120,16 @@ func Run(t testing.TB, o Options) *Cluster {
 		t.Fatalf("a cluster of %d nodes: expected at most %d", o.Nodes, MaxNodes)
 	}
 	c := &Cluster{Options: o, Host: newHost(t, dir, 1), programs: programs}
-	if o.Dir != "" {
+	switch {
+	case o.Runtime != "":
+	case o.Dir != "":
 		c.Containerd = containerd.PrepareIn(t, filepath.Join(dir, "cd"), o.Systemd)
-	} else {
+	default:
 		c.Containerd = containerd.Prepare(t, o.Systemd)
 	}
-	c.Containerd.Spawn = c.Spawn
+	if c.Containerd != nil {
+		c.Containerd.Spawn = c.Spawn
+	}
 	c.onInterrupt()    // until everything is removed
 	t.Cleanup(c.close) // before the end of containerd: the kubelet would start its pods again
 	if err := makeCgroup(c.Cgroup); err != nil {
@@ -131,7 +140,11 @@ func Run(t testing.TB, o Options) *Cluster {
 			t.Fatal(err)
 		}
 	}
-	if c.space, err = newSpace(dir, Address); err != nil {
+	over, err := o.writeMachine(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.space, err = newSpace(dir, Address, over...); err != nil {
 		t.Fatal(err)
 	}
 	for number := 2; number <= o.Nodes; number++ {
@@ -145,6 +158,26 @@ func Run(t testing.TB, o Options) *Cluster {
 	return c
 }
 
+// writeMachine writes the files of a made-up machine below a directory, and returns the directories that they replace.
+func (o Options) writeMachine(dir string) ([]string, error) {
+	if o.Machine == nil {
+		return nil, nil
+	}
+	for name, text := range o.Machine {
+		file := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(file), 0o755)
+		if target, link := strings.CutPrefix(text, "-> "); err == nil && link {
+			err = os.Symlink(target, file)
+		} else if err == nil {
+			err = os.WriteFile(file, []byte(text), 0o644)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return []string{"/sys/devices/system/cpu", "/sys/devices/system/node"}, nil
+}
+
 // startAll starts the programs in the order of their dependencies.
 func (c *Cluster) startAll() {
 	c.t.Helper()
@@ -152,11 +185,14 @@ func (c *Cluster) startAll() {
 	defer cancel()
 	c.StartProgram("etcd")
 	c.StartProgram("kube-apiserver")
-	if err := c.Containerd.Start(ctx); err != nil {
-		c.t.Fatal(err)
-	}
-	if err := c.Containerd.Load(ctx, c.Image, containerd.ProbeImage); err != nil {
-		c.t.Fatal(err)
+	if c.Runtime == "" {
+		err := c.Containerd.Start(ctx)
+		if err == nil {
+			err = c.Containerd.Load(ctx, c.Image, containerd.ProbeImage)
+		}
+		if err != nil {
+			c.t.Fatal(err)
+		}
 	}
 	c.Eventually("the API server is ready", func() bool { return c.Call(ctx, http.MethodGet, "/readyz", "", nil) == nil })
 	c.StartProgram("kube-controller-manager")

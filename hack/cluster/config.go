@@ -61,12 +61,16 @@ func (c *Cluster) kubeletConfig(h *Host) map[string]any {
 	if c.Options.Systemd {
 		driver, root = "systemd", "/"
 	}
+	runtime := c.Runtime
+	if h.Containerd != nil {
+		runtime = h.Containerd.Socket
+	}
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 		"authorization":  map[string]any{"mode": "AlwaysAllow"},
 		"cgroupDriver":   driver, "cgroupRoot": root, "failCgroupV1": false, "failSwapOn": false,
-		"containerRuntimeEndpoint": "unix://" + h.Containerd.Socket,
+		"containerRuntimeEndpoint": "unix://" + runtime,
 		"evictionHard": map[string]any{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
 			"imagefs.available": "0%", "imagefs.inodesFree": "0%",

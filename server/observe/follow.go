@@ -36,6 +36,10 @@ const (
 	anyway = 2 * time.Minute
 )
 
+// settling is how long a kubelet may take to list a pod that it has admitted with the time at which it did so. It does that for each pod
+// after the other, when many come at once.
+const settling = time.Minute
+
 const unnamed = "names of pods: the kubelet has no Pods API (Kubernetes 1.37), and its web server is not given (observe.kubelet, --kubelet)"
 
 // logged is how many parts that could not be read are logged after a reading.
@@ -112,6 +116,8 @@ type follower struct {
 	told *bool // the kubelet has told its configuration, also before a change of it
 	// explained are the rejected pods that need no other explanation, by uid.
 	explained map[string]bool
+	// unsure are the rejected pods whose explanation does not have the kubelet's reason, and that a later reading may explain.
+	unsure map[string]bool
 	// missing is what could not be read, as it was logged.
 	missing []string
 	problem atomic.Pointer[error]
@@ -138,9 +144,9 @@ func (n *Node) Follow(ctx context.Context, from Sources, changed func(error)) er
 			Sources: from, Config: config.Config{Observe: config.Observe{Root: o.Root}}, Log: slog.New(slog.DiscardHandler), Now: o.Now,
 		},
 		root: root, app: n.app, last: reading{Node: n.read, pods: o.Pods, known: o.Pods != nil, at: o.Now()},
-		told: new(bool), explained: map[string]bool{}, missing: n.Missing, changed: changed,
+		told: new(bool), explained: map[string]bool{}, unsure: map[string]bool{}, missing: n.Missing, changed: changed,
 	}
-	f.noteRejected(o.Pods)
+	f.noteRejected(o.Pods, n)
 	if err := f.follow(ctx); !errors.Is(err, errOther) {
 		return err
 	}
@@ -149,7 +155,7 @@ func (n *Node) Follow(ctx context.Context, from Sources, changed func(error)) er
 
 // serve answers calls about a node with the machine and the configuration that it has now.
 func serve(ctx context.Context, root fs.FS, o ServeOptions, told *bool) error {
-	f := &follower{ServeOptions: o, root: root, told: told, explained: map[string]bool{}}
+	f := &follower{ServeOptions: o, root: root, told: told, explained: map[string]bool{}, unsure: map[string]bool{}}
 	first, err := f.read(ctx, true)
 	for ; errors.Is(err, errSilent); first, err = f.read(ctx, true) {
 		o.Log.WarnContext(ctx, "berthd waits for the kubelet", "error", err)
@@ -362,11 +368,13 @@ func (f *follower) take(ctx context.Context, next reading) error {
 			return err
 		}
 	}
-	n, err := load(ctx, next.Node, Options{Root: f.Config.Observe.Root, Pods: pods, Now: f.Now, Unnamed: unnamed})
+	n, err := load(ctx, next.Node, Options{
+		Root: f.Config.Observe.Root, Pods: pods, Now: f.Now, Unnamed: unnamed, settling: settling,
+	})
 	if err != nil {
 		return err
 	}
-	if err := f.app.Take(ctx, n.app); err != nil {
+	if err := f.app.Take(ctx, n.app, func(uid string) bool { return f.unsure[uid] && !n.unsure[uid] }); err != nil {
 		return errdefs.Internalf("the node as it was read is not consistent: %w", err)
 	}
 	news := slices.DeleteFunc(slices.Clone(n.Missing), func(text string) bool { return slices.Contains(f.missing, text) })
@@ -378,7 +386,7 @@ func (f *follower) take(ctx context.Context, next reading) error {
 		f.Log.WarnContext(ctx, "not read", "what", text)
 	}
 	f.last, f.missing = next, n.Missing
-	f.noteRejected(next.pods)
+	f.noteRejected(next.pods, n)
 	return nil
 }
 
@@ -388,11 +396,13 @@ func (f *follower) tell(problem error) {
 	}
 }
 
-// noteRejected notes that the rejected pods of a reading are explained.
-func (f *follower) noteRejected(pods []Pod) {
+// noteRejected notes which rejected pods of a reading are explained.
+func (f *follower) noteRejected(pods []Pod, n *Node) {
 	for _, p := range pods {
+		uid := p.GetMetadata().GetUid()
 		if p.Rejected() {
-			f.explained[p.GetMetadata().GetUid()] = true
+			f.unsure[uid] = n.unsure[uid] && n.options.later(p)
+			f.explained[uid] = !f.unsure[uid]
 		}
 	}
 }
@@ -429,13 +439,17 @@ func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err e
 		case f.explained[uid]:
 			continue
 		}
+		if f.unsure[uid] {
+			left = append(left, p)
+			continue
+		}
 		if lived[uid] {
 			// It held on that state what it asked for. The kubelet has decided again, after all others.
 			p.Started = next.at
 			left = append(left, p)
 			continue
 		}
-		unknown, err := l.reject(ctx, p, there, state)
+		unknown, err := l.reject(ctx, p, there, state, true)
 		if err != nil {
 			return nil, err
 		}
@@ -443,6 +457,8 @@ func (f *follower) explain(ctx context.Context, next reading) (left []Pod, err e
 			left = append(left, p)
 		}
 	}
-	maps.DeleteFunc(f.explained, func(uid string, _ bool) bool { return !exist[uid] })
+	for _, known := range []map[string]bool{f.explained, f.unsure} {
+		maps.DeleteFunc(known, func(uid string, _ bool) bool { return !exist[uid] })
+	}
 	return left, nil
 }

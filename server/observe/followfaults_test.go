@@ -16,6 +16,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	"github.com/berthd/berth/hack/testing/nodetest"
+	kubelets "github.com/berthd/berth/server/internal/kubeletnode/nodetest"
 	"github.com/berthd/berth/server/observe"
 )
 
@@ -83,6 +84,33 @@ func TestRejectedAgain(t *testing.T) {
 	o.setPods(nodePods(t, "u-x 2026-01-02T03:06:05Z Running - 8", "u-s 2026-01-02T03:06:07Z Failed OutOfcpu 8"),
 		state("0-7", `"u-x":{"app":"8-15"}`))
 	o.explained("u-s", "rejected it with OutOfcpu")
+}
+
+// TestPodsAreShownLate: a kubelet shows a pod later than one that it rejected because of it. A later reading explains the rejection.
+func TestPodsAreShownLate(t *testing.T) {
+	t.Parallel()
+	o := serveNode(t, smallNode(t))
+	now := time.Now().UTC().Format(time.RFC3339)
+	a, wide := "u-a 2026-01-02T03:04:05Z Running - 3", "u-w "+now+" Failed TopologyAffinityError 8"
+	o.setPods(nodePods(t, a, "u-s "+now+" Running - 100m", wide), "")
+	o.eventually("u-s", true)
+	o.setPods(nodePods(t, a, "u-s "+now+" Running - 100m", "u-b "+now+" Running - 2", wide),
+		state("0,4-7,10-15", `"u-a":{"app":"1-3"},"u-b":{"app":"8-9"}`))
+	o.explained("u-w", "the kubelet rejected it with TopologyAffinityError; it is explained on the state reconstructed from the 3 pods")
+}
+
+// TestSameSecond: the order within a second is not known. The explanation is on the state on which the reason is the kubelet's.
+func TestSameSecond(t *testing.T) {
+	t.Parallel()
+	root := smallNode(t)
+	writeAll(t, root, map[string]string{
+		cpuState: state("0,4-7,10-15", `"u-a":{"app":"1-3"},"u-b":{"app":"8-9"}`),
+		kubelets.PodsFile: podList(t, "u-a 2026-01-02T03:04:05Z Running - 3", "u-s 2026-01-02T03:04:06Z Running - 5500m",
+			"u-b 2026-01-02T03:04:09Z Running - 2", "u-w 2026-01-02T03:04:09Z Failed OutOfcpu 7"),
+	})
+	o := serveNode(t, root)
+	o.explained("u-w", "the kubelet rejected it with OutOfcpu; it is explained on the state reconstructed from the 2 pods that still exist and "+
+		"were there before\"")
 }
 
 // TestInvalidConfiguration: a configuration with which no kubelet decides is said, and the last reading counts.

@@ -24,11 +24,12 @@ type loader struct {
 	another     func(topology.Planning) (*app.App, error)
 	idle, whole *app.App
 	adopted     int
+	options     Options
 }
 
 // newLoader adds pods to an App on a node that was read. What is missing becomes the node's.
 func newLoader(ctx context.Context, n *Node, to *app.App, read *kubeletnode.Node, o Options) *loader {
-	return &loader{Node: n, App: to, states: read.States, another: func(planning topology.Planning) (*app.App, error) {
+	return &loader{Node: n, App: to, states: read.States, options: o, another: func(planning topology.Planning) (*app.App, error) {
 		c := read.Config
 		c.Topology.Planning = planning
 		return build(ctx, c, read, o)
@@ -63,8 +64,15 @@ func decided(c config.Config, pods []Pod) (out []Pod) {
 // before, as far as they still exist, and is not added.
 func (l *loader) load(ctx context.Context, pods []Pod) error {
 	var there []app.Adopted
-	added := 0
-	for _, p := range pods {
+	var others []Pod // rejected in the second of the last pod, for another reason than on this state
+	added, second := 0, 0
+	for i, p := range pods {
+		if i == 0 || !p.Started.Equal(pods[i-1].Started) {
+			if err := l.stepwise(ctx, others, there, second); err != nil {
+				return err
+			}
+			others, second = nil, len(there)
+		}
 		switch {
 		case !p.Ended:
 			there = append(there, app.Adopted{Pod: p.Pod, At: p.Started, Devices: p.devices, Containers: p.Containers})
@@ -74,19 +82,72 @@ func (l *loader) load(ctx context.Context, pods []Pod) error {
 				return err
 			}
 			l.Missing, added = append(l.Missing, unread...), len(there)
-			why, err := l.reject(ctx, p, there, fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before",
-				len(there)))
+			why, err := l.reject(ctx, p, there, reconstructed(there), true)
 			if err != nil {
 				return err
 			}
 			if why != "" {
-				l.Missing = append(l.Missing, why)
+				others = append(others, p)
 			}
 		}
 	}
 	unread, problems, err := l.Adopt(ctx, there[added:], kubeletnode.Kinds(), l.states)
 	l.Missing = append(append(l.Missing, unread...), problems...)
-	return err
+	if err != nil {
+		return err
+	}
+	return l.stepwise(ctx, others, there, second)
+}
+
+func reconstructed(there []app.Adopted) string {
+	return fmt.Sprintf("on the state reconstructed from the %d pods that still exist and were there before", len(there))
+}
+
+// mostSteps limits the states of one second that are tried.
+const mostSteps = 64
+
+// stepwise explains pods that the kubelet has rejected in one second, and not for the reason that they have on the state after that second.
+// The order within a second is not known: the states in between are tried. there[second:] are the pods that were admitted in that second.
+func (l *loader) stepwise(ctx context.Context, pods []Pod, there []app.Adopted, second int) error {
+	if len(pods) > 0 && len(there) > second {
+		a, err := l.another(topology.ByContainer)
+		if err != nil {
+			return err
+		}
+		between := *l
+		between.App = a
+		stride := 1 + (len(there)-second)/mostSteps
+		for from, to := 0, second; len(pods) > 0 && to < len(there); from, to = to, to+stride {
+			if _, _, err := a.Adopt(ctx, there[from:to], kubeletnode.Kinds(), l.states); err != nil {
+				return err
+			}
+			var left []Pod
+			for _, p := range pods {
+				why, err := between.reject(ctx, p, there[:to], reconstructed(there[:to]), true)
+				if err == nil && why == "" {
+					err = l.Explained(ctx, a, p.GetMetadata().GetUid())
+				} else {
+					left = append(left, p)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			pods = left
+		}
+		l.idle, l.whole, l.adopted = between.idle, between.whole, between.adopted
+	}
+	for _, p := range pods {
+		why, err := l.reject(ctx, p, there, reconstructed(there), false)
+		if err != nil {
+			return err
+		}
+		l.unsure[p.GetMetadata().GetUid()] = true
+		if why != "" && !l.options.later(p) {
+			l.Missing = append(l.Missing, why)
+		}
+	}
+	return nil
 }
 
 // rank orders pods of the same moment: those that were admitted may be why another one was rejected.
@@ -98,8 +159,8 @@ func rank(p Pod) int {
 }
 
 // reject has the managers decide about a pod that the kubelet has rejected, and keeps the explanation. there are the pods that were there;
-// state names them. unknown is why there is no explanation.
-func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted, state string) (unknown string, err error) {
+// state names them. exact wants the kubelet's reason. unknown is why there is no explanation.
+func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted, state string, exact bool) (unknown string, err error) {
 	title := p.GetMetadata().GetNamespace() + "/" + p.GetMetadata().GetName()
 	v, err := l.Try(ctx, p.Pod)
 	switch {
@@ -109,6 +170,9 @@ func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted, state s
 		return fmt.Sprintf("why the kubelet rejected %s (%s): %v", title, p.Reason, err), nil
 	case v.Admitted():
 		return fmt.Sprintf("why the kubelet rejected %s (%s): it is admitted %s", title, p.Reason, state), nil
+	}
+	if exact && string(v.Reason) != p.Reason {
+		return fmt.Sprintf("why the kubelet rejected %s (%s): the reason is %s %s", title, p.Reason, v.Reason, state), nil
 	}
 	note := fmt.Sprintf("the kubelet rejected it with %s; it is explained %s", p.Reason, state)
 	if string(v.Reason) != p.Reason {
@@ -149,10 +213,12 @@ func (l *loader) instead(ctx context.Context, p Pod, there []app.Adopted) (strin
 			return "", err
 		}
 	}
-	if _, _, err := l.whole.Adopt(ctx, there[l.adopted:], kubeletnode.Kinds(), l.states); err != nil {
-		return "", err
+	if l.adopted < len(there) { // else pods that came later are there, too
+		if _, _, err := l.whole.Adopt(ctx, there[l.adopted:], kubeletnode.Kinds(), l.states); err != nil {
+			return "", err
+		}
+		l.adopted = len(there)
 	}
-	l.adopted = len(there)
 	whole, err := l.whole.Try(ctx, p.Pod)
 	if err != nil || !whole.Admitted() {
 		return "", err

@@ -59,7 +59,12 @@ type Options struct {
 	Now func() time.Time
 	// Unnamed says how the names of pods become known; empty for berthctl's flag.
 	Unnamed string
+	// settling is how long a kubelet may take to show pods that it has admitted. What explains a rejection may be in a later reading.
+	settling time.Duration
 }
+
+// later reports whether a later reading may explain why a pod was rejected.
+func (o Options) later(p Pod) bool { return o.Now().Sub(p.Started) < o.settling }
 
 // Pod is a pod of the node.
 type Pod struct {
@@ -130,6 +135,8 @@ type Node struct {
 	loaded bool // its services are there
 	// threads of a core.
 	threads int
+	// unsure are the rejected pods without an explanation that has the kubelet's reason, by uid.
+	unsure map[string]bool
 	// read and options are what it was made of.
 	read    *kubeletnode.Node
 	options Options
@@ -206,7 +213,7 @@ func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error)
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{app: a, threads: read.Machine.CPUsPerCore(), read: read, options: o}
+	n := &Node{app: a, threads: read.Machine.CPUsPerCore(), read: read, options: o, unsure: map[string]bool{}}
 	for _, s := range read.Sources {
 		if s.Missing != nil {
 			n.Missing = append(n.Missing, fmt.Sprintf("%s: %v", s.What, s.Missing))

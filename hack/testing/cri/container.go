@@ -203,7 +203,8 @@ func (s *Server) ContainerStatus(_ context.Context, req *criv1.ContainerStatusRe
 		return nil, notFound(req.GetContainerId())
 	}
 	out := &criv1.ContainerStatusResponse{Status: &criv1.ContainerStatus{
-		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, Image: c.config.GetImage(), ExitCode: c.exit,
+		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, Image: c.config.GetImage(),
+		ImageRef: c.config.GetImage().GetImage(), ExitCode: c.exit,
 		CreatedAt: nano(c.created), StartedAt: nano(c.started), FinishedAt: nano(c.finished),
 		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 		Resources: &criv1.ContainerResources{Linux: clone(c.resources)}, LogPath: s.log(c),

@@ -88,3 +88,24 @@ func (s *Server) ListPodSandbox(_ context.Context, req *criv1.ListPodSandboxRequ
 	slices.SortFunc(out.Items, func(a, b *criv1.PodSandbox) int { return strings.Compare(a.GetId(), b.GetId()) })
 	return out, nil
 }
+
+// PodSandboxStatus implements RuntimeService.
+func (s *Server) PodSandboxStatus(_ context.Context, req *criv1.PodSandboxStatusRequest) (*criv1.PodSandboxStatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := s.sandboxes[req.GetPodSandboxId()]
+	if b == nil {
+		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox %q: not found", req.GetPodSandboxId())
+	}
+	state := criv1.PodSandboxState_SANDBOX_NOTREADY
+	if b.ready {
+		state = criv1.PodSandboxState_SANDBOX_READY
+	}
+	return &criv1.PodSandboxStatusResponse{Status: &criv1.PodSandboxStatus{
+		Id: b.id, Metadata: b.config.GetMetadata(), State: state, CreatedAt: b.created.UnixNano(),
+		Labels: b.config.GetLabels(), Annotations: b.config.GetAnnotations(), Network: &criv1.PodSandboxNetworkStatus{},
+		Linux: &criv1.LinuxPodSandboxStatus{Namespaces: &criv1.Namespace{
+			Options: b.config.GetLinux().GetSecurityContext().GetNamespaceOptions(),
+		}},
+	}}, nil
+}

@@ -193,7 +193,7 @@ func (s *Server) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (
 	if !slices.Contains(s.Images, name) {
 		return &criv1.ImageStatusResponse{}, nil
 	}
-	image := &criv1.Image{Id: imageID + name, RepoTags: []string{name}}
+	image := &criv1.Image{Id: imageID + name, RepoTags: []string{name}, Size: 1}
 	if uid, err := strconv.ParseInt(s.User, 10, 64); err == nil {
 		image.Uid = &criv1.Int64Value{Value: uid}
 	} else {
@@ -204,7 +204,23 @@ func (s *Server) ImageStatus(_ context.Context, req *criv1.ImageStatusRequest) (
 
 // Status implements RuntimeService.
 func (s *Server) Status(context.Context, *criv1.StatusRequest) (*criv1.StatusResponse, error) {
-	return &criv1.StatusResponse{Status: &criv1.RuntimeStatus{}, Features: s.Features}, nil
+	return &criv1.StatusResponse{Status: &criv1.RuntimeStatus{Conditions: []*criv1.RuntimeCondition{
+		{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Status: true},
+	}}, Features: s.Features}, nil
+}
+
+// ListImages implements ImageService.
+func (s *Server) ListImages(context.Context, *criv1.ListImagesRequest) (*criv1.ListImagesResponse, error) {
+	out := &criv1.ListImagesResponse{}
+	for _, name := range s.Images {
+		out.Images = append(out.Images, &criv1.Image{Id: imageID + name, RepoTags: []string{name}, Size: 1})
+	}
+	return out, nil
+}
+
+// ImageFsInfo implements ImageService: images are in memory.
+func (*Server) ImageFsInfo(context.Context, *criv1.ImageFsInfoRequest) (*criv1.ImageFsInfoResponse, error) {
+	return &criv1.ImageFsInfoResponse{}, nil
 }
 
 // PullImage implements ImageService: there is nowhere to pull from.

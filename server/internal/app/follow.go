@@ -31,8 +31,8 @@ func (a *App) Serve(ctx context.Context, follow func(context.Context) error, rea
 }
 
 // Take makes what another App has of the same machine this one's: the pods with what they hold, the devices, and the explanations of
-// rejected pods that this one does not have. What is equal is not changed.
-func (a *App) Take(ctx context.Context, from *App) error {
+// rejected pods that this one does not have, or that are better by their uids. What is equal is not changed.
+func (a *App) Take(ctx context.Context, from *App, better func(uid string) bool) error {
 	a.given.Observed.take(from.given.Observed.Devices, a.devices.inventory, a.given.Now())
 	a.given.Observed.containers.Store(from.given.Observed.containers.Load())
 	next, now := from.Ledger.View(), a.Ledger.View()
@@ -59,7 +59,7 @@ func (a *App) Take(ctx context.Context, from *App) error {
 	var rejected []*ledger.Trace
 	for _, t := range next.Traces() {
 		known, ok := now.TraceOfPod(t.Pod)
-		if !t.Admitted && (!ok || known.Admitted) {
+		if !t.Admitted && (!ok || known.Admitted || better(t.Pod)) {
 			rejected = append(rejected, t)
 		}
 	}
@@ -79,6 +79,16 @@ func (a *App) Take(ctx context.Context, from *App) error {
 		}
 		return nil
 	})
+	return err
+}
+
+// Explained takes the explanation of a rejected pod from another App.
+func (a *App) Explained(ctx context.Context, from *App, uid string) error {
+	t, ok := from.Ledger.View().TraceOfPod(uid)
+	if !ok {
+		return nil
+	}
+	_, err := a.state.ledger.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(t); return nil })
 	return err
 }
 
