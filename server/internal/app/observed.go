@@ -51,11 +51,16 @@ type Meter interface {
 	CPUs() (map[int]time.Duration, error)
 	// Find returns the cgroup of a container by its runtime's id, below the cgroup of its pod.
 	Find(pod, id string) (cgroup.Name, bool)
+	// CloseUnused closes what was not used since the last call.
+	CloseUnused()
 }
 
-// bindings are the containers of the node.
+// bindings are the containers of the node, for one reading of what they use.
 func (o *Observed) bindings(*ledger.View) iter.Seq[ledger.Binding] {
 	return func(yield func(ledger.Binding) bool) {
+		if m, err := o.Meter(); err == nil {
+			m.CloseUnused() // the other program removes cgroups
+		}
 		all := o.containers.Load()
 		if all == nil {
 			return

@@ -84,6 +84,30 @@ func TestRemovedCgroupsAreClosed(t *testing.T) {
 	}
 }
 
+// TestReadersCloseRemoved: a driver that walks nothing, and only reads what others made, keeps no removed cgroup open.
+func TestReadersCloseRemoved(t *testing.T) {
+	t.Parallel()
+	d, reader := kernelTrees[0].open(t), kernelTrees[0].open(t)
+	top := place(t, d)
+	pod := busyPods(t, d, top, 1)[0]
+	if _, err := reader.Procs(t.Context(), append(pod[:2:2], "a")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []cgroup.Name{append(pod[:2:2], "a"), append(pod[:2:2], "b"), pod} {
+		removeAsOthersDo(t, d, name)
+	}
+	walkTwice(t, d, top)
+	if open := openRemoved(t, top[0]); len(open) == 0 {
+		t.Error("the reader has nothing open, so it can close nothing")
+	}
+	for range 2 {
+		reader.CloseUnused()
+	}
+	if open := openRemoved(t, top[0]); len(open) > 0 {
+		t.Errorf("descriptors are open: %q", open)
+	}
+}
+
 // TestOpenAtRest: a cgroup at rest has at most one descriptor in each hierarchy.
 func TestOpenAtRest(t *testing.T) {
 	t.Parallel()

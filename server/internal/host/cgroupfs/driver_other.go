@@ -10,7 +10,10 @@ import (
 )
 
 // Driver cannot be had on this system.
-type Driver struct{ cgroup.Tree }
+type Driver struct {
+	cgroup.Tree
+	cgroup.Meter
+}
 
 // Open refuses with an error of class Unsupported: there are no cgroups here.
 func Open(Options) (*Driver, error) {
@@ -22,6 +25,9 @@ func (*Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 
 // RootProcs lists nothing.
 func (*Driver) RootProcs() ([]int, error) { return nil, nil }
+
+// CloseUnused does nothing.
+func (*Driver) CloseUnused() {}
 
 // Close does nothing.
 func (*Driver) Close() error { return nil }
