@@ -34,6 +34,9 @@ func OpenMeter(root string) (*Meter, error) {
 	return m, nil
 }
 
+// CloseUnused closes the cgroups that were not used since the last call.
+func (m *Meter) CloseUnused() { cgroupfs.CloseUnused(m.Driver) }
+
 // CPUs returns how long each CPU was busy since the boot.
 func (m *Meter) CPUs() (map[int]time.Duration, error) {
 	return procfs.CPUTimes(os.DirFS(filepath.Join(m.root, "proc")))

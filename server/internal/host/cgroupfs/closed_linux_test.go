@@ -101,7 +101,7 @@ func TestReadersCloseRemoved(t *testing.T) {
 		t.Error("the reader has nothing open, so it can close nothing")
 	}
 	for range 2 {
-		reader.CloseUnused()
+		CloseUnused(reader)
 	}
 	if open := openRemoved(t, top[0]); len(open) > 0 {
 		t.Errorf("descriptors are open: %q", open)

@@ -165,8 +165,9 @@ func (p *directory) closeUnused() {
 	}
 }
 
-// CloseUnused closes the directories of cgroups that were not used since the last call, and so those that are gone. A walk does it, too.
-func (d *Driver) CloseUnused() { d.root.closeUnused() }
+// CloseUnused closes the directories of cgroups that a driver has not used since the last call, and so those that are gone. A walk does it,
+// too.
+func CloseUnused(d *Driver) { d.root.closeUnused() }
 
 // Close closes the directory and all that are open below it.
 func (p *directory) Close() error {

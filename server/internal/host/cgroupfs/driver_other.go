@@ -27,7 +27,7 @@ func (*Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 func (*Driver) RootProcs() ([]int, error) { return nil, nil }
 
 // CloseUnused does nothing.
-func (*Driver) CloseUnused() {}
+func CloseUnused(*Driver) {}
 
 // Close does nothing.
 func (*Driver) Close() error { return nil }
