@@ -53,6 +53,10 @@ func TestContainerdKilledWhileItMakes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	must(t, d.Start(ctx))
+	must(t, nodetest.Await(ctx, func() bool { // a connection that failed is tried again a moment later
+		_, err := r.List(ctx, "u")
+		return err == nil
+	}))
 	ends(t, r, changed)
 	must(t, r.Remove(ctx, id))
 }
