@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/berthd/berth/clients/berthctl/top"
 	"github.com/berthd/berth/clients/internal/command"
 )
@@ -33,6 +35,13 @@ func TestTopKubelet(t *testing.T) {
 		t.Errorf("of a copy: %d, %s", code, problems)
 	}
 	const mount = "/sys/fs/cgroup"
+	below := filepath.Join(root, mount)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(below), 0o755), os.Symlink(mount, below)); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, problems := ctl(t, runningPod, top1...); code != 1 || !strings.Contains(problems, "nothing runs below "+root) {
+		t.Errorf("of a copy with a link to the cgroups of this machine: %d, %s", code, problems)
+	}
 	parent := fmt.Sprintf("berthctl-test-%d", os.Getpid())
 	pod := filepath.Join(parent, "kubepods/besteffort/podu-web")
 	trees := []string{mount}
@@ -77,12 +86,20 @@ func TestTopKubelet(t *testing.T) {
 	text, err := os.ReadFile(config)
 	if err == nil {
 		err = errors.Join(os.WriteFile(config, append(text, "cgroupDriver: cgroupfs\ncgroupRoot: /"+parent+"\n"...), 0o600),
-			os.MkdirAll(filepath.Join(root, "sys/fs"), 0o755), os.Symlink(mount, filepath.Join(root, "sys/fs/cgroup")),
-			os.Symlink("/proc/stat", filepath.Join(root, "proc/stat")))
+			os.Remove(below), os.Mkdir(below, 0o755),
+			os.WriteFile(filepath.Join(root, "proc/stat"), []byte("cpu0 1 0 0 1 0 0 0 0 0 0\n"), 0o600))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := unix.Mount(mount, below, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		t.Skipf("the cgroups cannot be mounted below another directory: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(below, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	code, out, problems := ctl(t, runningPod, top1...)
 	var table top.Table
 	if err := json.Unmarshal([]byte(out), &table); code != 0 || err != nil {
