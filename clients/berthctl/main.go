@@ -5,7 +5,7 @@
 //
 // Invariants: answers go to standard output, everything else to standard error. -o json and yaml
 // print only what clients/internal/output and docs/cli-output.md define. The exit code is the result (0
-// done, 1 error, 2 usage, 3 rejected, 4 deferred; check has its own). Nothing is stored between two runs.
+// done, 1 error, 2 usage, 3 rejected, 4 deferred, 130 interrupted; check has its own). Nothing is stored between two runs.
 package main
 
 import (

@@ -34,6 +34,9 @@ func run(ctx context.Context, e command.Env, args []string) int {
 	if err == nil {
 		return command.ExitDone
 	}
+	if ctx.Err() != nil {
+		return c.Fail(command.ErrInterrupted)
+	}
 	if !c.Began {
 		err = &command.UsageError{Err: command.FlagError(err)}
 		c.Wanted(args)
@@ -48,7 +51,7 @@ const rootLong = `berthctl is the command line client of berthd. berthd gives po
 
 A pod is named by uid, by namespace/name, or by its name alone if no other pod has that name. Results go to standard
 output, everything else to standard error. The exit code is 1 after an error, 2 after a wrong command line, 3 if a pod
-was rejected and 4 if a pod was deferred.`
+was rejected, 4 if a pod was deferred and 130 after an interruption.`
 
 const rootExample = `  berthctl admit -f pod.yaml --dry-run --explain
   berthctl get pods

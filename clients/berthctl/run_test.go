@@ -256,7 +256,7 @@ func TestInterrupt(t *testing.T) {
 	f := &fake{}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if r := invoke(ctx, f.start(t), "", "get", "pods"); r.code != command.ExitError || r.err != "berthctl: context canceled\n" {
+	if r := invoke(ctx, f.start(t), "", "get", "pods"); r.code != command.ExitInterrupted || r.err != "berthctl: interrupted\n" {
 		t.Errorf("exit %d, %q", r.code, r.err)
 	}
 }

@@ -1,6 +1,7 @@
 package plugintest_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	registrationapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/berthd/berth/clients/plugintest"
@@ -70,7 +73,7 @@ func outcomes(r plugintest.Report, o plugintest.Outcome) (names []string) {
 func TestGoodPlugin(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{Preferred: true, PreStart: true, CDI: true, Watched: true}, "a@0 b@1 c@0+1!", nil)
-	r := plugintest.Run(t.Context(), p.Socket(), plugintest.Options{Flood: 20, Timeout: timeout})
+	r := plugintest.Run(t.Context(), p.Socket(), quick(plugintest.Options{Flood: 20}))
 	if r.Count(plugintest.Passed) != len(r.Checks) || r.Resource != "example.com/gpu" {
 		for _, c := range r.Checks {
 			t.Logf("%s %s: %s", c.Name, c.Outcome, c.Text)
@@ -86,8 +89,8 @@ func TestGoodPlugin(t *testing.T) {
 func TestOnlyWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{}, "a b", nil)
-	r := plugintest.Run(t.Context(), p.Socket(), plugintest.Options{NoAllocate: true, Timeout: timeout})
-	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate all",
+	r := plugintest.Run(t.Context(), p.Socket(), quick(plugintest.Options{NoAllocate: true}))
+	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate two", "allocate all",
 		"allocate unknown", "allocate unhealthy", "prestart", "flood"}
 	if got := outcomes(r, plugintest.Skipped); !slices.Equal(got, want) || r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 {
 		t.Errorf("skipped %q, want %q; %+v", got, want, r.Checks)
@@ -99,6 +102,13 @@ func TestOnlyWhatIsAnnounced(t *testing.T) {
 
 // timeout is for what has to come, however busy the machine is.
 const timeout = 60 * time.Second
+
+// quick gives a plugin all the time that a busy machine may take, and watches its list for a moment only.
+func quick(o plugintest.Options) plugintest.Options {
+	o.Timeout = cmp.Or(o.Timeout, timeout)
+	o.Slow, o.Watch = cmp.Or(o.Slow, timeout), cmp.Or(o.Watch, 10*time.Millisecond)
+	return o
+}
 
 // eventually expects an outcome of a check. Where that is that something does not
 // come, the timeout is short at first, and longer where a busy machine was too slow
@@ -141,10 +151,42 @@ func TestFaults(t *testing.T) {
 		devices string
 		on      map[script.Method]script.Manner
 		hangs   bool
+		options plugintest.Options
+		watches bool // what its list does without a cause takes a moment
 		outcome plugintest.Outcome
 		check   string
 		text    string
 	}{
+		"host path that is missing": {cfg: script.Config{Answer: withDevice("/dev/no-such-device")}, devices: "a",
+			outcome: plugintest.Failed, check: "allocate answer", text: `this machine has no "/dev/no-such-device"`},
+		"host path that is elsewhere": {cfg: script.Config{Answer: withDevice("/dev/no-such-device")}, devices: "a",
+			options: plugintest.Options{Elsewhere: true}, outcome: plugintest.Warned, check: "allocate answer", text: `no "/dev/no-such-device"`},
+		"device that is a file": {cfg: script.Config{Answer: withDevice("/proc/self/status")}, devices: "a",
+			outcome: plugintest.Failed, check: "allocate answer", text: "is a file, and no device"},
+		"one device node for two": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) { r.Devices = r.Devices[:1] }},
+			devices: "a b", outcome: plugintest.Failed, check: "allocate two", text: `lacks the device node "/dev/null" at "/dev/gpu-b"`},
+		"name with a newline": {cfg: script.Config{Answer: withEnv("A\nB", "x")}, devices: "a", outcome: plugintest.Failed,
+			check: "allocate answer", text: `"A\nB" is no name`},
+		"value with a newline": {cfg: script.Config{Answer: withEnv("LIST", "x\ny")}, devices: "a", outcome: plugintest.Warned,
+			check: "allocate answer", text: `LIST has control characters, "x\ny"`},
+		"variable twice": {cfg: script.Config{Answer: twiceInTheAnswer}, devices: "a", outcome: plugintest.Failed,
+			check: "allocate answer", text: `the environment variable "EXAMPLE_COM_GPU" twice`},
+		"one place for two devices": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) {
+			r.Devices = append(r.Devices, &pluginapi.DeviceSpec{HostPath: "/dev/zero", ContainerPath: r.Devices[0].ContainerPath, Permissions: "r"})
+		}}, devices: "a", outcome: plugintest.Failed, check: "allocate answer", text: "are both the device node"},
+		"slow": {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Late(200 * time.Millisecond)},
+			options: plugintest.Options{Slow: 100 * time.Millisecond}, outcome: plugintest.Warned, check: "answer time", text: "each of them waits for it"},
+		"other order": {devices: "a b", on: map[script.Method]script.Manner{script.ListAndWatch: script.Reorder},
+			outcome: plugintest.Warned, check: "reconnect", text: `in another order: "b", "a", and before "a", "b"`},
+		"list ends": {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.EndAfter(300 * time.Millisecond)},
+			options: plugintest.Options{Watch: timeout}, outcome: plugintest.Failed, check: "list stays open",
+			text: "and was sent once: the plugin returned from ListAndWatch"},
+		"list ends at once": {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.End},
+			outcome: plugintest.Failed, check: "list", text: "and was sent never: the plugin returned from ListAndWatch"},
+		"health flaps": {devices: "a b", on: map[script.Method]script.Manner{script.ListAndWatch: script.Flap}, watches: true,
+			outcome: plugintest.Warned, check: "list stays open", text: `device "a" changed its health`},
+		"same list again": {devices: "a b", on: map[script.Method]script.Manner{script.ListAndWatch: script.Resend}, watches: true,
+			outcome: plugintest.Warned, check: "list stays open", text: "without a change"},
 		"no options": {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Refuse},
 			outcome: plugintest.Failed, check: "options", text: "a plugin without options is not registered"},
 		"options hang": {devices: "a", on: map[script.Method]script.Manner{script.Options: script.Hang}, hangs: true,
@@ -187,10 +229,64 @@ func TestFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := serve(t, row.cfg, row.devices, row.on)
-			eventually(t, row.hangs, row.check, row.outcome, row.text, func(timeout time.Duration) plugintest.Report {
-				return plugintest.Run(t.Context(), p.Socket(), plugintest.Options{Timeout: timeout})
+			eventually(t, row.hangs || row.watches, row.check, row.outcome, row.text, func(short time.Duration) plugintest.Report {
+				o := row.options
+				if row.hangs {
+					o.Timeout = short
+				}
+				if row.watches {
+					o.Watch = short
+				}
+				return plugintest.Run(t.Context(), p.Socket(), quick(o))
 			})
 		})
+	}
+}
+
+// withDevice adds a device node to an answer.
+func withDevice(path string) func(*pluginapi.ContainerAllocateResponse) {
+	return func(r *pluginapi.ContainerAllocateResponse) {
+		r.Devices = append(r.Devices, &pluginapi.DeviceSpec{HostPath: path, ContainerPath: "/dev/added", Permissions: "rw"})
+	}
+}
+
+// withEnv adds an environment variable to an answer.
+func withEnv(name, value string) func(*pluginapi.ContainerAllocateResponse) {
+	return func(r *pluginapi.ContainerAllocateResponse) { r.Envs[name] = value }
+}
+
+// twiceInTheAnswer encodes the variable of an answer a second time, as only a plugin can that encodes by hand.
+func twiceInTheAnswer(r *pluginapi.ContainerAllocateResponse) {
+	const envs, key, value = 1, 1, 2
+	var entry []byte
+	entry = protowire.AppendString(protowire.AppendTag(entry, key, protowire.BytesType), "EXAMPLE_COM_GPU")
+	entry = protowire.AppendString(protowire.AppendTag(entry, value, protowire.BytesType), "another")
+	r.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, envs, protowire.BytesType), entry))
+}
+
+// TestInterrupted: what happens to a call because the test was interrupted says nothing of the plugin.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	p := serve(t, script.Config{}, "a b", map[script.Method]script.Manner{script.Allocate: script.Hang})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var began, done []string
+	o := quick(plugintest.Options{
+		Started: func(name string) { began = append(began, name) },
+		Done:    func(c plugintest.Check) { done = append(done, c.Name) },
+	})
+	go func() {
+		_ = p.AwaitHanging(ctx, 1)
+		cancel()
+	}()
+	r := plugintest.Run(ctx, p.Socket(), o)
+	if !r.Interrupted || r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 {
+		t.Errorf("%+v", r)
+	}
+	expect(t, r, "allocate one", plugintest.Skipped, "interrupted")
+	expect(t, r, "reconnect", plugintest.Skipped, "interrupted")
+	if !slices.Equal(began, done) || began[len(began)-1] != "allocate one" {
+		t.Errorf("began %q, done %q", began, done)
 	}
 }
 
@@ -204,20 +300,26 @@ func TestNobody(t *testing.T) {
 
 func TestJUnit(t *testing.T) {
 	t.Parallel()
-	r := plugintest.Report{Socket: "/a.sock", Checks: []plugintest.Check{
+	r := plugintest.Report{Socket: "/a.sock", Began: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Checks: []plugintest.Check{
 		{Name: "one", Outcome: plugintest.Passed, Text: "fine", Seconds: 0.5}, {Name: "two", Outcome: plugintest.Failed, Text: `"x" < 3`},
-		{Name: "three", Outcome: plugintest.Skipped, Text: "no"}, {Name: "four", Outcome: plugintest.Warned, Text: "odd"},
+		{Name: "three", Outcome: plugintest.Skipped, Text: "no"}, {Name: "four", Outcome: plugintest.Warned, Text: "odd", Seconds: 0.25},
 	}}
 	text, err := r.JUnit()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var back struct {
-		Tests    int `xml:"tests,attr"`
-		Failures int `xml:"failures,attr"`
-		Skipped  int `xml:"skipped,attr"`
+		Tests    int     `xml:"tests,attr"`
+		Failures int     `xml:"failures,attr"`
+		Skipped  int     `xml:"skipped,attr"`
+		Seconds  float64 `xml:"time,attr"`
+		When     string  `xml:"timestamp,attr"`
 		Cases    []struct {
-			Name    string `xml:"name,attr"`
+			Name       string `xml:"name,attr"`
+			Properties []struct {
+				Name  string `xml:"name,attr"`
+				Value string `xml:"value,attr"`
+			} `xml:"properties>property"`
 			Failure *struct {
 				Text string `xml:"message,attr"`
 			} `xml:"failure"`
@@ -228,7 +330,9 @@ func TestJUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if back.Tests != 4 || back.Failures != 1 || back.Skipped != 1 || len(back.Cases) != 4 ||
-		back.Cases[1].Failure == nil || back.Cases[1].Failure.Text != `"x" < 3` || back.Cases[3].Output != "warned: odd" {
+		back.Cases[1].Failure == nil || back.Cases[1].Failure.Text != `"x" < 3` || back.Cases[3].Output != "warned: odd" ||
+		back.Seconds != 0.75 || back.When != "2026-01-02T03:04:05" || len(back.Cases[0].Properties) > 0 ||
+		len(back.Cases[3].Properties) != 1 || back.Cases[3].Properties[0].Value != "odd" {
 		t.Errorf("%s", text)
 	}
 }

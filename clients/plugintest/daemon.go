@@ -53,6 +53,9 @@ type daemon struct {
 	program, root string
 	client        *berth.Client
 	process       *process // nil while it does not run
+
+	mu    sync.Mutex
+	peers []peer // what its log says of plugins; guarded by mu
 }
 
 const settings = `apiVersion: config.berthd.github.io/v1alpha1
@@ -78,7 +81,7 @@ func (d *daemon) start(ctx context.Context) error {
 	p, err := run([]string{
 		d.program, "--root-dir", d.root, "--config", filepath.Join(d.root, "berth.yaml"),
 		"--cgroup-tree", "memory", "--topology-manager-policy", "best-effort", "--node-fit=false", "--fail-swap-on=false",
-	}, "")
+	}, "", d.read)
 	if err != nil {
 		return err
 	}
@@ -142,8 +145,12 @@ type process struct {
 	// asked is set before the program is stopped or killed.
 	called atomic.Bool
 
-	mu  sync.Mutex
-	out bytes.Buffer // the end of what it wrote; guarded by mu
+	// line is called for each line that it writes; nil for none.
+	line func(string)
+
+	mu   sync.Mutex
+	out  bytes.Buffer // the end of what it wrote; guarded by mu
+	rest []byte       // of a line that is not whole yet; guarded by mu
 }
 
 // kept is how much of what a program writes is kept.
@@ -157,12 +164,23 @@ func (p *process) Write(text []byte) (int, error) {
 	if extra := p.out.Len() - kept; extra > 0 {
 		p.out.Next(extra)
 	}
-	return len(text), nil
+	if p.line == nil {
+		return len(text), nil
+	}
+	p.rest = append(p.rest, text...)
+	for {
+		line, rest, whole := bytes.Cut(p.rest, []byte("\n"))
+		if !whole {
+			return len(text), nil
+		}
+		p.line(string(line))
+		p.rest = rest
+	}
 }
 
 // run starts a program with its arguments; where kubelet is not empty, that folder
-// is /var/lib/kubelet to it.
-func run(command []string, kubelet string) (*process, error) {
+// is /var/lib/kubelet to it. line is called for each line that it writes; nil for none.
+func run(command []string, kubelet string, line func(string)) (*process, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	if kubelet != "" {
 		inside, err := withKubeletDir(command, kubelet)
@@ -171,7 +189,7 @@ func run(command []string, kubelet string) (*process, error) {
 		}
 		cmd = inside
 	}
-	p := &process{cmd: cmd, ended: make(chan struct{})}
+	p := &process{cmd: cmd, ended: make(chan struct{}), line: line}
 	cmd.Stdout, cmd.Stderr = p, p
 	// A child that keeps the output open is not waited for.
 	cmd.WaitDelay = time.Second

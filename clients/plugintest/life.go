@@ -10,13 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
 )
 
 // Plugin identifies the tested plugin.
@@ -38,6 +34,9 @@ type Plugin struct {
 	Root string
 	// Wait bounds how long the plugin may take to register.
 	Wait time.Duration
+	// Soak is how long pods come and go while berthd and the plugin are restarted again and again; 0 leaves
+	// that out.
+	Soak time.Duration
 	// Say is called with instructions for the user.
 	Say func(text string)
 }
@@ -57,6 +56,8 @@ type life struct {
 	// had is how many devices each of them had at first; what comes later is held
 	// against that.
 	had map[string]int64
+	// caused are the times in which the test itself made lists end.
+	caused []interval
 }
 
 // stage is a check of a life; needs returns why it is not possible.
@@ -64,33 +65,38 @@ type stage struct {
 	name  string
 	needs func(*life) error
 	run   func(*life, context.Context) (string, error)
+	// ends means that it makes the plugin's list end.
+	ends bool
 }
 
 var stages = []stage{
-	{"berthd starts", nil, (*life).begin},
-	{"plugin registers", (*life).served, (*life).register},
-	{"devices arrive", (*life).registered, (*life).devices},
-	{"admission", (*life).allocatable, (*life).admitOne},
-	{"readers", (*life).allocatable, (*life).readers},
-	{"all devices", (*life).allocatable, (*life).admitAll},
-	{"one too many", (*life).allocatable, (*life).admitTooMany},
-	{"container starts", (*life).allocatable, (*life).startContainer},
-	{"many pods", (*life).allocatable, (*life).manyPods},
-	{"berthd restarts", (*life).registered, (*life).restart},
-	{"its socket goes", (*life).signalled, (*life).loseSocket},
-	{"kubelet.sock is new", (*life).signalled, (*life).renewServer},
-	{"plugin is killed", (*life).startedHere, (*life).killPlugin},
-	{"plugin comes back", (*life).startedHere, (*life).startAgain},
+	{name: "berthd starts", run: (*life).begin},
+	{name: "plugin registers", needs: (*life).served, run: (*life).register},
+	{name: "devices arrive", needs: (*life).registered, run: (*life).devices},
+	{name: "admission", needs: (*life).allocatable, run: (*life).admitOne},
+	{name: "readers", needs: (*life).allocatable, run: (*life).readers},
+	{name: "all devices", needs: (*life).allocatable, run: (*life).admitAll},
+	{name: "one too many", needs: (*life).allocatable, run: (*life).admitTooMany},
+	{name: "container starts", needs: (*life).allocatable, run: (*life).startContainer},
+	{name: "many pods", needs: (*life).allocatable, run: (*life).manyPods},
+	{name: "berthd restarts", needs: (*life).registered, run: (*life).restart, ends: true},
+	{name: "its socket goes", needs: (*life).signalled, run: (*life).loseSocket, ends: true},
+	{name: "kubelet.sock is new", needs: (*life).signalled, run: (*life).renewServer, ends: true},
+	{name: "plugin is killed", needs: (*life).startedHere, run: (*life).killPlugin, ends: true},
+	{name: "plugin comes back", needs: (*life).startedHere, run: (*life).startAgain, ends: true},
+	{name: "soak", needs: (*life).soaked, run: (*life).soak},
+	{name: "stays connected", needs: (*life).registered, run: (*life).staysConnected},
 }
 
 // Live tests a plugin with its own berthd: it registers, its devices are allocated to pods, and
 // berthd and the plugin are restarted. Then it is probed as by Run. The report has all checks in
 // any case. An error is about the test itself.
 func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+	o = o.filled()
+	l := &life{Options: o, Plugin: p, report: Report{Socket: p.Socket, Began: time.Now()}}
+	if p.AsKubeletDir {
+		l.host = l.outside
 	}
-	l := &life{Options: o, Plugin: p, report: Report{Socket: p.Socket}}
 	d, err := newDaemon(ctx, p.Berthd, p.Root, o.Timeout)
 	if err != nil {
 		return Report{}, err
@@ -106,9 +112,12 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 		if s.needs != nil {
 			skip = s.needs(l)
 		}
-		l.report.take(ctx, s.name, func(ctx context.Context) (string, error) {
+		l.take(ctx, &l.report, s.name, func(ctx context.Context) (string, error) {
 			if skip != nil {
 				return "", skip
+			}
+			if s.ends {
+				defer l.cause()()
 			}
 			text, err := s.run(l, ctx)
 			return text, l.survived(err)
@@ -116,23 +125,45 @@ func Live(ctx context.Context, p Plugin, o Options) (Report, error) {
 	}
 	// A plugin has one list read at a time, so berthd ends first.
 	l.stopDaemon(ctx)
-	for _, r := range l.resources {
-		l.report.Resource, l.report.Socket = r.GetName(), r.GetEndpoint()
-		direct := Run(ctx, r.GetEndpoint(), o)
-		for _, c := range direct.Checks {
-			if len(l.resources) > 1 {
-				c.Name = r.GetName() + ": " + c.Name
-			}
-			l.report.Checks = append(l.report.Checks, c)
-		}
-	}
-	l.report.take(ctx, "plugin ends", func(ctx context.Context) (string, error) {
+	l.probe(ctx)
+	l.take(ctx, &l.report, "plugin ends", func(ctx context.Context) (string, error) {
 		if l.crash == nil && l.survived(nil) != nil {
 			return "", l.crash
 		}
 		return l.endPlugin(ctx)
 	})
 	return l.report, nil
+}
+
+// probe calls the plugin directly, at the socket of each resource.
+func (l *life) probe(ctx context.Context) {
+	answers := map[string]*pluginapi.ContainerAllocateResponse{}
+	var names []string
+	for _, r := range l.resources {
+		l.report.Resource, l.report.Socket = r.GetName(), r.GetEndpoint()
+		o := l.Options
+		if len(l.resources) > 1 {
+			o.prefix = r.GetName() + ": "
+		}
+		direct := probed(ctx, r.GetEndpoint(), o)
+		l.report.Checks = append(l.report.Checks, direct.report.Checks...)
+		l.report.Interrupted = l.report.Interrupted || direct.report.Interrupted
+		answers[r.GetName()] = direct.first
+		names = append(names, r.GetName())
+	}
+	if len(names) > 1 {
+		l.take(ctx, &l.report, "variables", func(context.Context) (string, error) {
+			return "no two resources set one environment variable to different values", shared(answers, names)
+		})
+	}
+}
+
+// outside returns where a path is found that a command with --as-kubelet-dir answers.
+func (l *life) outside(name string) string {
+	if rest, below := strings.CutPrefix(filepath.Clean(name), kubeletDir+"/"); below {
+		return filepath.Join(l.Root, rest)
+	}
+	return name
 }
 
 // survived returns the error of a check, or that the plugin's command has ended meanwhile. In
@@ -234,142 +265,16 @@ func (l *life) begin(ctx context.Context) (string, error) {
 	return l.Berthd + " runs in " + l.Root, nil
 }
 
-// launch starts the plugin's command.
-func (l *life) launch() error {
-	places := strings.NewReplacer("{plugins}", l.plugins(), "{registry}", l.registry(), "{root}", l.Root)
-	command := make([]string, len(l.Command))
-	for i, word := range l.Command {
-		command[i] = places.Replace(word)
-	}
-	folder := ""
-	if l.AsKubeletDir {
-		folder = l.Root
-	}
-	p, err := run(command, folder)
-	l.process = p
-	return err
-}
-
-// more is how long is waited for further resources after the first one.
-const more = 500 * time.Millisecond
-
-func (l *life) register(ctx context.Context) (string, error) {
-	began := time.Now()
-	switch {
-	case l.Socket != "":
-		if err := l.introduce(ctx); err != nil {
-			return "", err
-		}
-	case len(l.Command) > 0:
-		if err := l.launch(); err != nil {
-			return "", err
-		}
-	default:
-		l.Say(fmt.Sprintf("waiting for a plugin at %s, or in %s", filepath.Join(l.plugins(), "kubelet.sock"), l.registry()))
-	}
-	if err := l.connected(ctx, nil); err != nil {
-		return "", err
-	}
-	took := time.Since(began)
-	select {
-	case <-time.After(more):
-	case <-ctx.Done():
-		return "", ctx.Err()
-	}
-	if err := l.connected(ctx, nil); err != nil { // the others have come as well
-		return "", err
-	}
-	now, err := l.daemon.resources(ctx)
-	if err != nil {
-		return "", err
-	}
-	l.resources, l.had = now, capacities(now)
-	var names []string
-	for _, r := range now {
-		names = append(names, r.GetName())
-	}
-	l.report.Resource = names[0]
-	return fmt.Sprintf("%s after %s", strings.Join(names, ", "), took.Round(time.Millisecond)), nil
-}
-
-// introduce registers a running plugin that does not know this berthd. It links the plugin's
-// socket into the plugin directory, because an endpoint is a name in that directory.
-func (l *life) introduce(ctx context.Context) error {
-	const link = "plugin-under-test.sock"
-	path := filepath.Join(l.plugins(), link)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(l.Socket, path); err != nil {
-		return err
-	}
-	conn, err := grpc.NewClient("unix://"+filepath.Join(l.plugins(), "kubelet.sock"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, l.Wait)
-	defer cancel()
-	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, &pluginapi.RegisterRequest{
-		Version: pluginapi.Version, Endpoint: link, ResourceName: l.Resource,
-	})
-	if err != nil {
-		return fmt.Errorf("berthd refuses it: %w", err)
-	}
-	return nil
-}
-
-// errEnded is of a plugin that does not run any more.
-var errEnded = errors.New("the plugin's command has ended")
-
-// connected waits until the plugin of every resource is connected by a registration
-// that is newer than the one given, and has sent its list.
-func (l *life) connected(ctx context.Context, than map[string]uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, l.Wait)
-	defer cancel()
-	ctx, gone := context.WithCancelCause(ctx)
-	defer gone(nil)
-	if p := l.process; p != nil {
-		go func() {
-			select {
-			case <-p.ended:
-				gone(errEnded)
-			case <-ctx.Done():
-			}
-		}()
-	}
-	var last []*devicev1.Resource
-	err := l.daemon.until(ctx, func(now []*devicev1.Resource) bool {
-		last = now
-		return len(now) > 0 && !slices.ContainsFunc(now, func(r *devicev1.Resource) bool {
-			return r.GetPluginState() != typesv1.PluginState_PLUGIN_STATE_CONNECTED || r.GetAwaited() ||
-				r.GetRegistration() <= than[r.GetName()]
-		})
-	})
-	if err == nil {
-		return nil
-	}
-	if errors.Is(context.Cause(ctx), errEnded) {
-		return fmt.Errorf("%w; %s", errEnded, l.process.lastWords())
-	}
-	text := "no plugin has registered"
-	for _, r := range last {
-		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), convert.Word(r.GetPluginState()))
-		if r.GetPluginState() == typesv1.PluginState_PLUGIN_STATE_CONNECTED && r.GetAwaited() {
-			text += " and has sent no list"
-		}
-	}
-	if l.process != nil {
-		text += "; " + l.process.lastWords()
-	}
-	return fmt.Errorf("after %s %s", l.Wait, text)
-}
-
 func (l *life) devices(context.Context) (string, error) {
 	var texts []string
+	at := map[string]string{}
 	for _, r := range l.resources {
 		texts = append(texts, fmt.Sprintf("%s: %d devices, %d of them healthy", r.GetName(), r.GetCapacity(), r.GetAllocatable()))
+		if other, taken := at[r.GetEndpoint()]; taken {
+			return "", fmt.Errorf("%s and %s have one socket, %s: a list does not tell of which resource it is, so all devices are counted twice; "+
+				"serve each resource at a socket of its own", other, r.GetName(), filepath.Base(r.GetEndpoint()))
+		}
+		at[r.GetEndpoint()] = r.GetName()
 	}
 	text := strings.Join(texts, "; ")
 	if slices.ContainsFunc(l.resources, func(r *devicev1.Resource) bool { return r.GetCapacity() == 0 }) {

@@ -36,7 +36,7 @@ func live(t *testing.T, p plugintest.Plugin, o plugintest.Options) plugintest.Re
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(p.Root) })
 	p.Berthd, p.Resource, p.Say = filepath.Join(dir, "berthd"), "example.com/gpu", func(text string) { t.Log(text) }
-	r, err := plugintest.Live(t.Context(), p, o)
+	r, err := plugintest.Live(t.Context(), p, quick(o))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func live(t *testing.T, p plugintest.Plugin, o plugintest.Options) plugintest.Re
 // stages are the checks of a life in order.
 var stages = []string{
 	"berthd starts", "plugin registers", "devices arrive", "admission", "readers", "all devices", "one too many", "container starts",
-	"many pods", "berthd restarts", "its socket goes", "kubelet.sock is new", "plugin is killed", "plugin comes back",
+	"many pods", "berthd restarts", "its socket goes", "kubelet.sock is new", "plugin is killed", "plugin comes back", "soak", "stays connected",
 }
 
 func TestGoodLife(t *testing.T) {
@@ -54,8 +54,10 @@ func TestGoodLife(t *testing.T) {
 	for name, row := range map[string]struct {
 		command []string
 		skipped []string
+		soak    time.Duration
 	}{
-		"registers": {command: []string{"plugin", "-dir", "{plugins}", "-devices", "a@0 b@1 c@1!", "-preferred", "-prestart", "-cdi"}},
+		"registers": {command: []string{"plugin", "-dir", "{plugins}", "-devices", "a@0 b@1 c@1!", "-preferred", "-prestart", "-cdi"},
+			soak: time.Second},
 		"is found": {
 			command: []string{"plugin", "-watched", "-dir", "{registry}", "-devices", "a b"},
 			skipped: []string{"its socket goes", "kubelet.sock is new"},
@@ -63,18 +65,23 @@ func TestGoodLife(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := live(t, plugintest.Plugin{Command: row.command, Wait: timeout}, plugintest.Options{Timeout: timeout, Flood: 16})
+			r := live(t, plugintest.Plugin{Command: row.command, Wait: timeout, Soak: row.soak}, plugintest.Options{Flood: 16})
 			for _, stage := range stages {
-				if slices.Contains(row.skipped, stage) {
+				switch {
+				case stage == "soak" && row.soak == 0:
+					expect(t, r, stage, plugintest.Skipped, "not requested: --soak")
+				case stage == "soak":
+					expect(t, r, stage, plugintest.Passed, "restarts of berthd, ")
+				case slices.Contains(row.skipped, stage):
 					expect(t, r, stage, plugintest.Skipped, "the server finds this plugin")
-				} else {
+				default:
 					expect(t, r, stage, plugintest.Passed, "")
 				}
 			}
 			expect(t, r, "plugin ends", plugintest.Passed, "SIGTERM")
 			expect(t, r, "allocate one", plugintest.Passed, "") // the probe has come too
 			if r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 || r.Resource != "example.com/gpu" ||
-				len(r.Checks) != len(stages)+20 {
+				len(r.Checks) != len(stages)+22 {
 				t.Errorf("%d checks, resource %q: %+v", len(r.Checks), r.Resource, r.Checks)
 			}
 		})
@@ -89,6 +96,8 @@ func TestFalseAnswers(t *testing.T) {
 		never   bool // a registration is waited for without success
 		short   bool // something else is
 		long    bool
+		watches bool // its list is watched until something happens
+		soak    bool
 		outcome plugintest.Outcome
 		check   string
 		text    string
@@ -96,9 +105,17 @@ func TestFalseAnswers(t *testing.T) {
 		"refuses its options": {args: "-on options=refuse", never: true, outcome: plugintest.Failed, check: "plugin registers",
 			text: "no plugin has registered"},
 		"ends its list": {long: true, args: "-on listandwatch=end", never: true, outcome: plugintest.Failed,
-			check: "plugin registers", text: "is stopped"},
+			check: "plugin registers", text: "the list ended"},
+		"ends its list after a moment": {args: "-on listandwatch=end_after_100ms", never: true, outcome: plugintest.Failed,
+			check: "plugin registers", text: "example.com/gpu: the list ended once by itself, at first 1"},
+		"ends its list later": {args: "-on listandwatch=end_after_3s", watches: true, outcome: plugintest.Failed,
+			check: "stays connected", text: "by itself, at first 3"},
+		"two resources at one socket": {args: "-also example.com/nic", outcome: plugintest.Failed, check: "devices arrive",
+			text: "example.com/gpu and example.com/nic have one socket"},
+		"takes its devices back in the end": {long: true, args: "-on allocate=shrink", short: true, soak: true, outcome: plugintest.Failed,
+			check: "soak", text: "no pod was admitted"},
 		"lists garbage": {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed,
-			check: "plugin registers", text: "is stopped"},
+			check: "plugin registers", text: "the list ended"},
 		"has no devices": {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive",
 			text: "nothing can be allocated"},
 		"refuses to allocate": {long: true, args: "-on allocate=refuse", outcome: plugintest.Failed, check: "admission",
@@ -139,13 +156,22 @@ func TestFalseAnswers(t *testing.T) {
 			}
 			eventually(t, row.never || row.short, row.check, row.outcome, row.text, func(short time.Duration) plugintest.Report {
 				p, o := plugintest.Plugin{Wait: timeout}, plugintest.Options{Timeout: timeout}
+				if row.watches {
+					o.Watch = timeout
+				}
+				if row.soak {
+					p.Soak = time.Second
+				}
 				if row.never {
 					p.Wait = short
 				}
 				if row.short {
 					o.Timeout = short
 				}
-				p.Command = append([]string{"plugin", "-dir", "{plugins}", "-devices", "a b c"}, strings.Fields(row.args)...)
+				p.Command = []string{"plugin", "-dir", "{plugins}", "-devices", "a b c"}
+				for arg := range strings.FieldsSeq(row.args) {
+					p.Command = append(p.Command, strings.ReplaceAll(arg, "_", " "))
+				}
 				return live(t, p, o)
 			})
 		})

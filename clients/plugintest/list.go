@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -39,7 +40,7 @@ func checkInfo(info *registrationapi.PluginInfo) (string, error) {
 var errNoList = skipped("there is no list to check")
 
 func (p *probe) ids(context.Context) (string, error) {
-	if p.stream == nil {
+	if !p.lists.listed() {
 		return "", errNoList
 	}
 	seen := map[string]bool{}
@@ -62,7 +63,7 @@ func (p *probe) ids(context.Context) (string, error) {
 }
 
 func (p *probe) health(context.Context) (string, error) {
-	if p.stream == nil {
+	if !p.lists.listed() {
 		return "", errNoList
 	}
 	for _, d := range p.devices {
@@ -75,7 +76,7 @@ func (p *probe) health(context.Context) (string, error) {
 }
 
 func (p *probe) topology(context.Context) (string, error) {
-	if p.stream == nil {
+	if !p.lists.listed() {
 		return "", errNoList
 	}
 	with := 0
@@ -99,7 +100,7 @@ func (p *probe) topology(context.Context) (string, error) {
 }
 
 func (p *probe) size(context.Context) (string, error) {
-	if p.stream == nil {
+	if !p.lists.listed() {
 		return "", errNoList
 	}
 	n := proto.Size(&pluginapi.ListAndWatchResponse{Devices: p.devices})
@@ -119,6 +120,7 @@ func (p *probe) preferred(ctx context.Context) (string, error) {
 		return "", skipped("there are fewer than two healthy devices to choose from")
 	}
 	must := healthy[0]
+	defer p.timed("GetPreferredAllocation", time.Now())
 	resp, err := p.plugin.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
 			AvailableDeviceIDs: healthy, MustIncludeDeviceIDs: []string{must}, AllocationSize: 2,

@@ -1,6 +1,7 @@
 package plugintest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -21,10 +22,33 @@ type Options struct {
 	Flood int
 	// Timeout bounds every call; 0 means 10 s.
 	Timeout time.Duration
+	// Watch is how long a list has to stay open; 0 means 5 s.
+	Watch time.Duration
+	// Slow is the time from which on an answer counts as slow; 0 means 1 s.
+	Slow time.Duration
+	// Elsewhere means that this machine does not have the devices: host paths that are missing are warnings.
+	Elsewhere bool
+	// Started is called as each check begins, and Done as it ends; nil for neither.
+	Started func(name string)
+	Done    func(Check)
+
+	// prefix of the names of checks.
+	prefix string
+	// host returns where a path of the host is found here; nil for a path that is the same.
+	host func(path string) string
 }
 
-// defaultTimeout limits a call if the options have no timeout.
-const defaultTimeout = 10 * time.Second
+// What an option means that is not set.
+const (
+	defaultTimeout = 10 * time.Second
+	defaultWatch   = 5 * time.Second
+	defaultSlow    = time.Second
+)
+
+func (o Options) filled() Options {
+	o.Timeout, o.Watch, o.Slow = cmp.Or(o.Timeout, defaultTimeout), cmp.Or(o.Watch, defaultWatch), cmp.Or(o.Slow, defaultSlow)
+	return o
+}
 
 // probe is one run.
 type probe struct {
@@ -35,10 +59,15 @@ type probe struct {
 	conn    *grpc.ClientConn
 	plugin  pluginapi.DevicePluginClient
 	options *pluginapi.DevicePluginOptions
-	stream  grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse]
+	// lists is the stream of lists; nil while there is none.
+	lists   *listing
 	devices []*pluginapi.Device
-	// first is the answer to the first Allocate, of the first healthy device.
+	// first is the answer to the first Allocate, of the first healthy device, and wire is how it was encoded.
 	first *pluginapi.ContainerAllocateResponse
+	wire  []byte
+	// slowest is the method that has answered last of all, and after what time.
+	slowest string
+	took    time.Duration
 }
 
 // step is a check that has not run yet. Without an error it has passed, and the text describes
@@ -46,29 +75,33 @@ type probe struct {
 type step struct {
 	name string
 	run  func(*probe, context.Context) (string, error)
+	// unbounded: the step has a time of its own, in place of that of a call.
+	unbounded bool
 }
 
 // steps in the order in which they are taken.
 var steps = []step{
-	{"connect", (*probe).connect},
-	{"registration", (*probe).registration},
-	{"options", (*probe).getOptions},
-	{"list", (*probe).list},
-	{"device ids", (*probe).ids},
-	{"device health", (*probe).health},
-	{"device topology", (*probe).topology},
-	{"list size", (*probe).size},
-	{"preferred allocation", (*probe).preferred},
-	{"allocate one", (*probe).allocateOne},
-	{"allocate answer", (*probe).answer},
-	{"allocate again", (*probe).allocateAgain},
-	{"allocate all", (*probe).allocateAll},
-	{"allocate unknown", (*probe).allocateUnknown},
-	{"allocate unhealthy", (*probe).allocateUnhealthy},
-	{"prestart", (*probe).preStart},
-	{"flood", (*probe).flood},
-	{"list stays open", (*probe).staysOpen},
-	{"reconnect", (*probe).reconnect},
+	{name: "connect", run: (*probe).connect},
+	{name: "registration", run: (*probe).registration},
+	{name: "options", run: (*probe).getOptions},
+	{name: "list", run: (*probe).list},
+	{name: "device ids", run: (*probe).ids},
+	{name: "device health", run: (*probe).health},
+	{name: "device topology", run: (*probe).topology},
+	{name: "list size", run: (*probe).size},
+	{name: "preferred allocation", run: (*probe).preferred},
+	{name: "allocate one", run: (*probe).allocateOne},
+	{name: "allocate answer", run: (*probe).answer},
+	{name: "allocate again", run: (*probe).allocateAgain},
+	{name: "allocate two", run: (*probe).allocateTwo},
+	{name: "allocate all", run: (*probe).allocateAll},
+	{name: "allocate unknown", run: (*probe).allocateUnknown},
+	{name: "allocate unhealthy", run: (*probe).allocateUnhealthy},
+	{name: "prestart", run: (*probe).preStart},
+	{name: "answer time", run: (*probe).answerTime},
+	{name: "flood", run: (*probe).flood},
+	{name: "list stays open", run: (*probe).staysOpen, unbounded: true},
+	{name: "reconnect", run: (*probe).reconnect},
 }
 
 // warning is something that works, though not everywhere or not always.
@@ -85,30 +118,64 @@ func (s skipped) Error() string { return string(s) }
 
 // Run probes the plugin behind a socket.
 func Run(ctx context.Context, socket string, o Options) Report {
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
-	}
-	p := &probe{Options: o, socket: socket, report: Report{Socket: socket}}
-	for _, s := range steps {
-		p.take(ctx, s)
-	}
-	if p.conn != nil {
-		_ = p.conn.Close()
-	}
+	p := probed(ctx, socket, o)
 	return p.report
 }
 
-// take runs one check.
-func (p *probe) take(ctx context.Context, s step) {
-	p.report.take(ctx, s.name, func(ctx context.Context) (string, error) {
+// probed is a probe that has run.
+func probed(ctx context.Context, socket string, o Options) *probe {
+	p := &probe{Options: o.filled(), socket: socket, report: Report{Socket: socket, Began: time.Now()}}
+	for _, s := range steps {
+		p.step(ctx, s)
+	}
+	p.disconnect()
+	return p
+}
+
+// disconnect closes the connection, and with it the stream of lists.
+func (p *probe) disconnect() {
+	if p.conn != nil {
+		_ = p.conn.Close()
+	}
+	if p.lists != nil {
+		<-p.lists.done
+	}
+}
+
+// step runs one check.
+func (p *probe) step(ctx context.Context, s step) {
+	p.take(ctx, &p.report, s.name, func(ctx context.Context) (string, error) {
 		if p.conn == nil && s.name != "connect" {
 			return "", skipped("no process answers")
 		}
-		ctx, cancel := context.WithTimeout(ctx, p.Timeout)
-		defer cancel()
+		if !s.unbounded {
+			limited, cancel := context.WithTimeout(ctx, p.Timeout)
+			defer cancel()
+			ctx = limited
+		}
 		return s.run(p, ctx)
 	})
 }
+
+// timed notes how long an answer takes that began to be waited for then.
+func (p *probe) timed(method string, began time.Time) {
+	if took := time.Since(began); took >= p.took {
+		p.slowest, p.took = method, took
+	}
+}
+
+// answerTime is about the calls that were made one after the other.
+func (p *probe) answerTime(context.Context) (string, error) {
+	switch {
+	case p.slowest == "":
+		return "", skipped("there was no answer")
+	case p.took >= p.Slow:
+		return "", warnf("%s took %s: a kubelet admits one pod after the other, so that each of them waits for it", p.slowest, rounded(p.took))
+	}
+	return fmt.Sprintf("the slowest answer, of %s, took %s", p.slowest, rounded(p.took)), nil
+}
+
+func rounded(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
 
 // dial connects to the plugin.
 func (p *probe) dial(ctx context.Context) (*grpc.ClientConn, error) {
@@ -152,6 +219,7 @@ func (p *probe) registration(ctx context.Context) (string, error) {
 }
 
 func (p *probe) getOptions(ctx context.Context) (string, error) {
+	defer p.timed("GetDevicePluginOptions", time.Now())
 	options, err := p.plugin.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	if err != nil {
 		return "", fmt.Errorf("GetDevicePluginOptions: %w; a plugin without options is not registered", err)
@@ -159,43 +227,6 @@ func (p *probe) getOptions(ctx context.Context) (string, error) {
 	p.options = options
 	return fmt.Sprintf("preferred allocation %t, prestart %t", options.GetGetPreferredAllocationAvailable(),
 		options.GetPreStartRequired()), nil
-}
-
-func (p *probe) list(ctx context.Context) (string, error) {
-	// The stream lives as long as the connection.
-	stream, err := p.plugin.ListAndWatch(context.WithoutCancel(ctx), &pluginapi.Empty{})
-	if err != nil {
-		return "", fmt.Errorf("ListAndWatch: %w", err)
-	}
-	list, err := receive(ctx, stream)
-	if err != nil {
-		return "", fmt.Errorf("the first list: %w", err)
-	}
-	p.stream, p.devices = stream, list.GetDevices()
-	if len(p.devices) == 0 {
-		return "", warnf("the list is empty: the resource is known and has capacity 0")
-	}
-	return fmt.Sprintf("%d devices, %d of them healthy", len(p.devices), len(p.healthy())), nil
-}
-
-// receive waits for a list until ctx ends.
-func receive(ctx context.Context, stream grpc.ServerStreamingClient[pluginapi.ListAndWatchResponse]) (*pluginapi.ListAndWatchResponse,
-	error) {
-	type received struct {
-		list *pluginapi.ListAndWatchResponse
-		err  error
-	}
-	got := make(chan received, 1)
-	go func() {
-		list, err := stream.Recv()
-		got <- received{list, err}
-	}()
-	select {
-	case r := <-got:
-		return r.list, r.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // healthy lists the ids of the devices that may be allocated.

@@ -14,8 +14,8 @@
 //	die                   exit at once and leave the socket behind
 //
 // METHOD is options, listandwatch, preferred, allocate, prestart, info or notify. MANNER is well,
-// hang, refuse, empty, garbage, die, shrink (at allocate: remove the devices from the list), end
-// (at listandwatch: end the stream), or "after" and a time.
+// hang, refuse, empty, garbage, die, shrink (at allocate: remove the devices from the list), "after"
+// and a time, or at listandwatch: end, "end after" and a time (end the stream), reorder, flap, resend.
 package main
 
 import (
@@ -44,6 +44,10 @@ func run() error {
 	cfg := script.Config{Log: os.Stdout, Exit: func() { os.Exit(1) }}
 	flag.StringVar(&cfg.Dir, "dir", "/var/lib/kubelet/device-plugins", "device plugin `directory`, with kubelet.sock")
 	flag.StringVar(&cfg.Resource, "resource", "example.com/gpu", "resource `name`")
+	flag.Func("also", "another resource `name` that is registered with the same socket; may be repeated", func(name string) error {
+		cfg.Also = append(cfg.Also, name)
+		return nil
+	})
 	flag.StringVar(&cfg.Endpoint, "endpoint", "", "`name` of the plugin's socket in the directory (default: made of the resource)")
 	devices := flag.String("devices", "gpu0,gpu1", "`list` of devices: id, @ and NUMA nodes joined by +, ! if unhealthy")
 	flag.BoolVar(&cfg.Preferred, "preferred", false, "announce GetPreferredAllocation; the plugin prefers the highest ids")
@@ -55,7 +59,7 @@ func run() error {
 		"what tells of a restart of the server: own, kubelet, both, none; crash: it panics")
 	var on []string
 	flag.Func("on", "`METHOD=MANNER`: how to behave, as allocate=hang: options, listandwatch, preferred, allocate, prestart, info or notify;\n"+
-		"well, hang, refuse, empty, garbage, die, shrink, end or after and a time; may be repeated", func(text string) error {
+		"well, hang, refuse, empty, garbage, die, shrink, end, reorder, flap, resend, or after or end after and a time; may be repeated", func(text string) error {
 		on = append(on, text)
 		return nil
 	})

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"time"
 
@@ -28,8 +27,11 @@ directory of the plugin watcher, and {root} for the directory above both. A plug
 --as-kubelet-dir (and root). SOCKET names a plugin that runs already: it is not restarted, and --answers-only leaves
 berthd out. Without both, the first plugin that registers is tested.
 
+Paths of the host in the plugin's answers have to be there; with --elsewhere, on a machine without the devices, those that are
+missing are warnings. With --soak pods come and go for a time while berthd and the plugin are restarted again and again.
+
 The test allocates real devices, so do not test a plugin that is in use. With --no-allocate it allocates none. The exit code is
-1 if a check failed; a warning does not change it.`
+1 if a check failed, and 130 if the test was interrupted; a warning does not change it.`
 
 func Plugin(c *command.Ctl) *cobra.Command {
 	return command.Group(command.About{
@@ -73,6 +75,7 @@ func test(c *command.Ctl) *cobra.Command {
 		Long:  pluginTestLong,
 		Example: `  berthctl plugin test -- ./gpu-plugin --plugin-directory {plugins}
   berthctl plugin test --as-kubelet-dir -o junit -- ./gpu-plugin > report.xml
+  berthctl plugin test --soak 10m --elsewhere -- ./gpu-plugin --plugin-directory {plugins}
   berthctl plugin test /var/lib/kubelet/device-plugins/gpu.sock --answers-only --no-allocate`,
 	}, nil)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
@@ -105,6 +108,9 @@ func test(c *command.Ctl) *cobra.Command {
 	f.StringVar(&o.berthd, "berthd", "", "the berthd program (default: next to berthctl, or in PATH)")
 	f.StringVar(&o.Resource, "resource", "berthctl.test/device", "what to call the resource of a plugin at SOCKET")
 	f.DurationVar(&o.Wait, "wait", time.Minute, "how long the plugin may take to register, also after a restart")
+	f.BoolVar(&o.Elsewhere, "elsewhere", false, "this machine does not have the devices: host paths that are missing are warnings")
+	f.DurationVar(&o.Soak, "soak", 0, "how long pods come and go while berthd and the plugin are restarted again and again")
+	f.DurationVar(&o.Watch, "watch", 0, "how long the plugin's list has to stay open (default 5s)")
 	f.DurationVar(&o.Timeout, "call-timeout", 0, "how long the plugin may take for an answer (default 10s)")
 	f.IntVar(&o.Flood, "flood", 50, "how many calls are made at once, and pods come and go; 0 leaves that out")
 	f.StringVar(&o.junit, "junit", "", "a file to write the report to, in JUnit's form")
@@ -114,8 +120,13 @@ func test(c *command.Ctl) *cobra.Command {
 
 // testPlugin makes the test and shows the report.
 func testPlugin(ctx context.Context, c *command.Ctl, o *pluginTest) error {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
-	defer stop()
+	switch {
+	case o.Soak < 0 || o.Watch < 0:
+		return errors.New("--soak and --watch: expected a time that is not negative")
+	case o.Soak > 0 && (o.answersOnly || o.NoAllocate):
+		return errors.New("--soak: expected neither --answers-only nor --no-allocate, because its pods get devices from a berthd")
+	}
+	showProgress(c, o)
 	report, err := report(ctx, c, o)
 	if err != nil {
 		return err
@@ -132,10 +143,31 @@ func testPlugin(ctx context.Context, c *command.Ctl, o *pluginTest) error {
 	if err := showReport(c, &report); err != nil {
 		return err
 	}
+	if report.Interrupted {
+		return command.ErrInterrupted
+	}
 	if n := report.Count(plugintest.Failed); n > 0 {
 		return fmt.Errorf("%s failed", table.Count(n, "check"))
 	}
 	return nil
+}
+
+// showProgress prints a line for each check as it runs: as the table, or beside a report for build servers.
+func showProgress(c *command.Ctl, o *pluginTest) {
+	w := c.Out
+	switch c.Format {
+	case formatJUnit:
+		w = c.Err
+	case command.FormatTable:
+	default:
+		return
+	}
+	const line = "%-20s  "
+	_, _ = fmt.Fprintf(w, line+"%-7s  %s\n", "CHECK", "OUTCOME", "WHAT WAS SEEN")
+	o.Started = func(name string) { _, _ = fmt.Fprintf(w, line, table.Printable(name)) }
+	o.Done = func(check plugintest.Check) {
+		_, _ = fmt.Fprintf(w, "%-7s  %s\n", check.Outcome, command.OneLine(check.Text))
+	}
 }
 
 // report runs the test, in a temporary directory.
@@ -178,11 +210,7 @@ func showReport(c *command.Ctl, r *plugintest.Report) error {
 		return c.Print(raw)
 	}
 	return c.Say(func(w io.Writer) {
-		t := table.New("CHECK", "OUTCOME", "WHAT WAS SEEN")
-		for _, check := range r.Checks {
-			t.Row(check.Name, string(check.Outcome), command.OneLine(check.Text))
-		}
-		fmt.Fprint(w, t)
+		// The checks were printed as they ran.
 		fmt.Fprintf(w, "%d passed, %d warned, %d failed, %d skipped\n",
 			r.Count(plugintest.Passed), r.Count(plugintest.Warned), r.Count(plugintest.Failed), r.Count(plugintest.Skipped))
 	})

@@ -23,7 +23,12 @@ const (
 	ExitUsage
 	ExitRejected
 	ExitDeferred
+	// ExitInterrupted is what shells expect of a program that ended at an interruption.
+	ExitInterrupted = 130
 )
+
+// ErrInterrupted is the error of a command that was interrupted before it was done.
+var ErrInterrupted = errors.New("interrupted")
 
 // Verdict is the exit code of a verb with a negative answer, which has been printed.
 type Verdict int
@@ -77,6 +82,9 @@ func (c *Ctl) Fail(err error) int {
 }
 
 func exitCode(err error) int {
+	if errors.Is(err, ErrInterrupted) {
+		return ExitInterrupted
+	}
 	if errors.As(err, new(*UsageError)) {
 		return ExitUsage
 	}
@@ -112,6 +120,8 @@ func (c *Ctl) failJSON(err error, failed *berth.Error, text string) int {
 		f.Retryable = failed.RetryAfter > 0
 	case errors.As(err, new(*UsageError)):
 		status = codes.InvalidArgument
+	case errors.Is(err, ErrInterrupted):
+		status = codes.Canceled
 	case errors.As(err, new(*UnknownPodError)):
 		status = codes.NotFound
 	case errors.Is(err, context.DeadlineExceeded):

@@ -5,6 +5,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,6 +38,9 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 	p.count(1)
 	defer p.count(-1)
 	var sent []Device
+	nth := p.begun()
+	opened := time.Now()
+	resend := false
 	for first := true; ; first = false {
 		how, err := p.begin(stream.Context(), ListAndWatch)
 		if err != nil || how == End {
@@ -45,7 +49,11 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 		p.mu.Lock()
 		devices, changed := slices.Clone(p.devices), p.changed
 		p.mu.Unlock()
-		if first || !slices.EqualFunc(devices, sent, sameDevice) || how == Garbage {
+		if how == Reorder && nth%2 == 0 {
+			slices.Reverse(devices)
+		}
+		if first || resend || !slices.EqualFunc(devices, sent, sameDevice) || how == Garbage {
+			resend = false
 			list := &pluginapi.ListAndWatchResponse{}
 			call := Call{Method: ListAndWatch}
 			for _, d := range devices {
@@ -62,12 +70,40 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 			p.note(call)
 			continue
 		}
+		var tick <-chan time.Time
+		wait, ends := strings.CutPrefix(string(how), endAfter)
+		switch {
+		case ends:
+			after, err := time.ParseDuration(wait)
+			if err != nil {
+				return err
+			}
+			tick = time.After(time.Until(opened.Add(after)))
+		case how == Flap || how == Resend:
+			tick = time.After(flapEvery)
+		}
 		select {
 		case <-changed:
+		case <-tick:
+			switch {
+			case ends:
+				return nil
+			case how == Flap && len(devices) > 0:
+				p.SetHealth(devices[0].ID, devices[0].Unhealthy)
+			}
+			resend = how == Resend
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		}
 	}
+}
+
+// begun counts the streams of lists, and returns how many there were with this one.
+func (p *Plugin) begun() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lists++
+	return p.lists
 }
 
 func sameDevice(a, b Device) bool {

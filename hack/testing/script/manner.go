@@ -46,13 +46,21 @@ const (
 	Shrink Manner = "shrink"
 	// End, at ListAndWatch, ends the stream.
 	End Manner = "end"
+	// Reorder, at ListAndWatch, begins every stream with another order of the devices.
+	Reorder Manner = "reorder"
+	// Flap, at ListAndWatch, changes the health of the first device every flapEvery.
+	Flap Manner = "flap"
+	// Resend, at ListAndWatch, sends the same list every flapEvery.
+	Resend Manner = "resend"
+	// endAfter, with a time as in "end after 2s", at ListAndWatch, ends the stream then.
+	endAfter = "end after "
 	// after, with a time as in "after 200ms", answers well but late.
 	after = "after "
 )
 
 var manners = map[Method][]Manner{
 	Options:      {Well, Hang, Refuse, Die},
-	ListAndWatch: {Well, Refuse, Garbage, Die, End},
+	ListAndWatch: {Well, Refuse, Garbage, Die, End, Reorder, Flap, Resend},
 	Preferred:    {Well, Hang, Refuse, Empty, Garbage, Die},
 	Allocate:     {Well, Hang, Refuse, Empty, Garbage, Die, Shrink},
 	PreStart:     {Well, Hang, Refuse, Garbage, Die},
@@ -71,7 +79,11 @@ func ParseManner(text string) (Method, Manner, error) {
 		if !strings.EqualFold(name, string(m)) {
 			continue
 		}
-		if wait, late := strings.CutPrefix(how, after); late {
+		wait, late := strings.CutPrefix(how, after)
+		if end, ends := strings.CutPrefix(how, endAfter); ends && m == ListAndWatch {
+			wait, late = end, true
+		}
+		if late {
 			if _, err := time.ParseDuration(wait); err != nil {
 				return "", "", fmt.Errorf("%q: %w", text, err)
 			}
@@ -87,6 +99,12 @@ func ParseManner(text string) (Method, Manner, error) {
 
 // Late is the manner of a plugin that answers well, after a time.
 func Late(wait time.Duration) Manner { return Manner(after + wait.String()) }
+
+// EndAfter is the manner of a plugin that ends every stream of lists after a time.
+func EndAfter(wait time.Duration) Manner { return Manner(endAfter + wait.String()) }
+
+// flapEvery is the time between two lists that nothing caused.
+const flapEvery = 50 * time.Millisecond
 
 var errRefused = status.Error(codes.Unknown, "the plugin was told to refuse")
 

@@ -49,6 +49,8 @@ type Config struct {
 	Info func(*registrationapi.PluginInfo)
 	// Resource name, as in example.com/gpu.
 	Resource string
+	// Also are further resources that it registers with the same socket, as a plugin must not.
+	Also []string
 	// Endpoint is the name of the plugin's socket; empty makes one of Resource.
 	Endpoint string
 	Devices  []Device
@@ -82,6 +84,7 @@ type Plugin struct {
 	server  *grpc.Server  // nil while it does not serve
 	dying   chan struct{} // closed when the plugin dies
 	served  sync.WaitGroup
+	lists   int // streams of lists that were opened
 	streams int // open now
 	hanging int // calls that are not answered
 	most    int // open at once, at most
@@ -181,10 +184,14 @@ func (p *Plugin) Serve() error {
 
 // Register registers the plugin with the server of its directory, once.
 func (p *Plugin) Register(ctx context.Context) error {
-	return p.RegisterAs(ctx, &pluginapi.RegisterRequest{
-		Version: pluginapi.Version, Endpoint: p.Endpoint, ResourceName: p.Resource,
-		Options: p.options(),
-	})
+	for _, resource := range append([]string{p.Resource}, p.Also...) {
+		if err := p.RegisterAs(ctx, &pluginapi.RegisterRequest{
+			Version: pluginapi.Version, Endpoint: p.Endpoint, ResourceName: resource, Options: p.options(),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RegisterAs sends any registration.
