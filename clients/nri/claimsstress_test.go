@@ -118,13 +118,19 @@ func (k *kubernetes) killForClaims(program, cdi string) {
 		})
 		return
 	}
+	const running = `"Started kubelet"`
+	before := strings.Count(k.Log("kubelet").String(), running)
 	_ = k.End(program, os.Kill)
 	switch program {
 	case "berth-dra":
 		k.Start(program, k.dra(cdi))
 	case "berthd":
 		k.startBerthd()
-	default:
+	case "kubelet":
 		k.StartProgram(program)
+		// A kubelet ends if it finds no runtime, and the next program to be killed is containerd.
+		k.Eventually("the kubelet runs again", func() bool {
+			return strings.Count(k.Log("kubelet").String(), running) > before
+		})
 	}
 }
