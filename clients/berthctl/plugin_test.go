@@ -45,7 +45,8 @@ func TestPluginTest(t *testing.T) {
 		t.Errorf("the error is %q", got.err)
 	}
 	got = invoke(t.Context(), "", "", "plugin", "test", p.Socket(), "--answers-only", "--watch", "10ms", "-o", "junit", "--flood", "0")
-	if !strings.Contains(got.err, "allocate one          failed ") || !strings.HasPrefix(got.out, "<?xml") || !strings.Contains(got.out, "<failure message=") || got.code != command.ExitError {
+	if !strings.Contains(got.err, "allocate one          failed ") || !strings.HasPrefix(got.out, "<?xml") ||
+		!strings.Contains(got.out, "<failure message=") || got.code != command.ExitError {
 		t.Errorf("exit %d\n%s", got.code, got.out)
 	}
 	p.Behave(script.Allocate, script.Hang)

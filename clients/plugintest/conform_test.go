@@ -90,7 +90,8 @@ func TestOnlyWhatIsAnnounced(t *testing.T) {
 	t.Parallel()
 	p := serve(t, script.Config{}, "a b", nil)
 	r := plugintest.Run(t.Context(), p.Socket(), quick(plugintest.Options{NoAllocate: true}))
-	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again", "allocate two", "allocate all",
+	want := []string{"registration", "preferred allocation", "allocate one", "allocate answer", "allocate again",
+		"allocate two", "allocate all",
 		"allocate unknown", "allocate unhealthy", "prestart", "flood"}
 	if got := outcomes(r, plugintest.Skipped); !slices.Equal(got, want) || r.Count(plugintest.Failed)+r.Count(plugintest.Warned) > 0 {
 		t.Errorf("skipped %q, want %q; %+v", got, want, r.Checks)
@@ -160,7 +161,8 @@ func TestFaults(t *testing.T) {
 		"host path that is missing": {cfg: script.Config{Answer: withDevice("/dev/no-such-device")}, devices: "a",
 			outcome: plugintest.Failed, check: "allocate answer", text: `this machine has no "/dev/no-such-device"`},
 		"host path that is elsewhere": {cfg: script.Config{Answer: withDevice("/dev/no-such-device")}, devices: "a",
-			options: plugintest.Options{Elsewhere: true}, outcome: plugintest.Warned, check: "allocate answer", text: `no "/dev/no-such-device"`},
+			options: plugintest.Options{Elsewhere: true}, outcome: plugintest.Warned, check: "allocate answer",
+			text: `no "/dev/no-such-device"`},
 		"device that is a file": {cfg: script.Config{Answer: withDevice("/proc/self/status")}, devices: "a",
 			outcome: plugintest.Failed, check: "allocate answer", text: "is a file, and no device"},
 		"one device node for two": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) { r.Devices = r.Devices[:1] }},
@@ -172,10 +174,12 @@ func TestFaults(t *testing.T) {
 		"variable twice": {cfg: script.Config{Answer: twiceInTheAnswer}, devices: "a", outcome: plugintest.Failed,
 			check: "allocate answer", text: `the environment variable "EXAMPLE_COM_GPU" twice`},
 		"one place for two devices": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) {
-			r.Devices = append(r.Devices, &pluginapi.DeviceSpec{HostPath: "/dev/zero", ContainerPath: r.Devices[0].ContainerPath, Permissions: "r"})
+			again := &pluginapi.DeviceSpec{HostPath: "/dev/zero", ContainerPath: r.Devices[0].ContainerPath, Permissions: "r"}
+			r.Devices = append(r.Devices, again)
 		}}, devices: "a", outcome: plugintest.Failed, check: "allocate answer", text: "are both the device node"},
 		"slow": {devices: "a", on: map[script.Method]script.Manner{script.Allocate: script.Late(200 * time.Millisecond)},
-			options: plugintest.Options{Slow: 100 * time.Millisecond}, outcome: plugintest.Warned, check: "answer time", text: "each of them waits for it"},
+			options: plugintest.Options{Slow: 100 * time.Millisecond}, outcome: plugintest.Warned, check: "answer time",
+			text: "each of them waits for it"},
 		"other order": {devices: "a b", on: map[script.Method]script.Manner{script.ListAndWatch: script.Reorder},
 			outcome: plugintest.Warned, check: "reconnect", text: `in another order: "b", "a", and before "a", "b"`},
 		"list ends": {devices: "a", on: map[script.Method]script.Manner{script.ListAndWatch: script.EndAfter(300 * time.Millisecond)},

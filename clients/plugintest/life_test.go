@@ -46,7 +46,8 @@ func live(t *testing.T, p plugintest.Plugin, o plugintest.Options) plugintest.Re
 // stages are the checks of a life in order.
 var stages = []string{
 	"berthd starts", "plugin registers", "devices arrive", "admission", "readers", "all devices", "one too many", "container starts",
-	"many pods", "berthd restarts", "its socket goes", "kubelet.sock is new", "plugin is killed", "plugin comes back", "soak", "stays connected",
+	"many pods", "berthd restarts", "its socket goes", "kubelet.sock is new", "plugin is killed", "plugin comes back", "soak",
+	"stays connected",
 }
 
 func TestGoodLife(t *testing.T) {
@@ -112,8 +113,8 @@ func TestFalseAnswers(t *testing.T) {
 			check: "stays connected", text: "by itself, at first 3"},
 		"two resources at one socket": {args: "-also example.com/nic", outcome: plugintest.Failed, check: "devices arrive",
 			text: "example.com/gpu and example.com/nic have one socket"},
-		"takes its devices back in the end": {long: true, args: "-on allocate=shrink", short: true, soak: true, outcome: plugintest.Failed,
-			check: "soak", text: "no pod was admitted"},
+		"takes its devices back in the end": {long: true, args: "-on allocate=shrink", short: true, soak: true, outcome: plugintest.Warned,
+			check: "soak", text: "there are other devices now than before"},
 		"lists garbage": {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed,
 			check: "plugin registers", text: "the list ended"},
 		"has no devices": {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive",

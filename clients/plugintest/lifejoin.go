@@ -52,7 +52,7 @@ func (l *life) register(ctx context.Context) (string, error) {
 	default:
 		l.Say(fmt.Sprintf("waiting for a plugin at %s, or in %s", filepath.Join(l.plugins(), "kubelet.sock"), l.registry()))
 	}
-	if err := l.connected(ctx, nil); err != nil {
+	if err := l.connected(ctx, nil, l.Wait); err != nil {
 		return "", err
 	}
 	took := time.Since(began)
@@ -61,7 +61,7 @@ func (l *life) register(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	if err := l.connected(ctx, nil); err != nil { // the others have come as well
+	if err := l.connected(ctx, nil, l.Wait); err != nil { // the others have come as well
 		return "", err
 	}
 	now, err := l.daemon.resources(ctx)
@@ -110,8 +110,8 @@ var errEnded = errors.New("the plugin's command has ended")
 
 // connected waits until the plugin of every resource is connected by a registration
 // that is newer than the one given, and has sent its list.
-func (l *life) connected(ctx context.Context, than map[string]uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, l.Wait)
+func (l *life) connected(ctx context.Context, than map[string]uint64, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	ctx, gone := context.WithCancelCause(ctx)
 	defer gone(nil)
@@ -140,7 +140,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 	}
 	text := "no plugin has registered"
 	if ends := l.endings(); ends != nil {
-		return fmt.Errorf("after %s the plugin is not connected: %w%s", l.Wait, ends, l.wrote())
+		return fmt.Errorf("after %s the plugin is not connected: %w%s", wait, ends, l.wrote())
 	}
 	for _, r := range last {
 		text = fmt.Sprintf("the plugin for %s is %s", r.GetName(), convert.Word(r.GetPluginState()))
@@ -148,7 +148,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64) error {
 			text += " and has sent no list"
 		}
 	}
-	return fmt.Errorf("after %s %s%s", l.Wait, text, l.wrote())
+	return fmt.Errorf("after %s %s%s", wait, text, l.wrote())
 }
 
 // wrote is what the plugin's command wrote last, after a semicolon.

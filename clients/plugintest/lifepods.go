@@ -193,7 +193,7 @@ func (l *life) startContainer(ctx context.Context) (string, error) {
 
 // manyPods admits and removes pods from many sides at once.
 func (l *life) manyPods(ctx context.Context) (string, error) {
-	wants := l.wants(func(r *devicev1.Resource) int64 { return min(free(r), 1) })
+	wants := l.pool()
 	if l.Flood == 0 || len(wants) == 0 {
 		return "", skipped("not requested, or there is only one device")
 	}

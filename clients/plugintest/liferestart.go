@@ -77,7 +77,7 @@ func (l *life) restart(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	if err := l.connected(ctx, nil); err != nil {
+	if err := l.connected(ctx, nil, l.Wait); err != nil {
 		return "", fmt.Errorf("it does not register again: %w", err)
 	}
 	if l.Socket != "" {
@@ -94,15 +94,13 @@ func away(path string) string {
 // noticed waits for a new registration after a sign of a restart. A plugin needs to notice only
 // one of the two signs, so missing this one is only a warning.
 func (l *life) noticed(ctx context.Context, before map[string]uint64) (string, error) {
-	wait := l.Wait
-	defer func() { l.Wait = wait }()
-	l.Wait = min(l.Wait, 2*l.Timeout)
-	err := l.connected(ctx, before)
+	wait := min(l.Wait, 2*l.Timeout)
+	err := l.connected(ctx, before, wait)
 	if errors.Is(err, errEnded) {
 		return "", err
 	}
 	if err != nil {
-		return "", warnf("it does not take that for a restart within %s, so it relies on the other sign", l.Wait)
+		return "", warnf("it does not take that for a restart within %s, so it relies on the other sign", wait)
 	}
 	return "it registers again", l.same(ctx, l.holds(ctx))
 }
@@ -178,7 +176,7 @@ func (l *life) startAgain(ctx context.Context) (string, error) {
 	if err := l.launch(); err != nil {
 		return "", err
 	}
-	if err := l.connected(ctx, before); err != nil {
+	if err := l.connected(ctx, before, l.Wait); err != nil {
 		return "", err
 	}
 	return "it registers again", l.same(ctx, held)

@@ -1,9 +1,11 @@
 package plugintest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +34,7 @@ type disturbance struct {
 // disturbances lists those that are possible with this plugin.
 func (l *life) disturbances() []disturbance {
 	out := []disturbance{{"restarts of berthd", (*life).restart}}
-	if l.signalled() == nil {
+	if l.signalled() == nil && l.passed("kubelet.sock is new") {
 		out = append(out, disturbance{"new kubelet.sock", (*life).renewServer})
 	}
 	if l.startedHere() == nil {
@@ -46,6 +48,11 @@ func (l *life) disturbances() []disturbance {
 	return out
 }
 
+// passed reports whether a check has passed.
+func (l *life) passed(name string) bool {
+	return slices.ContainsFunc(l.report.Checks, func(c Check) bool { return c.Name == name && c.Outcome == Passed })
+}
+
 // soak has pods come and go, also while berthd and the plugin are restarted in turns, and counts what becomes
 // of the devices' health.
 func (l *life) soak(ctx context.Context) (string, error) {
@@ -53,30 +60,40 @@ func (l *life) soak(ctx context.Context) (string, error) {
 	kinds := l.disturbances()
 	did := make([]int, len(kinds))
 	total, rounds := 0, 0
+	var odd error
 	health := l.watchHealth(ctx)
 	for time.Since(began) < l.Soak && ctx.Err() == nil {
 		kind := rounds % len(kinds)
 		rounds++
 		for _, part := range []func() (int, error){
-			func() (int, error) { return l.pods(ctx, "calm", nil) },
+			func() (int, error) { return l.pods(ctx, "calm", l.pool(), nil) },
 			func() (int, error) { return l.disturbed(ctx, kinds[kind]) },
 		} {
 			n, err := part()
 			total += n
 			var warned warning
-			if err != nil && !errors.As(err, &warned) {
-				health()
-				return "", fmt.Errorf("round %d (%s), after %s: %w", rounds, kinds[kind].name, rounded(time.Since(began)), err)
+			if err == nil {
+				continue
 			}
+			err = fmt.Errorf("round %d (%s), after %s: %w", rounds, kinds[kind].name, rounded(time.Since(began)), err)
+			if !errors.As(err, &warned) {
+				health()
+				return "", err
+			}
+			odd = cmp.Or(odd, warnf("%v", err))
 		}
 		did[kind]++
+	}
+	changes := health()
+	if odd != nil {
+		return "", odd
 	}
 	var texts []string
 	for i, k := range kinds {
 		texts = append(texts, fmt.Sprintf("%d %s", did[i], k.name))
 	}
 	return fmt.Sprintf("%d pods in %s, %s, %d changes of a device's health", total, time.Since(began).Round(time.Second), strings.Join(texts, ", "),
-		health()), ctx.Err()
+		changes), ctx.Err()
 }
 
 // disturbed does one thing while pods come and go, which may be refused meanwhile.
@@ -85,11 +102,17 @@ func (l *life) disturbed(ctx context.Context, d disturbance) (pods int, err erro
 	over := make(chan struct{})
 	var group sync.WaitGroup
 	var errs [2]error
-	group.Go(func() { pods, errs[0] = l.pods(ctx, "disturbed", over) })
+	wants := l.pool() // which the disturbance reads again
+	group.Go(func() { pods, errs[0] = l.pods(ctx, "disturbed", wants, over) })
 	_, errs[1] = d.run(l, ctx)
 	close(over)
 	group.Wait()
 	return pods, errors.Join(errs[:]...)
+}
+
+// pool is what a pod of a soak requests: a device of every resource that has a free one.
+func (l *life) pool() map[string]int64 {
+	return l.wants(func(r *devicev1.Resource) int64 { return min(free(r), 1) })
 }
 
 // soakSides is how many pods come and go at once.
@@ -97,8 +120,7 @@ const soakSides = 4
 
 // pods has pods come and go from several sides: one for each, of which at least one is admitted, or until
 // it is over, where pods may be refused.
-func (l *life) pods(ctx context.Context, name string, over <-chan struct{}) (int, error) {
-	wants := l.wants(func(r *devicev1.Resource) int64 { return min(free(r), 1) })
+func (l *life) pods(ctx context.Context, name string, wants map[string]int64, over <-chan struct{}) (int, error) {
 	if len(wants) == 0 {
 		return 0, nil
 	}

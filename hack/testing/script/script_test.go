@@ -32,15 +32,16 @@ func TestParseManner(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Manner{
 		"allocate=hang": Hang, "Allocate=shrink": Shrink, "listandwatch=end": End,
-		"prestart=after 2s": Late(2 * time.Second), "options=well": Well, "listandwatch=end after 2s": EndAfter(2 * time.Second),
-		"listandwatch=flap": Flap,
+		"prestart=after 2s": Late(2 * time.Second), "options=well": Well,
+		"listandwatch=end after 2s": EndAfter(2 * time.Second), "listandwatch=flap": Flap,
 	} {
 		m, got, err := ParseManner(text)
 		if err != nil || got != want || !strings.EqualFold(string(m), text[:strings.Index(text, "=")]) {
 			t.Errorf("%q: %s, %s, %v", text, m, got, err)
 		}
 	}
-	for _, bad := range []string{"allocate", "nothing=hang", "allocate=end", "allocate=end after 2s", "allocate=flap", "options=shrink", "allocate=after tea", "register=hang"} {
+	for _, bad := range []string{"allocate", "nothing=hang", "allocate=end", "allocate=end after 2s", "allocate=flap",
+		"options=shrink", "allocate=after tea", "register=hang"} {
 		if _, how, err := ParseManner(bad); err == nil {
 			t.Errorf("%q gives %s", bad, how)
 		}
