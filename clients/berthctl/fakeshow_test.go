@@ -83,6 +83,10 @@ func traces() []*typesv1.Trace {
 				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "without pod default/web", RemovePodUids: []string{webUID}},
 			},
 			Tried: 9,
+			Missing: []string{
+				"example.com/gpu on NUMA nodes 0-1: 2 needed, 1 free, 3 held by default/web/app, gone and 2 more, 1 unhealthy",
+				"memory on NUMA node 0: 6Gi needed, 5Gi free, 1Mi held", "example.com/nic: 1 needed, 0 free, the plugin is away",
+			},
 		},
 		{
 			AdmissionId: "ADMISSION4", PodUid: "44444444-0000-4000-8000-000000000004", Namespace: "default", Name: "notes", Revision: 12,
@@ -102,7 +106,7 @@ func traces() []*typesv1.Trace {
 				{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "app", Provider: "cpu", Resource: "cpu",
 					Text: "not enough CPUs"},
 			},
-			Tried: 1,
+			Tried: 1, Missing: []string{"cpu cannot be given; policy restricted refuses"},
 		},
 		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Revision: 1,
@@ -130,6 +134,7 @@ func (f *fake) traces() []*typesv1.Trace {
 			ResourceClaim: true,
 			Reason:        "UnexpectedAdmissionError",
 			Message:       "Allocate failed due to not enough cpus available to satisfy request: requested=8, available=1, which is unexpected",
+			Missing:       []string{"cpu on NUMA node 1: 8 needed, 1 free, 3 held by default/web/claim"},
 			Steps: []*typesv1.TraceStep{{
 				Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED, ContainerName: "claim", Text: "not enough CPUs",
 				Shortages: []*typesv1.Shortage{{Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Need: 8, Free: 1,

@@ -162,7 +162,7 @@ func TestClusterDevice(t *testing.T) {
 			"jsonpath={.items[0].message}")
 		return event != ""
 	})
-	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf("0 free of the %d cpu that are needed", own),
+	for _, want := range []string{"berth: admit the pod: ", fmt.Sprintf(": %d needed, 0 free", own),
 		"example.com/gpu gpu0 is on NUMA node 0", "it would fit without pod default/blocker"} {
 		if !strings.Contains(event, want) {
 			t.Errorf("the event lacks %q:\n%s", want, event)

@@ -115,7 +115,7 @@ func (k *oldKubelet) placesByServer() {
 	k.serves()
 
 	k.pair("whole")
-	k.hasPodEvent("whole", "FailedCreatePodSandBox", "berth: admit the pod: ", "0 free of the 1 cpu that are needed")
+	k.hasPodEvent("whole", "FailedCreatePodSandBox", "berth: admit the pod: ", ": 1 needed, 0 free")
 	k.must("delete", "pod", "whole", "--grace-period=0")
 	k.comeAndGoUnrefused("with specifications of the web server", 20)
 

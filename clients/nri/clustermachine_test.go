@@ -189,7 +189,7 @@ func (m *clusterMachine) placeOnNodes() {
 		}
 		return event != ""
 	})
-	for _, want := range []string{"NUMA node 1 has 0 free of the 1 cpu that are needed", "on NUMA node 1"} {
+	for _, want := range []string{"cpu on NUMA node 1: 1 needed, 0 free", "on NUMA node 1"} {
 		if !strings.Contains(event, want) {
 			m.t.Errorf("the event lacks %q:\n%s", want, event)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/explain"
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
@@ -288,6 +289,13 @@ func (s *stage) room(ctx context.Context, view *ledger.View, o Options) (*admiss
 		if last, err = s.trial(trial.View(), s.engine.Tries).Admit(ctx, pod, notes...); err != nil {
 			return nil, err
 		}
+		for i := range last.Trace.Steps { // most of the holders are the copies, which are no real pods
+			for k := range last.Trace.Steps[i].Shortages {
+				short := &last.Trace.Steps[i].Shortages[k]
+				short.Holders, short.MoreHolders = nil, 0
+			}
+		}
+		explain.Say(last.View, last.Trace)
 		room.Refusal = decisions.Verdict(last, admissionv1.TraceLevel_TRACE_LEVEL_FULL)
 	}
 	return room, nil

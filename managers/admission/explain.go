@@ -26,6 +26,7 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 		Bus: c.Bus, Policy: c.Policy,
 	}
 	refused.Shortages = r.Missing()
+	explain.Say(c.failed.base, c.trace)
 	if suspect(c.failed.base) {
 		return
 	}

@@ -345,6 +345,13 @@ func TestRejectionsAreExplained(t *testing.T) {
 			if !slices.Equal(shortages, row.shortages) {
 				t.Errorf("shortages\n\t%s\nwant\n\t%s", strings.Join(shortages, "\n\t"), strings.Join(row.shortages, "\n\t"))
 			}
+			said := len(shortages)
+			if said == 0 && row.reason == errdefs.TopologyAffinityError {
+				said = 1 // why the policy refuses
+			}
+			if len(v.Trace.Missing) != said {
+				t.Errorf("in words: %q", v.Trace.Missing)
+			}
 			if !slices.Equal(suggestions, row.suggestions) {
 				t.Errorf("suggestions\n\t%s\nwant\n\t%s", strings.Join(suggestions, "\n\t"), strings.Join(row.suggestions, "\n\t"))
 			}
@@ -412,6 +419,9 @@ func TestSuggestionsHold(t *testing.T) {
 				if s.Free >= s.Need {
 					t.Fatalf("no shortage: %s", short(s))
 				}
+			}
+			if v.Reason == errdefs.TopologyAffinityError && len(v.Trace.Missing) == 0 {
+				t.Fatalf("nothing is said about what was missing: %+v", v.Trace)
 			}
 			if v.Trace.Tried > 64 {
 				t.Fatalf("%d dry runs", v.Trace.Tried)

@@ -24,7 +24,9 @@ type lacking interface{ Missing() []ledger.Shortage }
 // refusal; or else on node sets of the smallest size that could serve it on
 // an idle machine, and that are near to its external devices. It is empty if such a set lacks nothing: then the request
 // fits, but not as the policy requires.
-func (r *Refusal) Missing() []ledger.Shortage {
+func (r *Refusal) Missing() []ledger.Shortage { return once(r.lacks()) }
+
+func (r *Refusal) lacks() []ledger.Shortage {
 	machine := r.Planned.Machine().NodeMask()
 	if device, ok := r.Request.Pod.ClaimDevice(r.Request.Container); ok {
 		machine = numa.Of(device.Node) // there is no other for it
@@ -66,6 +68,37 @@ func (r *Refusal) Missing() []ledger.Shortage {
 		}
 	}
 	return nil
+}
+
+// Say puts what the pod of a trace lacks into words. view has the holders. Where nothing is short and the topology policy
+// has refused, its merge is the reason.
+func Say(view *ledger.View, t *ledger.Trace) {
+	t.Missing = nil
+	name := func(uid string) string {
+		if p, ok := view.Pod(uid); ok {
+			return p.Pod.Namespace + "/" + p.Pod.Name
+		}
+		return uid
+	}
+	for i := range t.Steps {
+		step := &t.Steps[i]
+		for k := range step.Shortages {
+			t.Missing = append(t.Missing, step.Shortages[k].Text(name))
+		}
+		if step.Kind == ledger.StepRefused && step.Provider == "" && len(step.Shortages) == 0 && i > 0 &&
+			t.Steps[i-1].Kind == ledger.StepMerged {
+			t.Missing = append(t.Missing, t.Steps[i-1].Text)
+		}
+	}
+}
+
+// once leaves out a shortage of the node as a whole of which the NUMA nodes have the same one.
+func once(all []ledger.Shortage) []ledger.Shortage {
+	return slices.DeleteFunc(slices.Clone(all), func(s ledger.Shortage) bool {
+		return s.Nodes == "" && slices.ContainsFunc(all, func(o ledger.Shortage) bool {
+			return o.Nodes != "" && o.Resource == s.Resource && o.Need == s.Need && o.Free == s.Free
+		})
+	})
 }
 
 // near reports whether each external device of the request is near to one of the nodes, or to none of the machine.

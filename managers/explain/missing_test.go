@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,5 +82,52 @@ func TestMissingNearExternalDevices(t *testing.T) {
 		if strings.Join(got, " ") != row.want {
 			t.Errorf("a device near to nodes %s: shortages of nodes %v, want %q", row.nodes, got, row.want)
 		}
+	}
+}
+
+// TestSay: a trace has the text of each shortage, with the names of the holders; without any, why the topology policy refused, but
+// not what was merged before another refusal.
+func TestSay(t *testing.T) {
+	t.Parallel()
+	short := []ledger.Shortage{
+		{Resource: "cpu", Nodes: "1", Need: 2, Free: 1, Held: 2, Holders: []ledger.Owner{{Pod: "old", Container: "c"}, {Pod: "gone"}}},
+		{Resource: "a.com/x", Need: 1},
+	}
+	merged := ledger.Step{Kind: ledger.StepMerged, Text: "no nodes are preferred for both cpu and a.com/x; policy restricted refuses"}
+	for name, row := range map[string]struct {
+		steps []ledger.Step
+		want  []string
+	}{
+		"shortages": {[]ledger.Step{merged, {Kind: ledger.StepRefused, Shortages: short}},
+			[]string{"cpu on NUMA node 1: 2 needed, 1 free, 2 held by default/pod-old/c, gone", "a.com/x: 1 needed, 0 free"}},
+		"the policy":   {[]ledger.Step{merged, {Kind: ledger.StepRefused}}, []string{merged.Text}},
+		"a provider":   {[]ledger.Step{merged, {Kind: ledger.StepRefused, Provider: "cpu"}}, nil},
+		"the cgroup":   {[]ledger.Step{merged, {Kind: ledger.StepPlanned}, {Kind: ledger.StepRefused}}, nil},
+		"nothing else": {[]ledger.Step{{Kind: ledger.StepRefused}}, nil},
+	} {
+		trace := &ledger.Trace{Steps: row.steps}
+		if Say(refusal(t).Base, trace); !slices.Equal(trace.Missing, row.want) {
+			t.Errorf("%s: %q, want %q", name, trace.Missing, row.want)
+		}
+	}
+}
+
+// TestMissingIsSaidOnce: the node as a whole is reported only where its usage shows something else than that of the NUMA nodes.
+func TestMissingIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	short := func(resource, nodes string, need, free uint64) ledger.Shortage {
+		return ledger.Shortage{Resource: resource, Nodes: nodes, Need: need, Free: free}
+	}
+	r := refusal(t)
+	r.Bus = shortages{r.Planned.Machine().NodeMask().String(): {
+		short("cpu", "0-3", 4, 2), short("memory", "0-3", 9, 8),
+		short("cpu", "", 4, 2), short("memory", "", 9, 7), short("example.com/gpu", "", 2, 1),
+	}}
+	var got []string
+	for _, s := range r.Missing() {
+		got = append(got, s.Resource+"@"+s.Nodes)
+	}
+	if want := "[cpu@0-3 memory@0-3 memory@ example.com/gpu@]"; fmt.Sprint(got) != want {
+		t.Errorf("got %v, want %s", got, want)
 	}
 }

@@ -2,7 +2,12 @@ package ledger
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Shortage is the missing amount of a resource on some NUMA nodes, with its holders.
@@ -73,6 +78,69 @@ func (s *Shortage) name(shares []share) {
 		s.Holders = append(s.Holders, h.owner)
 	}
 	s.MoreHolders = max(len(shares)-shownHolders, 0)
+}
+
+// Text puts the shortage into words. There are no others for it: a trace has this text, and programs, the page and events
+// repeat it. name returns what a pod is called.
+func (s *Shortage) Text(name func(uid string) string) string {
+	text := s.Resource
+	if s.Nodes != "" {
+		text += " on " + s.place()
+	}
+	text += fmt.Sprintf(": %s needed, %s free", s.amount(s.Need), s.amount(s.Free))
+	if s.Held > 0 || len(s.Holders) > 0 {
+		text += ", " + s.held(name)
+	}
+	switch {
+	case s.Withheld > 0:
+		text += ", " + s.amount(s.Withheld) + " " + cmp.Or(s.Why, "withheld")
+	case s.Why != "":
+		text += ", " + s.Why
+	}
+	return text
+}
+
+// place names the nodes.
+func (s *Shortage) place() string {
+	if strings.ContainsAny(s.Nodes, ",-") {
+		return "NUMA nodes " + s.Nodes
+	}
+	return "NUMA node " + s.Nodes
+}
+
+// held names the holders and what they have together.
+func (s *Shortage) held(name func(uid string) string) string {
+	text := "held"
+	if s.Held > 0 {
+		text = s.amount(s.Held) + " held"
+	}
+	var owners []string
+	for _, h := range s.Holders {
+		owner := name(h.Pod)
+		if h.Container != "" {
+			owner += "/" + h.Container
+		}
+		owners = append(owners, owner)
+	}
+	if len(owners) > 0 {
+		text += " by " + strings.Join(owners, ", ")
+	}
+	if s.MoreHolders > 0 {
+		text += fmt.Sprintf(" and %d more", s.MoreHolders)
+	}
+	return text
+}
+
+// amount gives an amount in the resource's unit, rounded unless the free and the needed amount would then be the same.
+func (s *Shortage) amount(n uint64) string {
+	r := workload.Resource(s.Resource)
+	switch {
+	case r != workload.Memory && r != workload.EphemeralStorage && !r.IsHugePages():
+		return strconv.FormatUint(n, 10)
+	case workload.Bytes(s.Need) == workload.Bytes(s.Free):
+		return r.Text(int64(min(n, 1<<63-1)))
+	}
+	return workload.Bytes(n)
 }
 
 // SuggestionKind is what a suggestion changes.

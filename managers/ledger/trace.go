@@ -54,6 +54,9 @@ type Trace struct {
 	Reason   string    `json:"reason,omitempty"`
 	Message  string    `json:"message,omitempty"`
 	Steps    []Step    `json:"steps"`
+	// Missing is what a rejected pod lacked, in words: the texts of the shortages, or without any why the topology policy
+	// refused.
+	Missing []string `json:"missing,omitempty"`
 	// Suggestions are changes with which a rejected pod would fit, at this generation.
 	// Tried is the number of dry runs for them. No suggestions with Tried above 0 means
 	// that no change of the usual kinds helps.

@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -50,6 +52,13 @@ func TestRejectionIsExplainedAndRemembered(t *testing.T) {
 		if s.GetNeed() != uint64(need) || s.GetFree() != uint64(need-1) || holders != "holder/main " {
 			t.Errorf("shortage of %s: %v", resource, s)
 		}
+	}
+	if words := strings.Join(resp.GetTrace().GetMissing(), "; "); strings.Count(words, "held by default/holder/main") != 2 {
+		t.Errorf("in words: %s", words)
+	}
+	list, err := d.inspect.ListTraces(n.ctx(), &inspectv1.ListTracesRequest{Refused: true})
+	if err != nil || len(list.GetTraces()) != 1 || !slices.Equal(list.GetTraces()[0].GetMissing(), resp.GetTrace().GetMissing()) {
+		t.Errorf("the list of rejections says %v, %v", list, err)
 	}
 	dry, err := d.admission.Admit(n.ctx(),
 		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: guaranteed("large", cpus, 2)}, DryRun: true})

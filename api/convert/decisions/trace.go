@@ -19,6 +19,7 @@ func Trace(v *ledger.View, t *ledger.Trace) *typesv1.Trace {
 		AdmissionId: t.AdmissionID, PodUid: t.Pod, Namespace: t.Namespace, Name: t.Name,
 		Admitted: t.Admitted, DryRun: t.DryRun,
 		Reason: t.Reason, Message: t.Message, Tried: int32(t.Tried), ResourceClaim: t.ResourceClaim,
+		Missing: t.Missing,
 	}
 	if !t.Time.IsZero() {
 		out.DecideTime = timestamppb.New(t.Time)

@@ -234,7 +234,7 @@ function verdict(t) {
 /** @param {any} t a berth.types.v1.Trace */
 function explanation(t) {
   const steps = (t.steps || []).map(stepText).filter((/** @type {string} */ x) => x);
-  const missing = (t.steps || []).flatMap((/** @type {any} */ s) => (s.shortages || []).map(shortageText));
+  const missing = t.missing || [];
   const help = (t.suggestions || []).map((/** @type {any} */ s) => s.text);
   return el('div', { class: 'explanation' }, el('h3', {}, `${t.namespace}/${t.name} `, verdict(t)), t.message ? el('p', {}, t.message) : null,
     missing.length ? el('h3', {}, 'Missing') : null, missing.length ? list(missing) : null,
@@ -262,15 +262,6 @@ function claimText(c) {
   if (c.memory) return `${c.resource} ${(c.memory.blocks || []).map((/** @type {any} */ b) => `${bytes(b.bytes)} on ${(b.numaNodes?.ids || []).join(', ')}`).join('; ')}`;
   if (c.device) return `${c.resource} ${(c.device.devices || []).map((/** @type {any} */ d) => d.id).join(', ')}`;
   return c.resource;
-}
-
-/** @param {any} s a berth.types.v1.Shortage */
-function shortageText(s) {
-  const amount = (/** @type {any} */ n) => (s.resource === 'memory' || s.resource.startsWith('hugepages-') ? bytes(n) : String(n));
-  const holders = (s.holders || []).map((/** @type {any} */ h) => podName(h.podUid) + (h.containerName ? `/${h.containerName}` : ''));
-  const nodes = s.numaNodes?.ids?.length ? ` on node ${s.numaNodes.ids.join(', ')}` : '';
-  return `${s.resource}${nodes}: ${amount(s.need)} needed, ${amount(s.free)} free` + (Number(s.held) ? `, ${amount(s.held)} held by ${holders.join(', ')}${s.moreHolders ? ` and ${s.moreHolders} more` : ''}` : '')
-    + (Number(s.withheld) ? `, ${amount(s.withheld)} ${s.why || 'withheld'}` : s.why ? `, ${s.why}` : '');
 }
 
 const example = `apiVersion: v1

@@ -116,8 +116,10 @@ func ShowExplained(ctx context.Context, s *command.Session, t *typesv1.Trace, o 
 	if err != nil {
 		return err
 	}
-	for _, short := range command.Shortages(t) {
-		o.Nodes = o.Nodes.Union(convert.Nodes(short.GetNumaNodes()))
+	for _, step := range t.GetSteps() {
+		for _, short := range step.GetShortages() {
+			o.Nodes = o.Nodes.Union(convert.Nodes(short.GetNumaNodes()))
+		}
 	}
 	o.Nodes = o.Nodes.Intersect(state.Machine.NodeMask())
 	when := ""

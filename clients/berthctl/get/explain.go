@@ -165,7 +165,7 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 // resources and helpful changes.
 func ExplainAll(c *command.Ctl, w io.Writer, t *typesv1.Trace, n command.Names) {
 	explainSteps(c, w, t)
-	command.ExplainMissing(w, t, n)
+	command.ExplainMissing(w, t)
 	ExplainHelp(c, w, t, n)
 }
 

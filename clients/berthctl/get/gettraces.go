@@ -1,6 +1,7 @@
 package get
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -78,8 +79,9 @@ func getRejections(c *command.Ctl) *cobra.Command {
 	cmd := c.Lister(command.About{
 		Use:   "rejections",
 		Short: "Pods that were rejected or deferred: when, why, and what was missing",
-		Long: `List the rejected and deferred pods that berthd remembers, the newest first. MISSING lists each resource that was
-short, with the needed and the free amount. 'berthctl explain' with the pod or the admission shows all.`,
+		Long: `List the rejected and deferred pods that berthd remembers, the newest first. MISSING has what 'berthctl
+explain' has of it: the shortages of each NUMA node with their holders, or without any the reason. 'berthctl explain' with the
+pod or the admission shows all.`,
 		Example: `  berthctl get rejections
   berthctl get rejections -n shop -o wide`,
 	}, false, func(ctx context.Context, s *command.Session, _ []string) (*command.Listing, error) {
@@ -89,21 +91,20 @@ short, with the needed and the free amount. 'berthctl explain' with the pod or t
 		}
 		t := table.New("TIME", "POD", "REASON", "MISSING").Wide(s.Wide(), "DRY-RUN", "ADMISSION", "UID", "MESSAGE").Key("ADMISSION")
 		for i, tr := range all.GetTraces() {
-			// A list has no steps. A trace that was dropped since the list was made has none.
-			whole, err := s.Inspect().GetTrace(ctx,
-				&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: tr.GetAdmissionId()}})
-			switch {
-			case err == nil:
-				all.Traces[i] = whole.GetTrace()
-			case !berth.IsNotFound(err):
-				return nil, err
+			if s.ForPrograms() {
+				// A list has no steps. A trace that was dropped since the list was made has none.
+				whole, err := s.Inspect().GetTrace(ctx,
+					&inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: tr.GetAdmissionId()}})
+				switch {
+				case err == nil:
+					all.Traces[i] = whole.GetTrace()
+				case !berth.IsNotFound(err):
+					return nil, err
+				}
 			}
-			tr = all.GetTraces()[i]
-			reason := tr.GetReason()
-			if reason == "" {
-				reason = "deferred"
-			}
-			t.Row(decided(tr), tr.GetNamespace()+"/"+tr.GetName(), reason, missingText(tr), command.YesNo(tr.GetDryRun()),
+			reason := cmp.Or(tr.GetReason(), "deferred")
+			missing := cmp.Or(strings.Join(tr.GetMissing(), "; "), tr.GetMessage())
+			t.Row(decided(tr), tr.GetNamespace()+"/"+tr.GetName(), reason, command.OneLine(missing), command.YesNo(tr.GetDryRun()),
 				tr.GetAdmissionId(),
 				tr.GetPodUid(), command.OneLine(tr.GetMessage()))
 		}
@@ -111,26 +112,4 @@ short, with the needed and the free amount. 'berthctl explain' with the pod or t
 	})
 	f.flags(cmd)
 	return cmd
-}
-
-// missingText describes the missing resources for a cell: each once, with its largest shortage.
-func missingText(t *typesv1.Trace) string {
-	var order []string
-	least := map[string]*typesv1.Shortage{}
-	for _, s := range command.Shortages(t) {
-		have, seen := least[s.GetResource()]
-		if !seen {
-			order = append(order, s.GetResource())
-		}
-		if !seen || s.GetFree() < have.GetFree() {
-			least[s.GetResource()] = s
-		}
-	}
-	var out []string
-	for _, name := range order {
-		s := least[name]
-		amount := func(n uint64) string { return command.AmountOf(name, n) }
-		out = append(out, fmt.Sprintf("%s: %s needed, %s free", name, amount(s.GetNeed()), amount(s.GetFree())))
-	}
-	return strings.Join(out, "; ")
 }

@@ -160,7 +160,7 @@ func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.Admit
 		}
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			known := s.Names(ctx)
-			command.ExplainMissing(w, answer.GetTrace(), known)
+			command.ExplainMissing(w, answer.GetTrace())
 			get.ExplainHelp(s.Ctl, w, answer.GetTrace(), known)
 		}
 		switch {

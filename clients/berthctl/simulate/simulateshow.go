@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/proto"
-
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berthctl/get"
@@ -116,10 +114,7 @@ func showRoom(w io.Writer, r *admissionv1.Room) {
 		fmt.Fprintf(w, "\n%d more %s would fit\n", r.GetPods(), name)
 	}
 	fmt.Fprintf(w, "one more would be %s\n", pods.VerdictText(r.GetRefusal()))
-	for _, short := range command.Shortages(r.GetRefusal().GetTrace()) {
-		// Most of the holders are the copies themselves, which are not real pods.
-		short = proto.CloneOf(short)
-		short.Holders = nil
-		fmt.Fprintf(w, "  %s\n", command.ShortText(short, nil))
+	for _, text := range r.GetRefusal().GetTrace().GetMissing() {
+		fmt.Fprintf(w, "  %s\n", command.OneLine(text))
 	}
 }

@@ -19,7 +19,6 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -424,17 +423,7 @@ const (
 // explanation is the text for a rejected claim: the missing amounts of its NUMA node, and a change that
 // would help.
 func explanation(answer *admissionv1.AdmitResponse) string {
-	var texts []string
-	for _, step := range answer.GetTrace().GetSteps() {
-		for _, s := range step.GetShortages() {
-			text := fmt.Sprintf("NUMA node %s has %d free of the %d %s that are needed", convert.Nodes(s.GetNumaNodes()), s.GetFree(),
-				s.GetNeed(), s.GetResource())
-			if s.GetWhy() != "" {
-				text += fmt.Sprintf(" (%d %s)", s.GetWithheld(), s.GetWhy())
-			}
-			texts = append(texts, text)
-		}
-	}
+	texts := slices.Clone(answer.GetTrace().GetMissing())
 	if len(texts) == 0 {
 		texts = append(texts, answer.GetMessage())
 	}

@@ -34,7 +34,7 @@ func TestPrepare(t *testing.T) {
 	if refused.Err == nil {
 		t.Fatal("node 1 has 2 CPUs left")
 	}
-	for _, want := range []string{"claim default/claim-b", "NUMA node 1 has 2 free of the 3 cpu that are needed",
+	for _, want := range []string{"claim default/claim-b", "cpu on NUMA node 1: 3 needed, 2 free",
 		"it would fit with 2 CPUs instead of 3", "it would fit without claim default/claim-a"} {
 		if !strings.Contains(refused.Err.Error(), want) {
 			t.Errorf("%v lacks %q", refused.Err, want)
@@ -73,7 +73,7 @@ func TestSeveralDevices(t *testing.T) {
 	}
 	p.want("two requests", "a: 1-2,9-10 and 4-5,12")
 	if r := p.prepared(with(allocated("b", 0, 2, "1Gi"), allocated("b", 1, 4, "1Gi"))); r.Err == nil ||
-		!strings.Contains(r.Err.Error(), "NUMA node 1 has 3 free of the 4 cpu that are needed") {
+		!strings.Contains(r.Err.Error(), "cpu on NUMA node 1: 4 needed, 3 free") {
 		t.Errorf("half of a claim: %v", r.Err)
 	}
 	p.want("one part does not fit", "a: 1-2,9-10 and 4-5,12")
@@ -388,7 +388,7 @@ func TestHalvesOfCores(t *testing.T) {
 	whole := allocated("w", 0, 4, "1Gi")
 	whole.Status.Allocation.Devices.Config = []resourceapi.DeviceAllocationConfiguration{opaque(resourceapi.AllocationConfigSourceClaim,
 		optionsOf("full-pcpus-only"))}
-	if r := p.prepared(whole); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 2 free of the 4 cpu") {
+	if r := p.prepared(whole); r.Err == nil || !strings.Contains(r.Err.Error(), "cpu on NUMA node 0: 4 needed, 2 free") {
 		t.Errorf("CPUs 1, 2, 3 and 11 are free: %v", r.Err)
 	}
 	p.unprepare("b")

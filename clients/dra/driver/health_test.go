@@ -104,7 +104,7 @@ func TestHealthOffline(t *testing.T) {
 	off := "numa-0 Unhealthy: CPUs 9 of claim default/claim-a are offline, or not for claims any more; numa-1 Healthy"
 	want("a CPU of the claim and a free one are offline", off)
 	if r := p.prepared(allocated("b", 1, 6, "1Gi")); r.Err == nil || !strings.Contains(r.Err.Error(),
-		"NUMA node 1 has 5 free of the 6 cpu") {
+		"cpu on NUMA node 1: 6 needed, 5 free") {
 		t.Errorf("more CPUs than are online: %v", r.Err)
 	}
 	become()

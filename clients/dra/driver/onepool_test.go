@@ -131,7 +131,7 @@ func TestOnePoolIsPublished(t *testing.T) {
 	publish("numa-0 3 46976Mi 128Mi, numa-1 7 55168Mi 128Mi")
 	large := allocated("large", 0, 4, "1Gi") // the scheduler has not seen yet what is left
 	p.counts(large)
-	if r := p.prepared(large); r.Err == nil || !strings.Contains(r.Err.Error(), "NUMA node 0 has 3 free of the 4 cpu that are needed") ||
+	if r := p.prepared(large); r.Err == nil || !strings.Contains(r.Err.Error(), "cpu on NUMA node 0: 4 needed, 3 free") ||
 		!strings.Contains(r.Err.Error(), "without pod default/web") {
 		t.Errorf("a claim on CPUs that a pod has: %v", r.Err)
 	}

@@ -4,21 +4,13 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/berthd/berth/managers/workload"
 )
 
-// Bytes returns a number of bytes in the largest binary unit that leaves at least one, with one digit behind the point
-// where it is not whole: 512, 1.5Ki, 16Gi.
+// Bytes returns a number of bytes as shortages have it.
 func Bytes(n uint64) string {
-	units := []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}
-	i := 0
-	for n>>(10*(i+1)) > 0 && i < len(units)-1 {
-		i++
-	}
-	if n&(1<<(10*i)-1) == 0 {
-		return strconv.FormatUint(n>>(10*i), 10) + units[i]
-	}
-	s := strconv.FormatFloat(float64(n)/float64(uint64(1)<<(10*i)), 'f', 1, 64)
-	return strings.TrimSuffix(s, ".0") + units[i]
+	return workload.Bytes(n)
 }
 
 // Age returns a time span in its largest unit: 42s, 3m, 5h, 12d. A time in the future is 0s.

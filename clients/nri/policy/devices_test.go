@@ -72,7 +72,7 @@ func TestCPUsAreNearDevices(t *testing.T) {
 
 	err := e.policy.RunPodSandbox(t.Context(), pod("wide", "guaranteed"))
 	for _, text := range []string{"berth: admit the pod: TopologyAffinityError: ", "; example.com/gpu gpu-0 is on NUMA node 0",
-		"NUMA node 0 has 3 free of the 4 cpu that are needed", "; it would fit "} {
+		"; cpu on NUMA node 0: 4 needed, 3 free", "; it would fit "} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("4 CPUs beside a device of node 0, which has 3 to give: %v, without %q", err, text)
 		}

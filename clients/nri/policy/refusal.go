@@ -2,15 +2,11 @@ package policy
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
-	"github.com/berthd/berth/managers/workload"
 )
 
 const (
@@ -18,16 +14,21 @@ const (
 	// pod, and the API server takes 1 KiB of it; the runtime and the kubelet add some words.
 	maxRefusal = 800
 	// The most elements of each kind in a refusal.
-	shownShortages   = 3
+	shownMissing     = 3
 	shownSuggestions = 2
 	shownDevices     = 4
+	// maxMissing bounds the text of a shortage in bytes: it names up to eight holders.
+	maxMissing = 160
 )
 
 // rejection is the text for a rejected pod: the reason, the missing amounts on each node, a change that
 // would help, and the devices that determine the nodes.
 func rejection(answer *admissionv1.AdmitResponse, devices []*admissionv1.ExternalDevices) string {
 	parts := []string{answer.GetReason() + ": " + answer.GetMessage()}
-	parts = append(parts, missing(answer.GetTrace())...)
+	missing := answer.GetTrace().GetMissing()
+	for _, text := range missing[:min(len(missing), shownMissing)] {
+		parts = append(parts, cut(text, maxMissing))
+	}
 	var help []string
 	for _, s := range answer.GetTrace().GetSuggestions() {
 		if len(help) < shownSuggestions {
@@ -56,43 +57,25 @@ func fixedBy(devices []*admissionv1.ExternalDevices) string {
 	return strings.Join(out, ", ")
 }
 
-// missing lists the first shortages.
-func missing(t *typesv1.Trace) (out []string) {
-	for _, step := range t.GetSteps() {
-		for _, s := range step.GetShortages() {
-			if len(out) == shownShortages {
-				return out
-			}
-			where := "the machine"
-			if nodes := convert.Nodes(s.GetNumaNodes()); !nodes.IsEmpty() {
-				where = "NUMA node " + nodes.String()
-			}
-			out = append(out, fmt.Sprintf("%s has %s free of the %s %s that are needed", where, amount(s.GetResource(), s.GetFree()),
-				amount(s.GetResource(), s.GetNeed()), s.GetResource()))
-		}
-	}
-	return out
-}
-
-// amount formats an amount of a resource in the resource's unit.
-func amount(resource string, n uint64) string {
-	if r := workload.Resource(resource); r == workload.Memory || r.IsHugePages() {
-		return r.Text(int64(min(n, math.MaxInt64)))
-	}
-	return strconv.FormatUint(n, 10)
-}
-
 // refusal returns an error for the runtime. It names berth as the source, because it becomes an event of the pod.
 func refusal(what string, err error) error {
 	text := fmt.Sprintf("berth: %s: %v", what, err)
 	if len(text) <= maxRefusal {
 		return fmt.Errorf("berth: %s: %w", what, err)
 	}
-	cut := maxRefusal - len("…")
-	for cut > 0 && !utf8.RuneStart(text[cut]) {
-		cut--
+	return &shortened{cut(text, maxRefusal), err}
+}
+
+// cut returns at most so many bytes of a text.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return &shortened{text[:cut] + "…", err}
+	end := most - len("…")
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
 }
 
 // shortened is an error whose text is cut.

@@ -3100,6 +3100,9 @@ type Trace struct {
 	DecideTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=decide_time,json=decideTime,proto3" json:"decide_time,omitempty"`
 	// It is about a claim on dynamic resources, not about a pod.
 	ResourceClaim bool `protobuf:"varint,14,opt,name=resource_claim,json=resourceClaim,proto3" json:"resource_claim,omitempty"`
+	// What a rejected pod lacked, for people: one text for each shortage, or why the
+	// topology policy refused what is not short. Lists of traces have it, too.
+	Missing       []string `protobuf:"bytes,15,rep,name=missing,proto3" json:"missing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3230,6 +3233,13 @@ func (x *Trace) GetResourceClaim() bool {
 		return x.ResourceClaim
 	}
 	return false
+}
+
+func (x *Trace) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
 }
 
 // TraceStep is one event of an admission. Fields that do not apply are empty.
@@ -4403,7 +4413,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"cpus_after\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\tcpusAfter\x12K\n" +
 	"\x13memory_nodes_before\x18\x06 \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x11memoryNodesBefore\x12I\n" +
 	"\x12memory_nodes_after\x18\a \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\x10memoryNodesAfter\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\xe1\x03\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\xfb\x03\n" +
 	"\x05Trace\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\tR\vadmissionId\x12\x17\n" +
 	"\apod_uid\x18\x02 \x01(\tR\x06podUid\x12\x1c\n" +
@@ -4420,7 +4430,8 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05tried\x18\f \x01(\x05R\x05tried\x12;\n" +
 	"\vdecide_time\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"decideTime\x12%\n" +
-	"\x0eresource_claim\x18\x0e \x01(\bR\rresourceClaim\"\xfb\x03\n" +
+	"\x0eresource_claim\x18\x0e \x01(\bR\rresourceClaim\x12\x18\n" +
+	"\amissing\x18\x0f \x03(\tR\amissing\"\xfb\x03\n" +
 	"\tTraceStep\x121\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1d.berth.types.v1.TraceStepKindR\x04kind\x12%\n" +
 	"\x0econtainer_name\x18\x02 \x01(\tR\rcontainerName\x12\x1a\n" +
