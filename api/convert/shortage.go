@@ -23,7 +23,7 @@ func Shortages(list []ledger.Shortage) []*typesv1.Shortage {
 		m := &typesv1.Shortage{
 			Resource: short.Resource, NumaNodes: listedNodes(short.Nodes), Need: short.Need, Free: short.Free, Held: short.Held,
 			Withheld: short.Withheld, Why: short.Why, MoreHolders: int32(short.MoreHolders),
-			Holders: Refs(short.Holders),
+			Holders: Refs(short.Holders), Structural: short.Structural,
 		}
 		out = append(out, m)
 	}
@@ -43,6 +43,7 @@ func ReadShortages(list []*typesv1.Shortage) []ledger.Shortage {
 		s := ledger.Shortage{
 			Resource: m.GetResource(), Nodes: nodes.String(), Need: m.GetNeed(), Free: m.GetFree(), Held: m.GetHeld(),
 			Withheld: m.GetWithheld(), Why: m.GetWhy(), MoreHolders: int(m.GetMoreHolders()),
+			Structural: m.GetStructural(),
 		}
 		for _, h := range m.GetHolders() {
 			s.Holders = append(s.Holders, OwnerOf(h))

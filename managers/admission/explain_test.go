@@ -68,6 +68,9 @@ func short(s ledger.Shortage) string {
 	for _, o := range s.Holders {
 		text += " " + o.String()
 	}
+	if s.Structural {
+		text += " never"
+	}
 	return text
 }
 
@@ -108,12 +111,27 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "2s1n4c1t", policy: topology.SingleNUMANode},
 			pod:   sized("x", 5, 1, 0), reason: errdefs.TopologyAffinityError,
 			shortages: []string{
-				"cpu@1 4/5 held 0",
-				"cpu@0 3/5 held 0 1 reserved",
+				"cpu@1 4/5 held 0 never",
+				"cpu@0 3/5 held 0 1 reserved never",
 			},
 			suggestions: []string{
 				"with 4 CPUs instead of 5 for container main",
 				"with topology policy restricted instead of single-numa-node",
+			},
+		},
+		"one node, and the other has no device": {
+			setup: setup{shape: "2s1n4c1t", policy: topology.SingleNUMANode, devices: two[:1]},
+			there: []workload.Pod{sized("a", 2, 1, 0)},
+			pod:   sized("x", 2, 1, 1), reason: errdefs.TopologyAffinityError,
+			shortages: []string{
+				"cpu@0 1/2 held 2 1 reserved a/main",
+				"example.com/gpu@1 0/1 held 0 never",
+			},
+			suggestions: []string{
+				"with 1 CPU instead of 2 for container main",
+				"with no example.com/gpu instead of 1 for container main",
+				"with topology policy best-effort instead of single-numa-node",
+				"without pod default/a",
 			},
 		},
 		"restricted, fragmented": {
@@ -265,8 +283,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			there: []workload.Pod{sized("a", 1, 1, 0)},
 			pod:   sized("x", 9, 1, 4), reason: errdefs.UnexpectedAdmissionError, provider: "device",
 			shortages: []string{
-				"example.com/gpu@0 1/4 held 0",
-				"cpu@0 2/9 held 1 1 reserved a/main",
+				"example.com/gpu@0 1/4 held 0 never",
+				"cpu@0 2/9 held 1 1 reserved a/main never",
 			},
 			suggestions: []string{
 				"with 2 CPUs instead of 9 and 1 example.com/gpu instead of 4 for container main",
@@ -284,7 +302,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"pod as a whole": {
 			setup: setup{shape: "1s1n4c1t", policy: topology.SingleNUMANode, scope: hint.PodScope, whole: true},
 			pod:   whole("x", 5, 1<<30+1), reason: errdefs.TopologyAffinityError,
-			shortages: []string{"cpu@0 3/5 held 0 1 reserved"},
+			shortages: []string{"cpu@0 3/5 held 0 1 reserved never"},
 			suggestions: []string{
 				"with 3 CPUs instead of 5 for the pod",
 				// Then it shares CPUs: only this scope gives it some as a whole.
@@ -295,7 +313,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"huge pages": {
 			setup: setup{shape: "1s1n4c1t,mem=8Gi,huge=2Mi:4", policy: topology.BestEffort, memory: true},
 			pod:   with(sized("x", 1, 1, 0), "hugepages-2Mi", 20<<20), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
-			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0"},
+			shortages: []string{"hugepages-2Mi@0 8388608/20971520 held 0 never"},
 			suggestions: []string{
 				"with 8Mi of hugepages-2Mi instead of 20Mi for container main",
 			},
@@ -303,7 +321,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 		"odd bytes": {
 			setup: setup{shape: "1s1n4c1t,mem=3Gi", policy: topology.BestEffort, memory: true},
 			pod:   with(sized("x", 1, 0, 0), workload.Memory, 3<<30+1), reason: errdefs.UnexpectedAdmissionError, provider: "memory",
-			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages"},
+			shortages: []string{"memory@0 2147483648/3221225473 held 0 1073741824 reserved or huge pages never"},
 			suggestions: []string{
 				"with 2Gi of memory instead of 3221225473 for container main",
 			},

@@ -37,7 +37,7 @@ func (m *Manager) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) 
 		Resource: Resource, Nodes: nodes.String(), Need: uint64(n), Free: uint64(free.Len()),
 		Held: uint64(held.Len()), Withheld: uint64(withheld.Len()),
 	}
-	if s.Withheld > 0 {
+	if s.Structural = s.Need > uint64(home.Minus(withheld).Len()); s.Withheld > 0 {
 		s.Why = why
 	}
 	s.HeldBy(view, func(c *ledger.Claim) uint64 {

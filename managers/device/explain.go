@@ -83,5 +83,6 @@ func (b *usage) shortage(name string, r *Resource, n uint64, reusable []ledger.D
 		}
 		return held
 	})
+	s.Structural = r != nil && r.live && n > s.Free+s.Held+s.Withheld
 	return s, s.Free < n
 }

@@ -185,7 +185,7 @@ func TestMissing(t *testing.T) {
 		{"the refusal", shortages{"0": lack("0", 1, 7, 0)}, own, []string{"0", "1", "2", "3"}},
 		{"enough on a node", shortages{"0": lack("0", 1, 7, 0)}, errors.New("no"), nil},
 		{"too small when idle", single, errors.New("no"), nil},
-		{"withheld", withheld, errors.New("no"), []string{"2"}},
+		{"withheld", withheld, errors.New("no"), []string{"2", "7", "6", "5"}},
 	} {
 		r := refusal(t)
 		r.Bus, r.Err = row.bus, row.err

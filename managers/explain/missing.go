@@ -22,7 +22,7 @@ type lacking interface{ Missing() []ledger.Shortage }
 
 // Missing returns what a refused request lacked: on the whole machine; or else as in the
 // refusal; or else on node sets of the smallest size that could serve it on
-// an idle machine, and that are near to its external devices. It is empty if such a set lacks nothing: then the request
+// an idle machine, and that are near to its external devices, and then on those of this size that never could. It is empty if such a set lacks nothing: then the request
 // fits, but not as the policy requires.
 func (r *Refusal) Missing() []ledger.Shortage { return once(r.lacks()) }
 
@@ -43,10 +43,11 @@ func (r *Refusal) lacks() []ledger.Shortage {
 	single := r.Policy.Policy() == topology.SingleNUMANode
 	tried := 0
 	for size := 1; size < machine.Len(); size++ {
-		var all, possible [][]ledger.Shortage
+		var all [][]ledger.Shortage
+		possible := single
 		for nodes := range numa.SubsetsOfSize(machine, size) {
 			if tried++; tried > triedSets {
-				return nearest(possible)
+				break
 			}
 			if !r.near(nodes) {
 				continue
@@ -56,15 +57,13 @@ func (r *Refusal) lacks() []ledger.Shortage {
 				return nil
 			}
 			all = append(all, list)
-			if !slices.ContainsFunc(list, hopeless) {
-				possible = append(possible, list)
-			}
+			possible = possible || !slices.ContainsFunc(list, hopeless)
 		}
 		switch {
-		case len(possible) > 0:
-			return nearest(possible)
-		case single:
+		case possible:
 			return nearest(all)
+		case tried > triedSets:
+			return nil
 		}
 	}
 	return nil
@@ -74,16 +73,10 @@ func (r *Refusal) lacks() []ledger.Shortage {
 // has refused, its merge is the reason.
 func Say(view *ledger.View, t *ledger.Trace) {
 	t.Missing = nil
-	name := func(uid string) string {
-		if p, ok := view.Pod(uid); ok {
-			return p.Pod.Namespace + "/" + p.Pod.Name
-		}
-		return uid
-	}
 	for i := range t.Steps {
 		step := &t.Steps[i]
 		for k := range step.Shortages {
-			t.Missing = append(t.Missing, step.Shortages[k].Text(name))
+			t.Missing = append(t.Missing, step.Shortages[k].Text(view))
 		}
 		if step.Kind == ledger.StepRefused && step.Provider == "" && len(step.Shortages) == 0 && i > 0 &&
 			t.Steps[i-1].Kind == ledger.StepMerged {
@@ -124,16 +117,24 @@ func distinct(list []ledger.Shortage) (out []ledger.Shortage) {
 }
 
 // hopeless reports whether the nodes would not do even if they were idle.
-func hopeless(s ledger.Shortage) bool { return s.Need > s.Free+s.Held+s.Withheld }
+func hopeless(s ledger.Shortage) bool { return s.Structural || s.Need > s.Free+s.Held+s.Withheld }
 
-// nearest returns the shortages of the few node sets that lack least.
+// nearest returns the shortages of the few node sets that lack least, those last that could never do.
 func nearest(sets [][]ledger.Shortage) []ledger.Shortage {
+	never := func(list []ledger.Shortage) int {
+		if slices.ContainsFunc(list, hopeless) {
+			return 1
+		}
+		return 0
+	}
 	lack := func(list []ledger.Shortage) (sum float64) {
 		for _, s := range list {
 			sum += float64(s.Need-s.Free) / float64(s.Need)
 		}
 		return sum
 	}
-	slices.SortStableFunc(sets, func(a, b []ledger.Shortage) int { return cmp.Compare(lack(a), lack(b)) })
+	slices.SortStableFunc(sets, func(a, b []ledger.Shortage) int {
+		return cmp.Or(cmp.Compare(never(a), never(b)), cmp.Compare(lack(a), lack(b)))
+	})
 	return slices.Concat(sets[:min(len(sets), shownSets)]...)
 }

@@ -36,13 +36,13 @@ func TestHopeless(t *testing.T) {
 }
 
 // TestNearest: of many node sets the four that lack least are shown, with all that
-// they lack; of equal ones the first.
+// they lack; of equal ones the first; those last that could never do.
 func TestNearest(t *testing.T) {
 	t.Parallel()
 	lack := func(nodes int, free uint64) []ledger.Shortage {
-		return []ledger.Shortage{{Nodes: fmt.Sprint(nodes), Need: 10, Free: free}}
+		return []ledger.Shortage{{Nodes: fmt.Sprint(nodes), Need: 10, Free: free, Held: 10}}
 	}
-	both := append(lack(5, 9), ledger.Shortage{Nodes: "5", Resource: "memory", Need: 4, Free: 3})
+	both := append(lack(5, 9), ledger.Shortage{Nodes: "5", Resource: "memory", Need: 4, Free: 3, Held: 1})
 	sets := [][]ledger.Shortage{lack(0, 1), lack(1, 8), lack(2, 5), lack(3, 5), lack(4, 5), both, lack(6, 0)}
 	var got []string
 	for _, s := range nearest(sets) {
@@ -50,6 +50,15 @@ func TestNearest(t *testing.T) {
 	}
 	if want := "[1 5 5memory 2 3]"; fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
+	}
+	never := lack(7, 9)
+	never[0].Structural = true
+	got = nil
+	for _, s := range nearest([][]ledger.Shortage{never, lack(0, 1), lack(8, 3)}) {
+		got = append(got, s.Nodes)
+	}
+	if fmt.Sprint(got) != "[8 0 7]" {
+		t.Errorf("of a set that can never do: %v", got)
 	}
 	if few := nearest([][]ledger.Shortage{lack(0, 1)}); len(few) != 1 {
 		t.Errorf("of one: %v", few)

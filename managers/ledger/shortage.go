@@ -28,6 +28,9 @@ type Shortage struct {
 	// Holders are the largest holders; MoreHolders is the number of others.
 	Holders     []Owner `json:"holders,omitempty"`
 	MoreHolders int     `json:"more_holders,omitempty"`
+	// Structural means that the nodes could not give it even if no pod was there: no removal helps. It is false for what may
+	// come back by itself, such as unhealthy devices.
+	Structural bool `json:"structural,omitempty"`
 }
 
 // shownHolders is the number of holders that a shortage names.
@@ -81,15 +84,19 @@ func (s *Shortage) name(shares []share) {
 }
 
 // Text puts the shortage into words. There are no others for it: a trace has this text, and programs, the page and events
-// repeat it. name returns what a pod is called.
-func (s *Shortage) Text(name func(uid string) string) string {
+// repeat it. The view has the names of the holders.
+func (s *Shortage) Text(view *View) string {
 	text := s.Resource
 	if s.Nodes != "" {
 		text += " on " + s.place()
 	}
-	text += fmt.Sprintf(": %s needed, %s free", s.amount(s.Need), s.amount(s.Free))
+	if text += ": " + s.amount(s.Need) + " needed, "; s.Structural && s.Free+s.Held+s.Withheld == 0 {
+		text += "none there"
+	} else {
+		text += s.amount(s.Free) + " free"
+	}
 	if s.Held > 0 || len(s.Holders) > 0 {
-		text += ", " + s.held(name)
+		text += ", " + s.held(view)
 	}
 	switch {
 	case s.Withheld > 0:
@@ -97,7 +104,21 @@ func (s *Shortage) Text(name func(uid string) string) string {
 	case s.Why != "":
 		text += ", " + s.Why
 	}
+	if s.Structural {
+		text += "; this can never fit on " + s.these(view)
+	}
 	return text
+}
+
+// these points to the nodes.
+func (s *Shortage) these(view *View) string {
+	switch machine := view.Machine().NodeMask(); {
+	case s.Nodes == "", s.Nodes == machine.String():
+		return "this machine"
+	case strings.ContainsAny(s.Nodes, ",-"):
+		return "these NUMA nodes"
+	}
+	return "this NUMA node"
 }
 
 // place names the nodes.
@@ -109,14 +130,20 @@ func (s *Shortage) place() string {
 }
 
 // held names the holders and what they have together.
-func (s *Shortage) held(name func(uid string) string) string {
+func (s *Shortage) held(view *View) string {
 	text := "held"
 	if s.Held > 0 {
 		text = s.amount(s.Held) + " held"
 	}
+	if s.Held > 1 && s.Free == 0 && s.Withheld == 0 {
+		text = "all " + text
+	}
 	var owners []string
 	for _, h := range s.Holders {
-		owner := name(h.Pod)
+		owner := h.Pod
+		if pod, ok := view.Pod(h.Pod); ok {
+			owner = pod.Pod.Namespace + "/" + pod.Pod.Name
+		}
 		if h.Container != "" {
 			owner += "/" + h.Container
 		}

@@ -63,6 +63,9 @@ func (f *family) short(view *ledger.View, nodes numa.Mask) []ledger.Shortage {
 			others = min(taken.sum(nodes), held)
 			s.Withheld = uint64(c.total.sum(nodes) - c.allocatable.sum(nodes) + others)
 			s.Held = uint64(held - others)
+			s.Structural = w.bytes > c.allocatable.sum(nodes)
+		} else {
+			s.Structural = true
 		}
 		if s.Withheld > 0 {
 			s.Why = "reserved"

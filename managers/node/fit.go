@@ -149,7 +149,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 		have = g.pods
 	}
 	used := g.requested(view, req.Pod.UID)[resource]
-	s := ledger.Shortage{Resource: lacked.Resource}
+	s := ledger.Shortage{Resource: lacked.Resource, Structural: need > have}
 	s.Need, s.Free, s.Held = uint64(need), uint64(max(have-used, 0)), uint64(used)
 	if resource == workload.CPU {
 		// In whole CPUs, as shortages have it: what is left is rounded down.

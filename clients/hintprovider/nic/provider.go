@@ -198,6 +198,7 @@ func (p *provider) Explain(view *ledger.View, req hint.Request, nodes numa.Mask)
 	}
 	s := ledger.Shortage{
 		Resource: string(p.resource), Nodes: nodes.String(), Need: uint64(n), Free: uint64(len(free)), Held: uint64(len(all) - len(free)),
+		Structural: n > len(all),
 	}
 	s.HeldBy(view, func(c *ledger.Claim) (held uint64) {
 		if c.Provider != p.name || c.Devices == nil {

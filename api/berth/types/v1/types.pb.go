@@ -3398,7 +3398,10 @@ type Shortage struct {
 	// Why it is withheld, or nothing is there, in a few words.
 	Why string `protobuf:"bytes,8,opt,name=why,proto3" json:"why,omitempty"`
 	// How many holders are not named.
-	MoreHolders   int32 `protobuf:"varint,9,opt,name=more_holders,json=moreHolders,proto3" json:"more_holders,omitempty"`
+	MoreHolders int32 `protobuf:"varint,9,opt,name=more_holders,json=moreHolders,proto3" json:"more_holders,omitempty"`
+	// The nodes could not give it even if no pod was there: what they have in all is less,
+	// or a configuration withholds it. What is only away or unhealthy is not structural.
+	Structural    bool `protobuf:"varint,10,opt,name=structural,proto3" json:"structural,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3494,6 +3497,13 @@ func (x *Shortage) GetMoreHolders() int32 {
 		return x.MoreHolders
 	}
 	return 0
+}
+
+func (x *Shortage) GetStructural() bool {
+	if x != nil {
+		return x.Structural
+	}
+	return false
 }
 
 // Suggestion is one change that would make a rejected pod fit.
@@ -4445,7 +4455,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x05claim\x18\n" +
 	" \x01(\v2\x15.berth.types.v1.ClaimR\x05claim\x126\n" +
 	"\tshortages\x18\v \x03(\v2\x18.berth.types.v1.ShortageR\tshortages\x12\x12\n" +
-	"\x04text\x18\f \x01(\tR\x04text\"\xa7\x02\n" +
+	"\x04text\x18\f \x01(\tR\x04text\"\xc7\x02\n" +
 	"\bShortage\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12:\n" +
 	"\n" +
@@ -4456,7 +4466,11 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x04held\x18\x06 \x01(\x04R\x04held\x12\x1a\n" +
 	"\bwithheld\x18\a \x01(\x04R\bwithheld\x12\x10\n" +
 	"\x03why\x18\b \x01(\tR\x03why\x12!\n" +
-	"\fmore_holders\x18\t \x01(\x05R\vmoreHolders\"\xe5\x01\n" +
+	"\fmore_holders\x18\t \x01(\x05R\vmoreHolders\x12\x1e\n" +
+	"\n" +
+	"structural\x18\n" +
+	" \x01(\bR\n" +
+	"structural\"\xe5\x01\n" +
 	"\n" +
 	"Suggestion\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.berth.types.v1.SuggestionKindR\x04kind\x12\x12\n" +
