@@ -78,9 +78,12 @@ func traces() []*typesv1.Trace {
 				},
 			},
 			Suggestions: []*typesv1.Suggestion{
+				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "without pod default/web", RemovePodUids: []string{webUID},
+					How: []string{"berthctl remove default/web"}},
 				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REQUEST, Text: "with 1 example.com/gpu instead of 2 for container app",
-					Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}}},
-				{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, Text: "without pod default/web", RemovePodUids: []string{webUID}},
+					Requests: []*typesv1.RequestChange{{ContainerName: "app", Resource: "example.com/gpu", Current: 2, Proposed: 1}},
+					How: []string{`resources: {limits: {example.com/gpu: "1"}, requests: {example.com/gpu: "1"}}   ` +
+						"# container app; keep what else is there"}},
 			},
 			Tried: 9,
 			Missing: []string{

@@ -35,6 +35,8 @@ type Scene struct {
 	Devices map[string][]device.Device
 	// Facts of the node in addition to its machine; zero if they are not known.
 	Facts node.Facts
+	// Kubelet means that a kubelet decides on the node.
+	Kubelet bool
 }
 
 // Options of a run.
@@ -219,6 +221,7 @@ func (s Scene) buildKeeping(reserved cpuset.Set) (*stage, error) {
 		Features:  s.Config.WorkloadFeatures(),
 		Bounds:    workload.Bounds{Containers: s.Config.Limits.Containers},
 		Resources: s.Config.Resources(time.Time{}),
+		Kubelet:   s.Kubelet,
 	}
 	// No plugin will register: the scene has all resources that there are.
 	st.engine.Resources.Unknown = admission.RejectUnknown

@@ -32,6 +32,8 @@ type Config struct {
 	// TryTime limits their time; 0 means 250 ms.
 	Tries   int
 	TryTime time.Duration
+	// Kubelet means that a kubelet decides on the node: suggestions have its commands.
+	Kubelet bool
 }
 
 // Parts are the engine's ports.

@@ -56,6 +56,7 @@ func (e *Engine) dry(c *candidate) explain.Dry {
 			return err == nil && len(calls.Skipped) == 0
 		},
 		Busy: e.reserved.Has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
+		Kubelet: e.Kubelet,
 	}
 }
 

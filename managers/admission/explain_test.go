@@ -28,6 +28,12 @@ func sized(uid string, cpus, gi, gpus int64) workload.Pod {
 	return p
 }
 
+// once makes a pod not run again.
+func once(p workload.Pod) workload.Pod {
+	p.RestartPolicy = "Never"
+	return p
+}
+
 // important makes a pod of high priority.
 func important(uid string, cpus int64) workload.Pod {
 	p := sized(uid, cpus, 1, 0)
@@ -101,10 +107,11 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@1 2/3 held 2 b/main",
 			},
 			suggestions: []string{
-				"with 1 CPU instead of 3 for container main",
-				"with topology policy best-effort instead of single-numa-node",
 				"without pod default/a",
 				"without pod default/b",
+				"with 1 CPU instead of 3 for container main",
+				"with two containers, main and main-2, that share the amounts of container main",
+				"with topology policy best-effort instead of single-numa-node",
 			},
 		},
 		"wider than a node": {
@@ -116,6 +123,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			},
 			suggestions: []string{
 				"with 4 CPUs instead of 5 for container main",
+				"with two containers, main and main-2, that share the amounts of container main",
 				"with topology policy restricted instead of single-numa-node",
 			},
 		},
@@ -128,10 +136,10 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@1 0/1 held 0 never",
 			},
 			suggestions: []string{
-				"with 1 CPU instead of 2 for container main",
-				"with no example.com/gpu instead of 1 for container main",
-				"with topology policy best-effort instead of single-numa-node",
 				"without pod default/a",
+				"with 1 CPU instead of 2 for container main",
+				"with two containers, main and main-2, that share the amounts of container main",
+				"with topology policy best-effort instead of single-numa-node",
 			},
 		},
 		"restricted, fragmented": {
@@ -143,10 +151,11 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main",
 			},
 			suggestions: []string{
-				"with 2 CPUs instead of 3 for container main",
-				"with topology policy best-effort instead of restricted",
 				"without pod default/a",
 				"without pod default/b",
+				"with 2 CPUs instead of 3 for container main",
+				"with two containers, main and main-2, that share the amounts of container main",
+				"with topology policy best-effort instead of restricted",
 			},
 		},
 		"restricted, unlike widths": {
@@ -154,7 +163,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   sized("x", 5, 1, 1), reason: errdefs.TopologyAffinityError,
 			suggestions: []string{
 				"with 4 CPUs instead of 5 for container main",
-				"with no example.com/gpu instead of 1 for container main",
+				"with two containers, main and main-2, that share the amounts of container main",
 				"with topology policy best-effort instead of restricted",
 			},
 		},
@@ -166,30 +175,47 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 2/3 held 1 1 reserved a/main",
 			},
 			suggestions: []string{
-				"with 2 CPUs instead of 3 for container main",
 				"without pod default/a",
+				"with 2 CPUs instead of 3 for container main",
 			},
 		},
 		"node full of requests": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
-			shortages:   []string{"cpu@ 3/4 held 4 large small"},
-			suggestions: []string{"with 3 CPUs instead of 4 for container main", "without pod default/large"},
+			shortages: []string{"cpu@ 3/4 held 4 large small"},
+			suggestions: []string{
+				"without pod default/large",
+				"with 3 CPUs instead of 4 for container main",
+			},
+		},
+		"larger than the node": {
+			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
+			there: []workload.Pod{sharing("a", 1000)},
+			pod:   sharing("x", 9000), reason: "OutOfcpu", provider: "node",
+			shortages: []string{"cpu@ 6/9 held 1 a never"},
+			suggestions: []string{
+				"with 6 CPUs instead of 9 for container main",
+			},
 		},
 		"node lacks part of a CPU": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 6500)},
 			pod:   sharing("x", 900), reason: "OutOfcpu", provider: "node",
-			shortages:   []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
-			suggestions: []string{"without pod default/a"},
+			shortages: []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
+			suggestions: []string{
+				"without pod default/a",
+			},
 		},
 		"nothing left to share": {
 			setup: setup{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
-			shortages:   []string{"cpu@ 2/3 held 1 a"},
-			suggestions: []string{"with 2 CPUs instead of 3 for container main", "without pod default/a"},
+			shortages: []string{"cpu@ 2/3 held 1 a"},
+			suggestions: []string{
+				"without pod default/a",
+				"with 2 CPUs instead of 3 for container main",
+			},
 		},
 		"node full of pods": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
@@ -197,7 +223,30 @@ func TestRejectionsAreExplained(t *testing.T) {
 			pod:   sharing("x", 1), reason: "OutOfpods", provider: "node",
 			shortages: []string{"pods@ 0/1 held 3 a b c"},
 			suggestions: []string{
-				"without pod default/a", "without pod default/b", "without pod default/c",
+				"without pod default/a",
+				"without pod default/b",
+				"without pod default/c",
+			},
+		},
+		"a pod that ends": {
+			setup: setup{shape: "1s1n6c1t", policy: topology.BestEffort},
+			there: []workload.Pod{sized("a", 2, 1, 0), once(sized("b", 2, 1, 0))},
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
+			shortages: []string{"cpu@0 1/3 held 4 1 reserved a/main b/main"},
+			suggestions: []string{
+				"when pod default/b has ended",
+				"without pod default/a",
+				"with 1 CPU instead of 3 for container main",
+			},
+		},
+		"two pods that end": {
+			setup: setup{shape: "1s1n4c1t", policy: topology.BestEffort},
+			there: []workload.Pod{once(sized("a", 1, 1, 0)), once(sized("b", 1, 1, 0))},
+			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
+			shortages: []string{"cpu@0 1/3 held 2 1 reserved a/main b/main"},
+			suggestions: []string{
+				"when pods default/a and default/b have ended",
+				"with 1 CPU instead of 3 for container main",
 			},
 		},
 		"two pods must go": {
@@ -208,8 +257,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 1/3 held 2 1 reserved a/main b/main",
 			},
 			suggestions: []string{
-				"with 1 CPU instead of 3 for container main",
 				"without pods default/a and default/b",
+				"with 1 CPU instead of 3 for container main",
 			},
 		},
 		"torn core": {
@@ -228,8 +277,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"cpu@0 4/6 held 2 2 reserved or on a core with a reserved CPU a/main",
 			},
 			suggestions: []string{
-				"with 4 CPUs instead of 6 for container main",
 				"without pod default/a",
+				"with 4 CPUs instead of 6 for container main",
 			},
 		},
 		"devices held": {
@@ -240,8 +289,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"example.com/gpu@0-1 1/2 held 1 a/main",
 			},
 			suggestions: []string{
-				"with 1 example.com/gpu instead of 2 for container main",
 				"without pod default/a",
+				"with 1 example.com/gpu instead of 2 for container main",
 			},
 		},
 		"devices sick": {
@@ -273,9 +322,9 @@ func TestRejectionsAreExplained(t *testing.T) {
 				"memory@1 3221225472/5368709120 held 4294967296 1073741824 reserved or huge pages b/main",
 			},
 			suggestions: []string{
-				"with 3Gi of memory instead of 5Gi for container main",
 				"without pod default/a",
 				"without pod default/b",
+				"with 3Gi of memory instead of 5Gi for container main",
 			},
 		},
 		"everything short": {
@@ -370,6 +419,11 @@ func TestRejectionsAreExplained(t *testing.T) {
 			if len(v.Trace.Missing) != said {
 				t.Errorf("in words: %q", v.Trace.Missing)
 			}
+			for _, s := range v.Trace.Suggestions {
+				if len(s.How) == 0 {
+					t.Errorf("%s: how?", s.Text)
+				}
+			}
 			if !slices.Equal(suggestions, row.suggestions) {
 				t.Errorf("suggestions\n\t%s\nwant\n\t%s", strings.Join(suggestions, "\n\t"), strings.Join(row.suggestions, "\n\t"))
 			}
@@ -407,7 +461,7 @@ func drawSetup(t *rapid.T) setup {
 // drawPod makes a Guaranteed pod of one or two containers.
 func drawPod(t *rapid.T, uid string) workload.Pod {
 	p := sized(uid, 0, 0, 0)
-	p.Containers = nil
+	p.Containers, p.RestartPolicy = nil, rapid.SampledFrom([]string{"", "Never"}).Draw(t, "restarts")
 	for i := range rapid.IntRange(1, 2).Draw(t, "containers") {
 		one := sized(uid, rapid.Int64Range(1, 6).Draw(t, "cpus"), rapid.Int64Range(1, 6).Draw(t, "gi"),
 			rapid.Int64Range(0, 3).Draw(t, "gpus"))
@@ -453,7 +507,9 @@ func TestSuggestionsHold(t *testing.T) {
 			}
 		}
 	})
-	for _, kind := range []ledger.SuggestionKind{ledger.SuggestRequest, ledger.SuggestPolicy, ledger.SuggestRemoval} {
+	for _, kind := range []ledger.SuggestionKind{
+		ledger.SuggestRequest, ledger.SuggestPolicy, ledger.SuggestRemoval, ledger.SuggestWait, ledger.SuggestSplit,
+	} {
 		if offered[kind] == 0 {
 			t.Errorf("no suggestion of kind %s was ever made", kind)
 		}

@@ -3,6 +3,7 @@ package admission_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -134,7 +135,7 @@ func (b setup) open(t ledgertest.T) *fixture {
 func (b setup) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (setup, workload.Pod) {
 	b.pods = nil
 	for p := range view.Pods() {
-		if !slices.Contains(s.Remove, p.UID()) {
+		if !slices.Contains(s.Remove, p.UID()) && !slices.Contains(s.Wait, p.UID()) {
 			again := *p
 			again.Trace = nil
 			b.pods = append(b.pods, &again)
@@ -149,6 +150,15 @@ func (b setup) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (set
 	pod.Containers = slices.Clone(pod.Containers)
 	for _, r := range s.Requests {
 		c := pod.Container(r.Container)
+		if c == nil { // the second one of a split
+			second := pod.Containers[len(pod.Containers)-1]
+			if first := pod.Container(strings.TrimSuffix(r.Container, "-2")); first != nil {
+				second = *first
+			}
+			second.Name = r.Container
+			pod.Containers = append(pod.Containers, second)
+			c = &pod.Containers[len(pod.Containers)-1]
+		}
 		amount := int64(r.To)
 		if r.Resource == "cpu" {
 			amount *= 1000
@@ -164,9 +174,10 @@ func replaced(q workload.Quantities, r workload.Resource, amount int64) workload
 	for name, n := range q {
 		if name != r {
 			out[name] = n
-		} else if amount > 0 {
-			out[name] = amount
 		}
+	}
+	if amount > 0 {
+		out[r] = amount
 	}
 	return out
 }

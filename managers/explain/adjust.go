@@ -273,16 +273,18 @@ func (s *search) offerRequest(set ...adjustment) {
 		text += fmt.Sprintf("%s instead of %s", a.phrase(a.to), a.resource.Text(a.request))
 		owner = who
 	}
-	offer.Text = text + " for " + owner
+	offer.Text, offer.How = text+" for "+owner, s.lines(set)
 	s.found = append(s.found, offer)
 }
 
 // own is an amount in the resource's own unit.
-func (a adjustment) own(steps int64) uint64 {
-	if a.resource == workload.CPU {
-		return uint64(a.amount(steps) / 1000)
+func (a adjustment) own(steps int64) uint64 { return own(a.resource, a.amount(steps)) }
+
+func own(r workload.Resource, amount int64) uint64 {
+	if r == workload.CPU {
+		return uint64(amount / 1000)
 	}
-	return uint64(a.amount(steps))
+	return uint64(amount)
 }
 
 // phrase names an amount in a sentence.

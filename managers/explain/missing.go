@@ -22,8 +22,8 @@ type lacking interface{ Missing() []ledger.Shortage }
 
 // Missing returns what a refused request lacked: on the whole machine; or else as in the
 // refusal; or else on node sets of the smallest size that could serve it on
-// an idle machine, and that are near to its external devices, and then on those of this size that never could. It is empty if such a set lacks nothing: then the request
-// fits, but not as the policy requires.
+// an idle machine, and that are near to its external devices, and then on those of this size that never could. It is empty
+// if such a set lacks nothing: then the request fits, but not as the policy requires.
 func (r *Refusal) Missing() []ledger.Shortage { return once(r.lacks()) }
 
 func (r *Refusal) lacks() []ledger.Shortage {

@@ -38,6 +38,8 @@ type Dry struct {
 	Now      func() time.Time
 	Bounds   workload.Bounds
 	Features workload.Features
+	// Kubelet means that a kubelet decides on the node, so that suggestions are carried out there.
+	Kubelet bool
 }
 
 // search finds changes that make a rejected pod fit. It offers nothing
@@ -61,12 +63,30 @@ func (r *Refusal) Suggest(ctx context.Context, d Dry, shortages []ledger.Shortag
 	kept := min(s.left/2, leftForRemovals)
 	s.left -= kept
 	s.requests()
+	s.split()
 	s.left += kept
 	if r.Request.Pod.ResourceClaim == nil { // no policy decides about claims
 		s.policies()
 	}
 	note = s.removals()
-	return s.found, s.tried, note
+	return ranked(s.found), s.tried, note
+}
+
+// ranked puts those first that cost least. To go without a resource is offered only if nothing else helps.
+func ranked(found []ledger.Suggestion) []ledger.Suggestion {
+	order := []ledger.SuggestionKind{
+		ledger.SuggestWait, ledger.SuggestRemoval, ledger.SuggestRequest, ledger.SuggestSplit, ledger.SuggestPolicy,
+	}
+	without := func(o ledger.Suggestion) bool {
+		return o.Kind == ledger.SuggestRequest && slices.ContainsFunc(o.Requests, func(r ledger.RequestChange) bool { return r.To == 0 })
+	}
+	if useful := slices.DeleteFunc(slices.Clone(found), without); len(useful) > 0 {
+		found = useful
+	}
+	slices.SortStableFunc(found, func(a, b ledger.Suggestion) int {
+		return cmp.Compare(slices.Index(order, a.Kind), slices.Index(order, b.Kind))
+	})
+	return found
 }
 
 // change is the input of one dry run; empty fields change nothing.
@@ -110,6 +130,7 @@ func (s *search) policies() {
 		if loosened = loosened || looser; looser {
 			offer.Text = fmt.Sprintf("with topology policy %s instead of %s", m.Policy(), now.Policy())
 		}
+		offer.How = s.settings(m)
 		s.found = append(s.found, offer)
 	}
 }
@@ -191,8 +212,8 @@ func (s *search) minimal(pods []*ledger.Pod) []*ledger.Pod {
 }
 
 // removable lists the pods that hold something, prevent a shared pool
-// that would be empty, or take the room of a full node, those first that one would rather remove: who holds what is missing, then the
-// less important, then the younger ones. Pods that return are apart: their removal makes no room.
+// that would be empty, or take the room of a full node, those first that one would rather remove: who holds what is missing, then who
+// ends anyway, then the less important, then the younger ones. Pods that return are apart: their removal makes no room.
 func (s *search) removable() (pods, returning []*ledger.Pod) {
 	holds := map[string]bool{}
 	for _, short := range s.shortages {
@@ -218,14 +239,18 @@ func (s *search) removable() (pods, returning []*ledger.Pod) {
 		}
 		return *p.Pod.Priority
 	}
-	slices.SortStableFunc(pods, func(a, b *ledger.Pod) int {
-		if holds[a.UID()] != holds[b.UID()] {
-			if holds[a.UID()] {
-				return -1
-			}
-			return 1
+	first := func(a, b bool) int {
+		switch {
+		case a == b:
+			return 0
+		case a:
+			return -1
 		}
-		return cmp.Or(cmp.Compare(priority(a), priority(b)), b.AdmittedAt.Compare(a.AdmittedAt))
+		return 1
+	}
+	slices.SortStableFunc(pods, func(a, b *ledger.Pod) int {
+		return cmp.Or(first(holds[a.UID()], holds[b.UID()]), first(ends(a), ends(b)), cmp.Compare(priority(a), priority(b)),
+			b.AdmittedAt.Compare(a.AdmittedAt))
 	})
 	for _, p := range pods {
 		if p.Pod.Returns() {
@@ -256,11 +281,18 @@ func (s *search) full() workload.Resource {
 	return workload.Resource(lacked.Resource)
 }
 
+// ends reports whether the pod ends by itself and does not run again.
+func ends(p *ledger.Pod) bool {
+	return p.Pod.ResourceClaim == nil && (p.Pod.RestartPolicy == "Never" || p.Pod.RestartPolicy == "OnFailure")
+}
+
+// offerRemoval suggests to remove pods, or to wait for them if all end by themselves.
 func (s *search) offerRemoval(pods ...*ledger.Pod) {
 	offer := ledger.Suggestion{Kind: ledger.SuggestRemoval}
 	var names, claims []string
 	for _, p := range pods {
 		offer.Remove = append(offer.Remove, p.UID())
+		offer.How = append(offer.How, s.removal(p)...)
 		if name := p.Pod.Namespace + "/" + p.Pod.Name; p.Pod.ResourceClaim == nil {
 			names = append(names, name)
 		} else {
@@ -273,6 +305,12 @@ func (s *search) offerRemoval(pods ...*ledger.Pod) {
 		offer.Text = "without " + listed("claim", claims)
 	case len(claims) > 0:
 		offer.Text += ", and without " + listed("claim", claims)
+	case !slices.ContainsFunc(pods, func(p *ledger.Pod) bool { return !ends(p) }):
+		offer.Kind, offer.Wait, offer.Remove = ledger.SuggestWait, offer.Remove, nil
+		offer.Text, offer.How = "when "+listed("pod", names)+" has ended", s.waiting(pods)
+		if len(names) > 1 {
+			offer.Text = "when " + listed("pod", names) + " have ended"
+		}
 	}
 	s.found = append(s.found, offer)
 }

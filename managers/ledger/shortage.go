@@ -180,6 +180,10 @@ const (
 	SuggestPolicy SuggestionKind = "policy"
 	// SuggestRemoval removes other pods.
 	SuggestRemoval SuggestionKind = "removal"
+	// SuggestWait waits for other pods that do not run again when they have ended.
+	SuggestWait SuggestionKind = "wait"
+	// SuggestSplit divides a container into two.
+	SuggestSplit SuggestionKind = "split"
 )
 
 // Suggestion is one change with which a rejected pod fits, verified by a dry run.
@@ -194,6 +198,10 @@ type Suggestion struct {
 	Scope  string `json:"scope,omitempty"`
 	// Remove are the uids of the pods to remove.
 	Remove []string `json:"remove,omitempty"`
+	// Wait are the uids of the pods to wait for.
+	Wait []string `json:"wait,omitempty"`
+	// How has the commands, or the changed lines of a manifest or a configuration, that carry it out.
+	How []string `json:"how,omitempty"`
 }
 
 // RequestChange is one amount of a pod's specification, both request and limit, in the

@@ -25,11 +25,14 @@ func TestShortageText(t *testing.T) {
 		want string
 	}{
 		{ledger.Shortage{Resource: "cpu", Need: 4, Free: 2}, "cpu: 4 needed, 2 free"},
-		{ledger.Shortage{Resource: "cpu", Nodes: "1", Need: 4, Free: 2, Held: 3, Holders: []ledger.Owner{{Pod: "u-1", Container: "app"}, {Pod: "u-1"}},
+		{ledger.Shortage{Resource: "cpu", Nodes: "1", Need: 4, Free: 2, Held: 3,
+			Holders:     []ledger.Owner{{Pod: "u-1", Container: "app"}, {Pod: "u-1"}},
 			MoreHolders: 2, Withheld: 1, Why: "reserved"},
 			"cpu on NUMA node 1: 4 needed, 2 free, 3 held by shop/web/app, shop/web and 2 more, 1 reserved"},
-		{ledger.Shortage{Resource: "a.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Held: 1}, "a.com/gpu on NUMA nodes 0-1: 2 needed, 1 free, 1 held"},
-		{ledger.Shortage{Resource: "memory", Nodes: "0", Need: 4, Holders: []ledger.Owner{{Pod: "u-1"}}}, "memory on NUMA node 0: 4 needed, 0 free, held by shop/web"},
+		{ledger.Shortage{Resource: "a.com/gpu", Nodes: "0-1", Need: 2, Free: 1, Held: 1},
+			"a.com/gpu on NUMA nodes 0-1: 2 needed, 1 free, 1 held"},
+		{ledger.Shortage{Resource: "memory", Nodes: "0", Need: 4, Holders: []ledger.Owner{{Pod: "u-1"}}},
+			"memory on NUMA node 0: 4 needed, 0 free, held by shop/web"},
 		{ledger.Shortage{Resource: "a.com/nic", Nodes: "0,2", Need: 1, Why: "the plugin is away"},
 			"a.com/nic on NUMA nodes 0,2: 1 needed, 0 free, the plugin is away"},
 		{ledger.Shortage{Resource: "a.com/nic", Need: 1, Withheld: 3}, "a.com/nic: 1 needed, 0 free, 3 withheld"},

@@ -78,6 +78,7 @@ func stepClaim(c *ledger.Claim) *typesv1.Claim {
 func suggestion(s *ledger.Suggestion) *typesv1.Suggestion {
 	out := &typesv1.Suggestion{
 		Kind: suggestionKinds[string(s.Kind)], Text: s.Text, Policy: s.Policy, Scope: s.Scope, RemovePodUids: s.Remove,
+		WaitPodUids: s.Wait, How: s.How,
 	}
 	for _, r := range s.Requests {
 		out.Requests = append(out.Requests, &typesv1.RequestChange{

@@ -35,7 +35,7 @@ func TestTrace(t *testing.T) {
 			{Kind: ledger.StepRefused, Text: "t", Shortages: []ledger.Shortage{
 				{
 					Resource: "cpu", Nodes: "0", Need: 4, Free: 1, Held: 2, Withheld: 3, Why: "reserved",
-					Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}, MoreHolders: 4,
+					Holders: []ledger.Owner{{Pod: "v", Container: "c"}, {Pod: "w"}}, MoreHolders: 4, Structural: true,
 				},
 			}},
 		},
@@ -44,8 +44,10 @@ func TestTrace(t *testing.T) {
 				To: 1}}},
 			{Kind: ledger.SuggestPolicy, Policy: "best-effort", Scope: "pod"},
 			{Kind: ledger.SuggestRemoval, Remove: []string{"v", "w"}},
+			{Kind: ledger.SuggestWait, Wait: []string{"v"}, How: []string{"watch", "it"}},
+			{Kind: ledger.SuggestSplit},
 		},
-		Tried: 5,
+		Tried: 5, Missing: []string{"cpu", "memory"},
 	})
 	want := &typesv1.Trace{
 		AdmissionId: "a", PodUid: "u", Namespace: "ns", Name: "n", Revision: 5<<10 + 7, DryRun: true, Reason: "R", Message: "m",
@@ -62,7 +64,7 @@ func TestTrace(t *testing.T) {
 				{
 					Resource: "cpu", NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Need: 4, Free: 1, Held: 2, Withheld: 3,
 					Why:     "reserved",
-					Holders: []*typesv1.ContainerRef{{PodUid: "v", ContainerName: "c"}, {PodUid: "w"}}, MoreHolders: 4,
+					Holders: []*typesv1.ContainerRef{{PodUid: "v", ContainerName: "c"}, {PodUid: "w"}}, MoreHolders: 4, Structural: true,
 				},
 			}},
 		},
@@ -71,8 +73,10 @@ func TestTrace(t *testing.T) {
 				Requests: []*typesv1.RequestChange{{ContainerName: "main", Resource: "cpu", Current: 4, Proposed: 1}}},
 			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_POLICY, Policy: "best-effort", Scope: "pod"},
 			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_REMOVAL, RemovePodUids: []string{"v", "w"}},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_WAIT, WaitPodUids: []string{"v"}, How: []string{"watch", "it"}},
+			{Kind: typesv1.SuggestionKind_SUGGESTION_KIND_SPLIT},
 		},
-		Tried: 5,
+		Tried: 5, Missing: []string{"cpu", "memory"},
 	}
 	if !proto.Equal(got, want) {
 		t.Errorf("got\n\t%v\nwant\n\t%v", got, want)

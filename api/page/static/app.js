@@ -235,7 +235,7 @@ function verdict(t) {
 function explanation(t) {
   const steps = (t.steps || []).map(stepText).filter((/** @type {string} */ x) => x);
   const missing = t.missing || [];
-  const help = (t.suggestions || []).map((/** @type {any} */ s) => s.text);
+  const help = (t.suggestions || []).map((/** @type {any} */ s) => [s.text, ...(s.how || [])].join('\n'));
   return el('div', { class: 'explanation' }, el('h3', {}, `${t.namespace}/${t.name} `, verdict(t)), t.message ? el('p', {}, t.message) : null,
     missing.length ? el('h3', {}, 'Missing') : null, missing.length ? list(missing) : null,
     help.length ? el('h3', {}, 'It would fit') : null, help.length ? list(help) : null,

@@ -59,7 +59,7 @@ func Explain(c *command.Ctl) *cobra.Command {
 		}
 		err = s.Show(answer, func(w io.Writer) {
 			explainHead(w, answer.GetTrace())
-			ExplainAll(s.Ctl, w, answer.GetTrace(), s.Names(ctx))
+			ExplainAll(s.Ctl, w, answer.GetTrace())
 		})
 		if err != nil || !drawn.Draw || s.ForPrograms() {
 			return err
@@ -163,10 +163,10 @@ func explainHead(w io.Writer, t *typesv1.Trace) {
 
 // ExplainAll prints the steps of a decision. For a pod that was not admitted it adds the missing
 // resources and helpful changes.
-func ExplainAll(c *command.Ctl, w io.Writer, t *typesv1.Trace, n command.Names) {
+func ExplainAll(c *command.Ctl, w io.Writer, t *typesv1.Trace) {
 	explainSteps(c, w, t)
 	command.ExplainMissing(w, t)
-	ExplainHelp(c, w, t, n)
+	ExplainHelp(w, t)
 }
 
 // explainSteps prints the steps of a decision in order, grouped by container.

@@ -257,7 +257,7 @@ func (l *topLive) podLines(ctx context.Context, uid string) []string {
 	} else {
 		fmt.Fprintln(&text)
 		explainHead(&text, trace.GetTrace())
-		ExplainAll(s.Ctl, &text, trace.GetTrace(), s.Names(ctx))
+		ExplainAll(s.Ctl, &text, trace.GetTrace())
 	}
 	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n")
 }

@@ -155,13 +155,12 @@ func showVerdict(ctx context.Context, s *command.Session, req *admissionv1.Admit
 			fmt.Fprintf(w, "\n%v", allocations(s.Ctl, answer.GetAllocations()))
 		}
 		if explain {
-			get.ExplainAll(s.Ctl, w, answer.GetTrace(), s.Names(ctx))
+			get.ExplainAll(s.Ctl, w, answer.GetTrace())
 			return
 		}
 		if answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
-			known := s.Names(ctx)
 			command.ExplainMissing(w, answer.GetTrace())
-			get.ExplainHelp(s.Ctl, w, answer.GetTrace(), known)
+			get.ExplainHelp(w, answer.GetTrace())
 		}
 		switch {
 		case answer.GetVerdict() != admissionv1.Verdict_VERDICT_REJECTED:

@@ -226,7 +226,7 @@ func showReplayed(c *command.Ctl, w io.Writer, d *admissionv1.ReplayedVerdict, k
 		fmt.Fprintln(w, "  under a configuration that is not known any more")
 	}
 	fmt.Fprintf(w, "now: %s\n", pods.VerdictText(d.GetReplayed()))
-	get.ExplainAll(c, w, d.GetReplayed().GetTrace(), known)
+	get.ExplainAll(c, w, d.GetReplayed().GetTrace())
 }
 
 // origin says whose machine and configuration decide.

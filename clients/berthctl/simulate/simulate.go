@@ -161,6 +161,7 @@ func (f *simulateFlags) scene(ctx context.Context, c *command.Ctl) (s simulation
 		return s, nil, err
 	}
 	s, err = f.sceneFlags.scene(ctx, c, "simulate", b)
+	s.Kubelet = c.Kubelet != ""
 	return s, b, err
 }
 

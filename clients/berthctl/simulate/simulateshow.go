@@ -40,7 +40,7 @@ func showSimulation(c *command.Ctl, w io.Writer, s *admissionv1.Simulation, know
 	for _, p := range s.GetPods() {
 		if v := p.GetVerdict(); explain || v.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 			fmt.Fprintf(w, "\n%s/%s %s\n", p.GetNamespace(), p.GetName(), pods.VerdictText(v))
-			get.ExplainAll(c, w, v.GetTrace(), known)
+			get.ExplainAll(c, w, v.GetTrace())
 		}
 	}
 	showRoom(w, s.GetRoom())

@@ -102,6 +102,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 
 		DeferWaits: g.Config.Verdicts.Deferred,
 		Resources:  g.Config.Resources(g.Now()),
+		Kubelet:    g.Observed != nil,
 	}, admission.Parts{
 		Ledger: s.ledger, History: s.past, Lock: lock, Managers: d.managers.ofView, ClaimManagers: d.managers.ofClaim,
 		CgroupManager: k.loop, Starter: devs.plugins,

@@ -521,6 +521,10 @@ const (
 	SuggestionKind_SUGGESTION_KIND_REQUEST     SuggestionKind = 1
 	SuggestionKind_SUGGESTION_KIND_POLICY      SuggestionKind = 2
 	SuggestionKind_SUGGESTION_KIND_REMOVAL     SuggestionKind = 3
+	// Wait for pods that do not run again when they have ended.
+	SuggestionKind_SUGGESTION_KIND_WAIT SuggestionKind = 4
+	// Divide a container's amounts between it and another one.
+	SuggestionKind_SUGGESTION_KIND_SPLIT SuggestionKind = 5
 )
 
 // Enum value maps for SuggestionKind.
@@ -530,12 +534,16 @@ var (
 		1: "SUGGESTION_KIND_REQUEST",
 		2: "SUGGESTION_KIND_POLICY",
 		3: "SUGGESTION_KIND_REMOVAL",
+		4: "SUGGESTION_KIND_WAIT",
+		5: "SUGGESTION_KIND_SPLIT",
 	}
 	SuggestionKind_value = map[string]int32{
 		"SUGGESTION_KIND_UNSPECIFIED": 0,
 		"SUGGESTION_KIND_REQUEST":     1,
 		"SUGGESTION_KIND_POLICY":      2,
 		"SUGGESTION_KIND_REMOVAL":     3,
+		"SUGGESTION_KIND_WAIT":        4,
+		"SUGGESTION_KIND_SPLIT":       5,
 	}
 )
 
@@ -3091,7 +3099,8 @@ type Trace struct {
 	Message string       `protobuf:"bytes,9,opt,name=message,proto3" json:"message,omitempty"`
 	Steps   []*TraceStep `protobuf:"bytes,10,rep,name=steps,proto3" json:"steps,omitempty"`
 	// Of a rejected pod: changes that would make it fit, each shown by a dry run on
-	// the revision above.
+	// the revision above. First those that cost least: wait, remove the fewest pods,
+	// request less, divide a container, another policy.
 	Suggestions []*Suggestion `protobuf:"bytes,11,rep,name=suggestions,proto3" json:"suggestions,omitempty"`
 	// The number of dry runs to find them. With some and no suggestion, no change of
 	// the usual kinds helps.
@@ -3512,13 +3521,18 @@ type Suggestion struct {
 	Kind  SuggestionKind         `protobuf:"varint,1,opt,name=kind,proto3,enum=berth.types.v1.SuggestionKind" json:"kind,omitempty"`
 	// Completes the sentence "the pod would fit ...": "without pod default/web".
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// With REQUEST: the amounts to request, all of them together.
+	// With REQUEST and SPLIT: the amounts to request, all of them together.
 	Requests []*RequestChange `protobuf:"bytes,3,rep,name=requests,proto3" json:"requests,omitempty"`
 	// With POLICY: the topology manager's policy and scope to set.
 	Policy string `protobuf:"bytes,4,opt,name=policy,proto3" json:"policy,omitempty"`
 	Scope  string `protobuf:"bytes,5,opt,name=scope,proto3" json:"scope,omitempty"`
 	// With REMOVAL: the uids of the pods to remove, all of them together.
 	RemovePodUids []string `protobuf:"bytes,6,rep,name=remove_pod_uids,json=removePodUids,proto3" json:"remove_pod_uids,omitempty"`
+	// With WAIT: the uids of the pods that end by themselves, all of them together.
+	WaitPodUids []string `protobuf:"bytes,7,rep,name=wait_pod_uids,json=waitPodUids,proto3" json:"wait_pod_uids,omitempty"`
+	// What carries it out: commands, or the changed lines of the pod's manifest or of
+	// the kubelet's configuration.
+	How           []string `protobuf:"bytes,8,rep,name=how,proto3" json:"how,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3591,6 +3605,20 @@ func (x *Suggestion) GetScope() string {
 func (x *Suggestion) GetRemovePodUids() []string {
 	if x != nil {
 		return x.RemovePodUids
+	}
+	return nil
+}
+
+func (x *Suggestion) GetWaitPodUids() []string {
+	if x != nil {
+		return x.WaitPodUids
+	}
+	return nil
+}
+
+func (x *Suggestion) GetHow() []string {
+	if x != nil {
+		return x.How
 	}
 	return nil
 }
@@ -4470,7 +4498,7 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"structural\x18\n" +
 	" \x01(\bR\n" +
-	"structural\"\xe5\x01\n" +
+	"structural\"\x9b\x02\n" +
 	"\n" +
 	"Suggestion\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.berth.types.v1.SuggestionKindR\x04kind\x12\x12\n" +
@@ -4478,7 +4506,9 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\brequests\x18\x03 \x03(\v2\x1d.berth.types.v1.RequestChangeR\brequests\x12\x16\n" +
 	"\x06policy\x18\x04 \x01(\tR\x06policy\x12\x14\n" +
 	"\x05scope\x18\x05 \x01(\tR\x05scope\x12&\n" +
-	"\x0fremove_pod_uids\x18\x06 \x03(\tR\rremovePodUids\"\x88\x01\n" +
+	"\x0fremove_pod_uids\x18\x06 \x03(\tR\rremovePodUids\x12\"\n" +
+	"\rwait_pod_uids\x18\a \x03(\tR\vwaitPodUids\x12\x10\n" +
+	"\x03how\x18\b \x03(\tR\x03how\"\x88\x01\n" +
 	"\rRequestChange\x12%\n" +
 	"\x0econtainer_name\x18\x01 \x01(\tR\rcontainerName\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\x12\x18\n" +
@@ -4600,12 +4630,14 @@ const file_berth_types_v1_types_proto_rawDesc = "" +
 	"\x19TRACE_STEP_KIND_COMMITTED\x10\b\x12\x1b\n" +
 	"\x17TRACE_STEP_KIND_REFUSED\x10\t\x12\x1d\n" +
 	"\x19TRACE_STEP_KIND_REPLANNED\x10\n" +
-	"*\x87\x01\n" +
+	"*\xbc\x01\n" +
 	"\x0eSuggestionKind\x12\x1f\n" +
 	"\x1bSUGGESTION_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
 	"\x17SUGGESTION_KIND_REQUEST\x10\x01\x12\x1a\n" +
 	"\x16SUGGESTION_KIND_POLICY\x10\x02\x12\x1b\n" +
-	"\x17SUGGESTION_KIND_REMOVAL\x10\x03B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
+	"\x17SUGGESTION_KIND_REMOVAL\x10\x03\x12\x18\n" +
+	"\x14SUGGESTION_KIND_WAIT\x10\x04\x12\x19\n" +
+	"\x15SUGGESTION_KIND_SPLIT\x10\x05B4Z2github.com/berthd/berth/api/berth/types/v1;typesv1b\x06proto3"
 
 var (
 	file_berth_types_v1_types_proto_rawDescOnce sync.Once
