@@ -48,6 +48,7 @@ sbom: build ## Write a bill of materials (CycloneDX) and all licences of the pro
 	hack/supply.sh sbom bin
 
 test: ## Run all tests except those that need a virtual machine or third-party programs
+	@GO="$(GO)" hack/needs-go.sh
 	@echo "make test usually takes about 3 minutes with a warm build cache on two cores, and twice that without"
 	$(GO) test -timeout 30m ./...
 
@@ -78,10 +79,8 @@ test-all: ## Run the tests at full length under the race detector, 500,000 histo
 mutants: ## Add defects to the managers and to berth-nri one by one; the recorded decisions, or a named test, must detect each one (about twelve minutes)
 	$(GO) run ./hack/mutants
 
-demo: build ## Run pods on this machine, from registration to removal
-	$(GO) build -o bin/plugin ./hack/plugin
-	CGO_ENABLED=0 $(GO) build -o bin/probe ./hack/probe
-	hack/demo.sh
+demo: ## Build what the demo needs, and run pods on this machine, from registration to removal
+	GO="$(GO)" hack/demo.sh
 
 bench: ## Print the medians of the benchmarks and their limits; BENCH=regexp selects; AGAINST=COMMIT compares with a commit in turns
 	$(GO) run ./hack/bench -bench '$(BENCH)' -against '$(AGAINST)'

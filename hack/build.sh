@@ -11,6 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=$1
 shift
+hack/needs-go.sh
 [ $# -gt 0 ] || set -- berthd berthctl berth-nri berth-dra berthlet
 # Said at once, and not after minutes by the linker.
 cc=$(${GO:-go} env CC)

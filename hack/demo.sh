@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows berth's main job on this machine, end to end, and leaves nothing behind:
+# Shows berth's main job on this machine, end to end, and leaves nothing behind but the programs in bin:
 # berthd decides, berthlet runs the pods as containers. Their root file system is
-# one static binary. Containers take root and a writable cgroup tree; elsewhere
+# one static binary. Containers take root, a writable cgroup tree and a C compiler for berthlet; elsewhere
 # the demo says so and only asks berthd, with cgroups that exist inside of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,8 +12,8 @@ bold="" dim="" plain=""
 say() { printf '\n%s# %s%s\n' "$bold" "$*" "$plain"; }
 run() { printf '%s$ %s%s\n' "$dim" "$*" "$plain"; "$@"; }
 
-root="" containers="" daemon="" agent="" plugin="" cpus=$(nproc)
-# BERTH_DEMO_BIN names another folder of programs than bin.
+root="" containers="" daemon="" agent="" plugin="" cpus=$(nproc) go=${GO:-go}
+# BERTH_DEMO_BIN names a folder with programs that are built already; otherwise they are built in bin.
 bin=${BERTH_DEMO_BIN:-$PWD/bin}
 PATH=$bin:$PATH
 
@@ -72,6 +72,29 @@ state_of_all() {
 	for log in berthd berthlet plugin; do
 		[ ! -s "$root/$log.log" ] || { echo "--- the end of $log.log"; tail -n 10 "$root/$log.log"; }
 	done
+}
+
+# build builds the programs that the demo shows, each one only where it can be used.
+build() {
+	local program pid began
+	local -a programs=(berthd berthctl plugin)
+	[ -z "$containers" ] || programs+=(berthlet probe)
+	echo "Building ${programs[*]} in $bin. The first time takes minutes: Go fetches the modules, and compiles them."
+	for program in "${programs[@]}"; do
+		began=$SECONDS
+		printf '  %s' "$program"
+		case $program in
+		plugin | probe) CGO_ENABLED=0 "$go" build -o "$bin/$program" "./hack/$program" ;;
+		*) GO=$go hack/build.sh "$bin" "$program" ;;
+		esac
+		echo " $((SECONDS - began)) s"
+	done
+}
+
+# without WHY says that there are no containers.
+without() {
+	containers="" tree=memory
+	echo "$1: berthd will decide, and nothing will run"
 }
 
 start_daemon() {
@@ -168,18 +191,26 @@ main() {
 	cgroup=${root##*/}
 	export BERTH_ENDPOINT=unix://$root/berth.sock
 	manifests=$root/manifests state=$root/berthlet logs=$root/logs
-	mkdir -p "$manifests" "$root/images/probe"
-	cp "$bin/probe" "$root/images/probe/"
 
+	[ -n "${BERTH_DEMO_BIN:-}" ] || GO=$go hack/needs-go.sh
 	containers=yes tree=kernel
 	probe=/sys/fs/cgroup/cpuset # of v1
 	[ -d "$probe" ] || probe=/sys/fs/cgroup
 	if [ "`id -u`" != 0 ] || ! mkdir "$probe/$cgroup-probe" 2>/dev/null; then
-		containers="" tree=memory
-		echo "user `id -un` may make no containers, or no cgroups: berthd will decide, and nothing will run"
+		without "user `id -un` may make no containers, or no cgroups"
 	else
 		rmdir "$probe/$cgroup-probe"
+		if [ -n "${BERTH_DEMO_BIN:-}" ]; then
+			[ -x "$bin/berthlet" ] || without "there is no $bin/berthlet"
+		else
+			compiler=`"$go" env CC 2>/dev/null || true`
+			command -v "${compiler%% *}" >/dev/null ||
+				without "there is no C compiler, ${compiler:-cc}, for berthlet (Debian: apt-get install gcc libc6-dev)"
+		fi
 	fi
+	[ -n "${BERTH_DEMO_BIN:-}" ] || build
+	mkdir -p "$manifests" "$root/images/probe"
+	[ -z "$containers" ] || cp "$bin/probe" "$root/images/probe/"
 	if [ "$cpus" -lt 2 ]; then
 		echo "one CPU: it is reserved for the system, so no pod can have a CPU of its own; the pods that ask for one are rejected"
 	fi
