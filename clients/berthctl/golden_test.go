@@ -240,6 +240,10 @@ var goldens = map[string][]step{
 		{args: "container stop c0ffee"},
 		{args: "container stop gone"},
 	},
+	"foreign": {
+		{args: "apply -f web.yaml"}, {args: "--timeout 1s logs web"}, {args: "exec -it web sh"}, {args: "cordon"}, {args: "ps -o json"},
+		{args: "explan apply"}, {args: "get apply"},
+	},
 	"providers": {
 		{args: "providers"}, {args: "providers -o name"}, {args: "providers remove power"}, {args: "providers remove power -o json"},
 		{args: "providers remove gone"}, {args: "providers remove"}, {args: "providers power"},
@@ -252,6 +256,8 @@ var goldens = map[string][]step{
 		{args: "remove " + webUID + " -o json"},
 		{args: "remove gone"},
 		{args: "remove default/gone"},
+		{args: "remove default/web gone"}, {args: "remove default/web default/gone"}, {args: "remove"},
+		{args: "delete pod default/web"},
 		{args: "sync --active " + webUID + "," + otherUID},
 		{args: "sync -f -", stdin: "# living\n" + webUID + "\n\n  " + otherUID + "\r\n" + twinUID},
 		{args: "sync --none -o json"},

@@ -38,6 +38,9 @@ func run(ctx context.Context, e command.Env, args []string) int {
 		return c.Fail(command.ErrInterrupted)
 	}
 	if !c.Began {
+		if instead := command.Foreign(root, args); instead != nil {
+			err = instead
+		}
 		err = &command.UsageError{Err: command.FlagError(err)}
 		c.Wanted(args)
 	}

@@ -15,48 +15,66 @@ import (
 	"github.com/berthd/berth/clients/internal/command"
 )
 
-const removeLong = `Remove a pod. Its processes are killed, its cgroup is removed, and everything that it held becomes free.
+const removeLong = `Remove pods. Their processes are killed, their cgroups are removed, and everything that they held becomes free.
 
-An unknown uid is no error, so that a removal can be repeated. The pod of an agent that has an owner's name, such as
-berthlet, needs --owner with that name, or --all-owners.`
+Every name is looked up before anything is removed. An unknown uid is no error, so that a removal can be repeated. The pod
+of an agent that has an owner's name, such as berthlet, needs --owner with that name, or --all-owners.`
 
 func Remove(c *command.Ctl) *cobra.Command {
-	req := &admissionv1.RemovePodRequest{}
+	var (
+		owner  string
+		anyone bool
+	)
 	cmd := c.Verb(command.About{
-		Use:   "remove POD [--owner NAME | --all-owners]",
-		Short: "Remove a pod and release what it holds",
+		Use:   "remove POD... [--owner NAME | --all-owners]",
+		Short: "Remove pods and release what they hold",
 		Long:  removeLong,
 		Example: `  berthctl remove default/web
   berthctl remove 2f1c8a52-0000-4000-8000-000000000001`,
-		Args: []string{"POD"},
+		Args: []string{"POD..."},
 	}, func(ctx context.Context, s *command.Session, args []string) error {
-		uid, name := args[0], args[0]
-		pod, err := s.Find(ctx, args[0])
-		switch {
-		case err == nil:
-			uid, name = pod.GetUid(), command.PodName(pod)
-		case !errors.As(err, new(*command.UnknownPodError)) || strings.Contains(args[0], "/"):
-			return err
+		if len(args) > 1 && command.IsPod(args[0]) {
+			args = args[1:] // as in kubectl delete pod NAME
 		}
-		req.PodUid = uid
-		answer, err := s.Admission().RemovePod(ctx, req)
-		if err != nil {
-			return err
+		type named struct{ uid, name string }
+		pods := make([]named, len(args))
+		for i, arg := range args {
+			pods[i] = named{arg, arg}
+			pod, err := s.Find(ctx, arg)
+			switch {
+			case err == nil:
+				pods[i] = named{pod.GetUid(), command.PodName(pod)}
+			case !errors.As(err, new(*command.UnknownPodError)) || strings.Contains(arg, "/"):
+				return err
+			}
 		}
-		return s.Show(answer, func(w io.Writer) {
-			if !answer.GetRemoved() {
-				fmt.Fprintf(w, "%s was not known: nothing to remove\n", name)
-				return
+		for _, pod := range pods {
+			answer, err := s.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: pod.uid, Owner: owner, AllOwners: anyone})
+			if err != nil {
+				return fmt.Errorf("pod %s: %w", pod.name, err)
 			}
-			fmt.Fprintf(w, "%s is removed\n", name)
-			for _, text := range command.ClaimTexts(answer.GetReleased()) {
-				fmt.Fprintf(w, "  free: %s\n", text)
+			if err := s.Show(answer, func(w io.Writer) { removed(w, pod.name, answer) }); err != nil {
+				return err
 			}
-		})
+		}
+		return nil
 	})
-	command.OwnerFlag(cmd.Flags(), &req.Owner, "whose pod it is")
-	cmd.Flags().BoolVar(&req.AllOwners, "all-owners", false, "remove the pod of any owner")
+	cmd.Aliases = []string{"delete"}
+	command.OwnerFlag(cmd.Flags(), &owner, "whose pods they are")
+	cmd.Flags().BoolVar(&anyone, "all-owners", false, "remove the pods of any owner")
 	return cmd
+}
+
+// removed prints what became free.
+func removed(w io.Writer, name string, answer *admissionv1.RemovePodResponse) {
+	if !answer.GetRemoved() {
+		fmt.Fprintf(w, "%s was not known: nothing to remove\n", name)
+		return
+	}
+	fmt.Fprintf(w, "%s is removed\n", name)
+	for _, text := range command.ClaimTexts(answer.GetReleased()) {
+		fmt.Fprintf(w, "  free: %s\n", text)
+	}
 }
 
 const syncLong = `Send the list of an owner's living pods. berthd removes all other pods of this owner, and kills their processes.

@@ -19,10 +19,10 @@ const completionTime = 2 * time.Second
 // Complete completes arguments by their names with what berthd has; files stay what a shell completes by itself.
 func (c *Ctl) Complete(names []string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) >= len(names) {
+		what := argument(names, len(args))
+		if what == "" {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		what := strings.Trim(names[len(args)], "[]")
 		if what == "FILE" || what == "SOCKET" {
 			return nil, cobra.ShellCompDirectiveDefault
 		}

@@ -103,7 +103,8 @@ const Typos = 2
 // About has a verb's usage and help texts.
 type About struct {
 	Use, Short, Long, Example string
-	// Args names the arguments; those in brackets are optional.
+	// Args names the arguments; those in brackets are optional, and the last one may be there several times if it ends
+	// with three points.
 	Args []string
 }
 

@@ -28,6 +28,11 @@ func WithoutKind(name string, verbs ...string) string {
 	return name
 }
 
+// IsPod reports whether a word is the kind of pods.
+func IsPod(word string) bool {
+	return word == "pods" || word == KindOf("pods") || slices.Contains(short["pods"], word)
+}
+
 // WithoutPod removes the kind from a pod's name.
 func WithoutPod(name string) string { return WithoutKind(name, "pods") }
 

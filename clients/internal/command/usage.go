@@ -43,6 +43,20 @@ func FlagError(err error) error {
 	return fmt.Errorf("--%s %q: expected %s", bad.GetFlag().Name, bad.GetValue(), expected)
 }
 
+// several ends the name of an argument that may be there more than once.
+const several = "..."
+
+// argument is the name of the nth argument, empty if there is none.
+func argument(names []string, n int) string {
+	if last := len(names) - 1; n > last && last >= 0 && strings.HasSuffix(names[last], several) {
+		n = last
+	}
+	if n >= len(names) {
+		return ""
+	}
+	return strings.TrimSuffix(strings.Trim(names[n], "[]"), several)
+}
+
 // arguments checks the number of arguments against their names; names in brackets are optional.
 func arguments(names ...string) cobra.PositionalArgs {
 	least := 0
@@ -54,14 +68,14 @@ func arguments(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		switch {
 		case len(args) < least:
-			return fmt.Errorf("%s is missing", names[len(args)])
-		case len(args) > len(names):
+			return fmt.Errorf("%s is missing", argument(names, len(args)))
+		case len(args) > 0 && argument(names, len(args)-1) == "":
 			return fmt.Errorf("unexpected argument %q", args[len(names)])
 		}
 		// An unset variable of a script, which must not mean every pod.
 		for i, arg := range args {
 			if arg == "" {
-				return fmt.Errorf("%s is empty", strings.Trim(names[i], "[]"))
+				return fmt.Errorf("%s is empty", argument(names, i))
 			}
 		}
 		return nil
@@ -74,10 +88,56 @@ func Subcommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q", args[0])
+	if instead, known := foreign[args[0]]; known && cmd.Parent() == nil {
+		return fmt.Errorf("%s: %s", text, instead)
+	}
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += ", did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return fmt.Errorf("%s", text)
+}
+
+// foreign are commands of kubectl and of crictl that people try, and what does their job.
+var foreign = map[string]string{
+	"apply":    "'berthctl admit -f FILE' admits a pod, 'berthctl resize -f FILE' changes the resources of an admitted one",
+	"create":   "'berthctl admit -f FILE' admits a pod",
+	"run":      "'berthctl admit -f FILE' admits a pod; its containers are run by an agent, such as berthlet",
+	"edit":     "'berthctl resize POD' changes the resources of an admitted pod, 'berthctl policy set' the policies",
+	"patch":    "'berthctl resize POD' changes the resources of an admitted pod, 'berthctl policy set' the policies",
+	"logs":     "berthd has no output of containers; 'kubectl logs' or 'crictl logs' prints it, and berthlet keeps it in --pod-logs-dir",
+	"exec":     "berthd runs nothing in containers; 'kubectl exec' or 'crictl exec' does",
+	"attach":   "berthd runs nothing in containers; 'kubectl attach' or 'crictl attach' does",
+	"cordon":   "berthd does not choose which pods come; 'kubectl cordon NODE' keeps new ones away",
+	"uncordon": "berthd does not choose which pods come; 'kubectl uncordon NODE' lets new ones in",
+	"drain":    "berthd does not choose which pods stay; 'kubectl drain NODE' evicts them, 'berthctl remove POD' removes one",
+	"ps":       "'berthctl get pods' lists pods, 'berthctl get containers' containers",
+	"pods":     "'berthctl get pods' lists them",
+	"stats":    "'berthctl top' shows what containers use",
+	"inspect":  "'berthctl describe pod POD' or 'berthctl describe container POD CONTAINER' shows one",
+	"events":   "'berthctl watch' follows what changes, 'berthctl history' lists what was called",
+	"config":   "'berthctl describe node' shows berthd's configuration, 'berthctl reload' reads it again",
+}
+
+// Foreign reports that a command line begins with a command of kubectl or crictl, whatever its flags are.
+func Foreign(root *cobra.Command, args []string) error {
+	for i := 0; i < len(args); i++ {
+		name, isFlag := strings.CutPrefix(args[i], "-")
+		if !isFlag {
+			if foreign[args[i]] == "" {
+				return nil
+			}
+			return Subcommand(root, args[i:])
+		}
+		name = strings.TrimPrefix(name, "-")
+		flag := root.PersistentFlags().Lookup(name)
+		if flag == nil && len(name) == 1 {
+			flag = root.PersistentFlags().ShorthandLookup(name)
+		}
+		if flag != nil && flag.NoOptDefVal == "" {
+			i++ // its value
+		}
+	}
+	return nil
 }
 
 // errMissing lists the commands of a group.
