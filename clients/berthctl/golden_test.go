@@ -172,6 +172,7 @@ var goldens = map[string][]step{
 		{args: "simulate --machine 64c --config testdata/simulate/elsewhere.yaml -f testdata/simulate/fpga.yaml"},
 		{args: "simulate --machine 64c -f testdata/simulate/claims.yaml --explain"},
 		{args: "simulate --machine 64c -f testdata/simulate/debugged.yaml --explain"},
+		{args: "simulate --machine 1s2n4c2t --map --ascii --width 60"},
 		{args: "simulate"}, {args: "simulate -f x"}, {args: "simulate --machine 9x -f x"},
 		{args: "simulate --machine 8c -f nowhere"},
 		{args: "simulate --machine 8c -f testdata/import"}, {args: "simulate --machine 8c -f - --policy loose",

@@ -304,6 +304,11 @@ func TestFail(t *testing.T) {
 			"berthctl: no role\nhint: root has all roles; 'access' in berthd's configuration gives them to other users and groups\n",
 		},
 		{
+			&berth.Error{Code: codes.Unavailable, Message: "dial unix /nowhere/b.sock: connect: permission denied"}, command.ExitError,
+			"berthctl: dial unix /nowhere/b.sock: connect: permission denied\n" +
+				"hint: run it as root, or ask for access: 'access' in berthd's configuration gives it to users and groups\n",
+		},
+		{
 			&berth.Error{Code: codes.Unimplemented, Message: "unknown method"}, command.ExitError,
 			"berthctl: unknown method\nhint: this berthd is older than this berthctl, or the other way round\n",
 		},

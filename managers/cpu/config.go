@@ -123,7 +123,7 @@ func (m *Manager) reserve(cfg Config, bad *errdefs.Violations) {
 	switch {
 	case count < 0 || count == 0 && !cfg.AllowUnreserved:
 		bad.Addf("kubeReserved",
-			"the static policy needs systemReserved.cpu and kubeReserved.cpu together, or reservedSystemCPUs, to be greater than zero; with --reserve-one-if-none (reserved.oneIfNone), one core is reserved")
+			"the static policy needs reserved CPUs: --reserved-cpus (reservedSystemCPUs) names them, systemReserved.cpu and kubeReserved.cpu reserve an amount, and --reserve-one-if-none (reserved.oneIfNone) one core")
 	case !cfg.ReservedCPUs.IsSubsetOf(known):
 		bad.Addf("reservedSystemCPUs", "the machine has no CPUs %q; its CPUs are %s", cfg.ReservedCPUs.Minus(known), all)
 	case !cfg.ReservedCPUs.IsEmpty() && cfg.ReservedCPUs.Len() != count:

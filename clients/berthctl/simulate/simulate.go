@@ -80,8 +80,8 @@ func Simulate(c *command.Ctl) *cobra.Command {
 		Short: "Admit pods on a simulated machine",
 		Long:  simulateLong, Example: simulateExample,
 	}, func(ctx context.Context, _ []string) error {
-		if len(f.pods.Files) == 0 && len(f.more.Files) == 0 {
-			return command.Usagef("simulate", "-f is missing")
+		if len(f.pods.Files) == 0 && len(f.more.Files) == 0 && !drawn.Draw {
+			return command.Usagef("simulate", "-f is missing; --map draws the machine without pods")
 		}
 		if c.NodePods != "" && c.Kubelet == "" {
 			return command.Usagef("simulate", "--pods FILE has the pods of a kubelet's node: add --kubelet. The pods to admit are those of -f")

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"syscall"
 
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
@@ -191,6 +193,9 @@ func (c *Ctl) hint(err error, failed *berth.Error) string {
 			if c.Socket != "" {
 				return "is a program serving " + c.Socket + "?"
 			}
+			if path, found := strings.CutSuffix(failed.Message, ": connect: "+syscall.EACCES.Error()); found {
+				return access(strings.TrimPrefix(path, "dial unix "))
+			}
 			return "is berthd running? --endpoint or " + berth.EndpointVariable + " say where its socket is"
 		}
 		if failed.RetryAfter > 0 {
@@ -209,6 +214,17 @@ func (c *Ctl) hint(err error, failed *berth.Error) string {
 		}
 	}
 	return ""
+}
+
+// access says how somebody gets at a socket who may not.
+func access(path string) string {
+	join := ""
+	if info, err := os.Stat(path); err == nil {
+		if group := groupOf(info); group != "" && group != "root" {
+			join = ", join the group " + group
+		}
+	}
+	return "run it as root" + join + ", or ask for access: 'access' in berthd's configuration gives it to users and groups"
 }
 
 // OneLine keeps a text on one line, with nothing in it that a terminal would act on.
