@@ -126,8 +126,9 @@ func TestChecksOfDeviationsObject(t *testing.T) {
 	}
 }
 
-// TestFirstPages: the page of each kind of reader has at most 60 lines, and the first 30 lines of
-// the README link to it. docs/README.md links to every page.
+// TestFirstPages: the page of each kind of reader has at most 60 lines, and the first 40 of the 100 lines of
+// the README link to it. What the README shows of an answer is what docs/rejected.md has, which is tested.
+// docs/README.md links to every page.
 func TestFirstPages(t *testing.T) {
 	t.Parallel()
 	root := "../.."
@@ -138,7 +139,19 @@ func TestFirstPages(t *testing.T) {
 		}
 		return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 	}
-	first := strings.Join(lines("README.md")[:30], "\n")
+	readme := lines("README.md")
+	if n := len(readme); n > 100 {
+		t.Errorf("README.md has %d lines, expected at most 100: move details to a page", n)
+	}
+	first := strings.Join(readme[:40], "\n")
+	_, answer, _ := strings.Cut(first, "```\nmissing\n")
+	answer, _, found := strings.Cut(answer, "\n```")
+	rejected := strings.Join(lines("docs/rejected.md"), "\n")
+	for line := range strings.SplitSeq(answer, "\n") {
+		if !found || !strings.Contains(rejected, line) {
+			t.Errorf("README.md shows %q, and docs/rejected.md does not", line)
+		}
+	}
 	for _, page := range []string{"docs/agent.md", "docs/node.md", "docs/plugin.md", "docs/rejected.md"} {
 		if n := len(lines(page)); n > 60 {
 			t.Errorf("%s has %d lines, and one screen has 60: move details to another page", page, n)
