@@ -132,7 +132,7 @@ func TestFalseAnswers(t *testing.T) {
 		"takes its devices back": {args: "-on allocate=shrink", short: true, outcome: plugintest.Failed, check: "allocate again",
 			text: "allocated before"},
 		"refuses its preference": {long: true, args: "-preferred -on preferred=refuse", outcome: plugintest.Failed,
-			check: "admission", text: "GetPreferredAllocation"},
+			check: "preferred allocation", text: "GetPreferredAllocation"},
 		"prefers garbage": {long: true, args: "-preferred -on preferred=garbage", outcome: plugintest.Warned,
 			check: "preferred allocation", text: "no-such-device"},
 		"refuses starts": {args: "-prestart -on prestart=refuse", outcome: plugintest.Failed, check: "container starts",

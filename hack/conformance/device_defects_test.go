@@ -73,6 +73,32 @@ func TestDeviceAllocateDiffers(t *testing.T) {
 			t.Errorf("%s: %q, %v", row.name, id, err)
 		}
 	}
+	// The same where the reference refused the pod because of an advice.
+	in.Plugins = map[string]devicePlugin{"x.io/x": {Preferred: true, PrefError: "no"}}
+	in.NUMANodes = []int{0}
+	var advice deviceAllocateWant
+	advice.Result.Error = &vector.Error{Class: adviceFailed}
+	got, err := decideDeviceAllocate(nil, in)
+	if err != nil || got.Error != nil || len(got.PreferredCall) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for _, row := range []struct {
+		name string
+		got  deviceAllocateGot
+		ok   bool
+	}{
+		{"as without a preference", got, true},
+		{"another choice", chosen("c", "d"), false},
+		{"refused", refused(adviceFailed), false},
+		{"refused for another reason", refused("not_enough_devices"), false},
+	} {
+		if id, err := deviceAllocateDiffers(nil, in, advice, row.got); (err == nil) != row.ok || row.ok && id != "D26" {
+			t.Errorf("a failed advice, %s: %q, %v", row.name, id, err)
+		}
+	}
+	if deviceAllocateUnsound(nil, in, advice) == "" || deviceAllocateUnsound(nil, in, crash)+deviceAllocateUnsound(nil, in, sound) != "" {
+		t.Error("only a refusal for an advice is unsound")
+	}
 	list := in.Before.Devices["x.io/x"]
 	in.Before.Devices["x.io/x"] = list[:1]
 	if id, err := deviceAllocateDiffers(nil, in, crash, refused("not_enough_devices")); id != "D4" || err != nil {

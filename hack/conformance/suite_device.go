@@ -251,6 +251,7 @@ var deviceAllocate = Define("device_allocate", Plan[deviceAllocateIn, deviceAllo
 	Decide:  decideDeviceAllocate,
 	Compare: compareDeviceAllocate,
 	Differs: deviceAllocateDiffers,
+	Unsound: deviceAllocateUnsound,
 	// All of these follow from what containers hold, or do not change.
 	Unread: []string{"before.reusable", "after.allocated", "after.devices", "after.reusable"},
 })
@@ -321,7 +322,7 @@ var deviceTexts = []struct{ class, text string }{
 	{"no_healthy", "no healthy devices present; cannot allocate unhealthy devices"},
 	{"allocated_unhealthy", "previously allocated devices are no longer healthy; cannot allocate unhealthy devices"},
 	{"not_enough_devices", "requested number of devices unavailable for"},
-	{"preferred_rpc_failed", "GetPreferredAllocation rpc failed"},
+	{adviceFailed, "GetPreferredAllocation rpc failed"},
 	{"empty_response", "no containers return in allocation response"},
 }
 
@@ -375,16 +376,48 @@ func compareDeviceAllocate(_ deviceAllocateIn, want deviceAllocateWant, got devi
 	return ""
 }
 
+// deviceAllocateUnsound: no pod is refused for lack of advice.
+func deviceAllocateUnsound(_ *Env, _ deviceAllocateIn, want deviceAllocateWant) string {
+	if e := want.Result.Error; e != nil && e.Class == adviceFailed {
+		return "a pod is refused because of a failed GetPreferredAllocation"
+	}
+	return ""
+}
+
+// adviceFailed is the class of a refusal because of a failed GetPreferredAllocation.
+const adviceFailed = "preferred_rpc_failed"
+
 // deviceAllocateDiffers judges a choice where the reference crashed while it reused a removed
-// device. Every chosen device is listed and has no other owner. A refusal for lack of devices is
-// accepted.
-func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) (string, error) {
-	if e := want.Result.Error; e == nil || e.Class != "panic" {
-		return "", errors.New("the reference did not crash")
+// device, or refused the pod because a plugin's GetPreferredAllocation failed. Every chosen device is
+// listed and has no other owner. After a crash, a refusal for lack of devices is accepted. After a
+// failure, the choice is that for a plugin without a preference.
+func deviceAllocateDiffers(env *Env, in deviceAllocateIn, want deviceAllocateWant, got deviceAllocateGot) (string, error) {
+	class := ""
+	if e := want.Result.Error; e != nil {
+		class = e.Class
+	}
+	id := map[string]string{"panic": "D4", adviceFailed: "D26"}[class]
+	if id == "" {
+		return "", errors.New("the reference did not crash, and no GetPreferredAllocation failed")
 	}
 	c := in.Pod.Container(in.Container)
 	if c == nil {
 		return "", fmt.Errorf("the pod has no container %q", in.Container)
+	}
+	if class != "panic" {
+		if got.Error != nil {
+			return "", fmt.Errorf("refused because of a failed GetPreferredAllocation: %s", got.Error.Message)
+		}
+		silent := in
+		silent.Plugins = map[string]devicePlugin{}
+		for resource, p := range in.Plugins {
+			p.Preferred = p.Preferred && p.PrefError == ""
+			silent.Plugins[resource] = p
+		}
+		alone, err := decideDeviceAllocate(env, silent)
+		if err != nil || !reflect.DeepEqual(alone.Devices, got.Devices) {
+			return "", fmt.Errorf("without a preference %q are chosen (%w), and not %q", alone.Devices, err, got.Devices)
+		}
 	}
 	short, sick := false, false
 	for resource, list := range in.Before.Devices {
@@ -415,7 +448,7 @@ func deviceAllocateDiffers(_ *Env, in deviceAllocateIn, want deviceAllocateWant,
 	if e := got.Error; e != nil && !(e.Class == "not_enough_devices" && short || e.Class == "no_healthy" && sick) {
 		return "", fmt.Errorf("refused, although there are enough devices: %s", got.Error.Message)
 	}
-	return "D4", nil
+	return id, nil
 }
 
 // usable are the listed devices that a container may get: healthy and free ones, and those that

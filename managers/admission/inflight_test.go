@@ -173,6 +173,8 @@ type chooser struct {
 	offered []string
 	// during is called inside Preferred, with the number of the call.
 	during func(n int)
+	// err is the answer, if it is set.
+	err error
 }
 
 func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
@@ -182,6 +184,9 @@ func (c *chooser) Preferred(_ context.Context, _ string, available, _ []string, 
 	c.mu.Unlock()
 	if c.during != nil {
 		c.during(n)
+	}
+	if c.err != nil {
+		return nil, c.err
 	}
 	return available[len(available)-size:], nil
 }
@@ -196,6 +201,39 @@ func choosing(t *testing.T, policy topology.Policy) (*fixture, *chooser) {
 	h.session = session
 	h.inventory.Listed(session, []device.Device{g("g0", 0), g("g1", 0), g("g2", 0), g("g3", 1)}, time.Unix(0, 0))
 	return h, c
+}
+
+// TestPreferenceIsNeverFatal: a plugin that fails at GetPreferredAllocation is called once for a pod, which is admitted with the devices of
+// berth's own choice. The trace has the resource and the plugin's error once for each container, also that of a dry run.
+func TestPreferenceIsNeverFatal(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{errors.New("told to refuse"), errdefs.Deadlinef("told to refuse"), errdefs.Refuse("", "told to refuse")} {
+		h, c := choosing(t, topology.BestEffort)
+		c.err = err
+		pod := guaranteed("a", 1, 1)
+		for name, v := range map[string]admission.Verdict{"dry run": h.dryRun(t, pod), "admission": h.admit(t, pod)} {
+			if v.Outcome != admission.Admitted || v.Pod.Claims[1].Devices.Devices[0].ID != "g0" {
+				t.Fatalf("%s: %v %s: %+v", name, v.Outcome, v.Message, v.Pod)
+			}
+			var notes []ledger.Step
+			for _, s := range v.Trace.Steps {
+				if s.Kind == ledger.StepNoted && strings.Contains(s.Text, "GetPreferredAllocation failed: told to refuse") {
+					notes = append(notes, s)
+				}
+			}
+			if len(notes) != 1 || notes[0].Resource != gpu || notes[0].Container != "main" || notes[0].Provider != device.Name {
+				t.Errorf("%s: noted %+v", name, notes)
+			}
+		}
+		if len(c.offered) != 2 {
+			t.Errorf("the plugin was called %d times for a dry run and an admission", len(c.offered))
+		}
+		c.err = nil
+		if v := h.admit(t, guaranteed("b", 1, 1)); v.Outcome != admission.Admitted || v.Pod.Claims[1].Devices.Devices[0].ID != "g2" {
+			t.Errorf("afterwards: %v %s: %+v", v.Outcome, v.Message, v.Pod)
+		}
+		h.nothingReserved(t)
+	}
 }
 
 // TestPlanIsReplayed: a plugin is called once for a plan, without the admission lock,

@@ -84,7 +84,8 @@ func tooFew(r *Resource, requested, available int) error {
 }
 
 // preferred calls the plugin's GetPreferredAllocation, if it has one, with free devices and
-// those taken already. It returns nil without the option, and in a trial.
+// those taken already. It returns nil without the option, in a trial, and if the call fails, which the
+// trace then has: the plugin's answer is advice. The error is the caller's end, or interrupts the plan.
 func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, free []Device, taken []ledger.Device,
 	size int) (map[string]bool, error) {
 	if !r.Options.Preferred {
@@ -106,7 +107,8 @@ func (m *Manager) preferred(ctx context.Context, r *Resource, req hint.Request, 
 	case err != nil && (ctx.Err() != nil || hint.Interrupts(err)):
 		return nil, err
 	case err != nil:
-		return nil, refuseCall(r.Name, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err))
+		hint.Note(ctx, r.Name, "berth chooses the devices without a preference of their plugin: GetPreferredAllocation failed: "+err.Error())
+		return nil, nil
 	}
 	ids := make(map[string]bool, len(answer))
 	for _, id := range answer {

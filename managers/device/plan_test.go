@@ -252,15 +252,31 @@ func TestPicking(t *testing.T) {
 	}
 }
 
+// TestPreferredFails: without the plugin's advice the choice is that of a plugin that gives none,
+// whatever the error's class. A caller that ends gets its own error.
 func TestPreferredFails(t *testing.T) {
 	t.Parallel()
+	for _, err := range []error{errPlugin, errdefs.Deadlinef("no answer"), errdefs.Unavailablef("%w", ErrAway), errdefs.Refuse("", "no")} {
+		b := newBench(t, "1n2c")
+		b.list(gpu, "a b c", Options{Preferred: true})
+		b.plugins.preferred, b.plugins.preferErr = []string{"c"}, err
+		got, planErr := b.plan(b.pod("pod", "init:i gpu=2", "c gpu=1"), 1, anywhere)
+		if planErr != nil || strings.Join(got[gpu], " ") != "a" {
+			t.Errorf("%v: got %v, %v", err, got, planErr)
+		}
+		claims, planErr := b.Plan(t.Context(), b.draft.View(), hint.Request{Pod: b.pod("pod2", "app gpu=1", "init:i gpu=1"), Container: 1,
+			Borrows: true}, anywhere)
+		if planErr != nil || strings.Join(claims[0].Devices.IDs(), " ") != "b" {
+			t.Errorf("%v: borrowed %+v, %v", err, claims, planErr)
+		}
+	}
 	b := newBench(t, "1n2c")
 	b.list(gpu, "a b", Options{Preferred: true})
 	b.plugins.preferErr = errPlugin
-	_, err := b.plan(b.pod("pod", "c gpu=1"), 0, anywhere)
-	if !errors.Is(err, errPlugin) || errdefs.ClassOf(err) != errdefs.Refused ||
-		!strings.Contains(err.Error(), "GetPreferredAllocation rpc failed") {
-		t.Errorf("got %v", err)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := b.Plan(ended, b.draft.View(), hint.Request{Pod: b.pod("pod", "c gpu=1")}, anywhere); !errors.Is(err, errPlugin) {
+		t.Errorf("the caller has ended: %v", err)
 	}
 }
 

@@ -11,7 +11,8 @@ type Plugins interface {
 	// Preferred returns the size devices out of available that the plugin prefers,
 	// among them all of mustInclude (GetPreferredAllocation). It is only called
 	// if the plugin's options announce it, and changes nothing. The answer is
-	// advice: unknown ids in it are ignored and missing ones made up for.
+	// advice: unknown ids in it are ignored and missing ones made up for. After an error
+	// the manager chooses alone, so the implementation logs it.
 	Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error)
 	// Allocate makes devices ready for a container (Allocate with exactly one
 	// container request) and returns the plugin's ContainerAllocateResponse in

@@ -160,6 +160,7 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 			return addPlan(p.Name(), draft, req, claims)
 		})
 		end(err)
+		noted(ctx, req, p.Name(), trace)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return err

@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger"
 )
 
 // CallMode is the handling of a remote call without a recorded answer.
@@ -71,6 +72,7 @@ type Calls struct {
 	// Skipped are the parties whose missing answers providers have skipped (Skip).
 	Skipped map[string]bool
 
+	notes   []note // of the provider that plans
 	answers map[RemoteCall]answer
 	failed  map[string]error  // by party
 	made    map[[2]string]int // by party and name
@@ -112,6 +114,30 @@ func Skip(ctx context.Context, party string) {
 		}
 		c.Skipped[party] = true
 	}
+}
+
+// note is what a provider remarks about its plan.
+type note struct{ resource, text string }
+
+// Note adds a remark about a resource to the trace of the plan that is being made. Without Calls in ctx it has no effect.
+func Note(ctx context.Context, resource, text string) {
+	if c, ok := ctx.Value(callsKey{}).(*Calls); ok {
+		c.notes = append(c.notes, note{resource, text})
+	}
+}
+
+// noted moves the notes of a provider to the trace.
+func noted(ctx context.Context, req Request, provider string, trace *ledger.Trace) {
+	c, ok := ctx.Value(callsKey{}).(*Calls)
+	if !ok || len(c.notes) == 0 {
+		return
+	}
+	for _, n := range c.notes {
+		trace.Add(ledger.Step{
+			Kind: ledger.StepNoted, Container: req.Owner().Container, Provider: provider, Resource: n.resource, Text: n.text,
+		})
+	}
+	c.notes = nil
 }
 
 // Call makes a remote call of planning, or returns its recorded answer, depending on the mode of

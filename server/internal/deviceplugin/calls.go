@@ -20,9 +20,9 @@ import (
 )
 
 // Preferred returns the devices that a plugin prefers (GetPreferredAllocation). Only the first
-// container of a response counts.
+// container of a response counts. A failure is logged, because the pod is admitted nevertheless.
 func (s *Server) Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error) {
-	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred}
+	what := request{method: "GetPreferredAllocation", limit: s.Deadlines.Preferred, advice: true}
 	answer, err := callPlugin(ctx, s, resource, what, func(ctx context.Context, p *session) (*pluginapi.PreferredAllocationResponse,
 		error) {
 		return p.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
@@ -31,7 +31,12 @@ func (s *Server) Preferred(ctx context.Context, resource string, available, must
 			}},
 		}, grpc.MaxCallRecvMsgSize(maxCallBytes))
 	})
-	if err != nil || len(answer.ContainerResponses) == 0 {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		s.Log.WarnContext(ctx, "GetPreferredAllocation of a device plugin failed; berth chooses the devices without its preference",
+			"resource", resource, "error", err)
+		return nil, err
+	case err != nil || len(answer.ContainerResponses) == 0:
 		return nil, err
 	}
 	return answer.ContainerResponses[0].GetDeviceIDs(), nil
@@ -139,6 +144,9 @@ type request struct {
 	// attended calls are canceled with their caller's context. A plugin may reset a starting
 	// container's device, so such a call must not outlive its caller.
 	attended bool
+	// advice is a call without whose answer pods get their devices, too. Such calls have a breaker of
+	// their own: a plugin that never answers them is nevertheless called for the others.
+	advice bool
 }
 
 // callPlugin calls a resource's plugin. A plugin that registers again, as after a restart of berthd,
@@ -169,7 +177,7 @@ func call[T any](ctx context.Context, p *session, what request, do func(context.
 		answer T
 		err    error
 	}
-	attempt, err := p.enter(what.method)
+	attempt, err := p.enter(what)
 	if err != nil {
 		return *new(T), err
 	}
@@ -185,7 +193,7 @@ func call[T any](ctx context.Context, p *session, what request, do func(context.
 		}
 	}) {
 		giveUp()
-		p.leave(attempt, unknown, "")
+		p.leave(what, attempt, unknown, "")
 		return *new(T), errdefs.Unavailablef("%s of the device plugin for %s: berthd ends", what.method,
 			p.resource).Coded(errdefs.ShuttingDown)
 	}
@@ -225,14 +233,14 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 	answer, err := do(limited, p)
 	switch {
 	case err == nil:
-		p.leave(attempt, answered, "")
+		p.leave(what, attempt, answered, "")
 		return answer, nil
 	case calling.Err() != nil:
-		p.leave(attempt, unknown, "")
+		p.leave(what, attempt, unknown, "")
 		return answer, err // the result is not read
 	case status.Code(err) == codes.DeadlineExceeded && (!errors.As(err, new(sentError)) || over(limited)):
 		err := errdefs.Deadlinef("the device plugin for %s did not answer %s within %s", p.resource, what.method, what.limit)
-		p.leave(attempt, silent, err.Error())
+		p.leave(what, attempt, silent, err.Error())
 		return answer, err
 	}
 	failure := errdefs.Unavailablef("the device plugin for %s failed at %s: %w", p.resource, what.method, err).Coded(errdefs.PluginFailed)
@@ -240,9 +248,9 @@ func within[T any](calling context.Context, p *session, what request, attempt br
 		code == codes.Canceled && (p.life.Err() != nil || p.conn.GetState() == connectivity.Shutdown) {
 		// The connection broke, or the session has ended.
 		failure.Err = device.ErrAway
-		p.leave(attempt, unknown, "")
+		p.leave(what, attempt, unknown, "")
 	} else {
-		p.leave(attempt, answered, "")
+		p.leave(what, attempt, answered, "")
 	}
 	return answer, failure
 }
@@ -265,39 +273,59 @@ const (
 
 // enter begins a call if the plugin's breaker permits it. After three consecutive calls without a
 // response the plugin is not called for a while. Pods that need the plugin then get an error
-// immediately.
-func (p *session) enter(method string) (breaker.Call, error) {
+// immediately. No advice is requested either until the plugin has answered another call.
+func (p *session) enter(what request) (breaker.Call, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.server.Now()
-	call, err := p.breaker.Begin(now)
-	open := new(breaker.OpenError)
-	if !errors.As(err, &open) {
+	var call breaker.Call
+	var err error
+	if what.advice && p.breaker.Open() {
+		err = errors.New("it does not answer other calls")
+	} else {
+		call, err = p.breakerOf(what).Begin(now)
+	}
+	if err == nil {
 		return call, nil
 	}
-	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", method, p.resource, p.path, err).Coded(errdefs.PluginFailed)
+	refused := errdefs.Unavailablef("%s of the device plugin for %s at %s: %w", what.method, p.resource, p.path, err).
+		Coded(errdefs.PluginFailed)
 	refused.Err = device.ErrSuspended
-	refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
+	if open := new(breaker.OpenError); errors.As(err, &open) {
+		refused.RetryAfter = open.Until.Sub(now) // below 0 while a probe is under way
+	}
 	return call, refused
 }
 
+func (p *session) breakerOf(what request) *breaker.Breaker {
+	if what.advice {
+		return p.advice
+	}
+	return p.breaker
+}
+
 // leave reports the outcome of a call to the breaker.
-func (p *session) leave(call breaker.Call, o outcome, text string) {
+func (p *session) leave(what request, call breaker.Call, o outcome, text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wasOpen := p.breaker.Open()
+	b := p.breakerOf(what)
+	wasOpen := b.Open()
 	switch o {
 	case answered:
 		call.Answered()
 		if wasOpen {
-			p.server.Log.Info("the device plugin answers again", "resource", p.resource, "endpoint", p.path)
+			p.server.Log.Info("the device plugin answers again", "resource", p.resource, "endpoint", p.path, "method", what.method)
 		}
 	case unknown:
 		call.GaveUp()
 	case silent:
+		effect := "pods that need it are put off"
+		if what.advice {
+			effect = "berth chooses its devices without its preference"
+		}
 		if now := p.server.Now(); call.Failed(now, text) {
-			p.server.Log.Warn("the device plugin does not answer; it is not called for a while, and pods that need it are put off",
-				"resource", p.resource, "endpoint", p.path, "until", p.breaker.Until().UTC(), "error", text)
+			p.server.Log.Warn("the device plugin does not answer; it is not called for a while",
+				"resource", p.resource, "endpoint", p.path, "effect", effect, "until", b.Until().UTC(), "error", text)
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/breaker"
 	"github.com/berthd/berth/server/internal/deviceplugin"
 )
 
@@ -127,9 +128,7 @@ func TestFailingCalls(t *testing.T) {
 		{"empty", script.Allocate, script.Empty, "no containers return in allocation response"},
 		{"garbage", script.Allocate, script.Garbage, "the device plugin for example.com/gpu failed at Allocate"},
 		{"die", script.Allocate, script.Die, "the device plugin for example.com/gpu failed at Allocate"},
-		{"refuse", script.Preferred, script.Refuse, "device plugin GetPreferredAllocation rpc failed with err"},
-		{"hang", script.Preferred, script.Hang, "device plugin GetPreferredAllocation rpc failed with err"},
-		{"die", script.Preferred, script.Die, "device plugin GetPreferredAllocation rpc failed with err"},
+		{"die", script.Preferred, script.Die, "the device plugin for example.com/gpu "}, // at Allocate
 		{"empty", script.Preferred, script.Empty, ""},
 		{"garbage", script.Preferred, script.Garbage, ""},
 		{"late", script.Allocate, script.Late(time.Millisecond), ""},
@@ -179,6 +178,57 @@ func TestFailingCalls(t *testing.T) {
 				t.Errorf("all devices afterwards: %v", err)
 			}
 		})
+	}
+}
+
+// TestPreferenceFails: a plugin that does not answer GetPreferredAllocation, or with an error, is logged, and the pod gets devices. If the
+// plugin never answers, it is not called for its preference for a while, but still for devices.
+func TestPreferenceFails(t *testing.T) {
+	t.Parallel()
+	for _, how := range []script.Manner{script.Refuse, script.Hang} {
+		t.Run(string(how), func(t *testing.T) {
+			t.Parallel()
+			b := start(t, deviceplugin.Config{Deadlines: deadlines(script.Preferred, how),
+				Breaker: breaker.Config{Failures: 1, Rest: time.Hour}})
+			p := b.registered(script.Config{Devices: devices(t, "a,b,c"), Preferred: true})
+			p.Behave(script.Preferred, how)
+			for range 3 {
+				a := b.admission(p, 1)
+				if err := a.run(); err != nil {
+					t.Fatal(err)
+				}
+				if claim, _ := a.draft.View().Claim(a.req.Owner(), gpu); !slices.Equal(claim.Devices.IDs(), []string{"a"}) {
+					t.Errorf("devices %q", claim.Devices.IDs())
+				}
+			}
+			want := 3
+			if how == script.Hang {
+				want = 1
+			}
+			if n := len(p.Calls(script.Preferred)); n != want {
+				t.Errorf("the plugin was called %d times, want %d", n, want)
+			}
+			if n := strings.Count(b.log.String(), "berth chooses the devices without its preference"); n != 3 {
+				t.Errorf("logged %d times:\n%s", n, b.log)
+			}
+		})
+	}
+}
+
+// TestNoAdviceOfASilentPlugin: a plugin that is suspended because of other calls is not called for its preference.
+func TestNoAdviceOfASilentPlugin(t *testing.T) {
+	t.Parallel()
+	b := start(t, deviceplugin.Config{Deadlines: deviceplugin.Deadlines{Allocate: hanging},
+		Breaker: breaker.Config{Failures: 1, Rest: time.Hour}})
+	p := b.registered(script.Config{Devices: devices(t, "a,b,c"), Preferred: true})
+	p.Behave(script.Allocate, script.Hang)
+	for range 2 {
+		if err := b.admission(p, 1).run(); err == nil {
+			t.Fatal("it does not hang")
+		}
+	}
+	if n := len(p.Calls(script.Preferred)); n != 1 {
+		t.Errorf("the plugin was called for its preference %d times", n)
 	}
 }
 

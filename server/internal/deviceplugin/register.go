@@ -60,7 +60,7 @@ func (s *Server) connect(ctx context.Context, resource, path string) (*session, 
 			Preferred: options.GetPreferredAllocationAvailable,
 			PreStart:  options.PreStartRequired,
 		},
-		ended: make(chan struct{}), breaker: breaker.New(s.Breaker),
+		ended: make(chan struct{}), breaker: breaker.New(s.Breaker), advice: breaker.New(s.Breaker),
 	}, nil
 }
 

@@ -54,6 +54,7 @@ type session struct {
 
 	mu      sync.Mutex
 	breaker *breaker.Breaker // guarded by mu
+	advice  *breaker.Breaker // guarded by mu; of calls for advice
 	alone   int              // guarded by mu; the calls that continue without their callers
 }
 

@@ -75,7 +75,7 @@ func (s *Server) takeOver(resource string) {
 		s.older = slices.Delete(s.older, i, i+1)
 		next := &session{
 			server: s, resource: resource, path: o.path, conn: o.conn, client: o.client,
-			options: o.options, ended: make(chan struct{}), breaker: breaker.New(s.Breaker),
+			options: o.options, ended: make(chan struct{}), breaker: breaker.New(s.Breaker), advice: breaker.New(s.Breaker),
 		}
 		s.Log.Info("an older device plugin takes over", "resource", resource, "endpoint", o.path)
 		if err := s.begin(context.Background(), next); err != nil {
