@@ -30,25 +30,29 @@ const DropInExtension = ".conf"
 
 // ApplyKubelets is ApplyKubelet for a kubelet's file (--config), if it has one, and its drop-ins in the order in which the kubelet
 // walks through their directory, subdirectories included. The kubelet merges each drop-in as a JSON merge patch (RFC 7386) with what is
-// there, its defaults included: objects by their fields, null as the default, lists as a whole.
+// there, its defaults included: objects by their fields, null as the default, lists as a whole. An error comes with the notes until then.
 func (c *Config) ApplyKubelets(main, dropIns []File) (notes []string, err error) {
 	var k kubelet.KubeletConfiguration
 	path := "the drop-ins"
 	for _, f := range main {
 		var more []string
-		if k, more, err = readKubelet(f.Path, f.Data); err != nil {
-			return nil, err
-		}
+		k, more, err = readKubelet(f.Path, f.Data)
 		path, notes = f.Path, append(notes, more...)
+		if err != nil {
+			return notes, err
+		}
 	}
 	if len(dropIns) > 0 {
 		more, err := mergeDropIns(&k, len(main) > 0, dropIns)
-		if err != nil {
-			return nil, err
-		}
 		notes = append(notes, more...)
+		if err != nil {
+			return notes, err
+		}
 	}
-	return c.applyKubelet(path, k, notes)
+	for _, n := range idleNotes(&k) {
+		notes = append(notes, path+": "+n)
+	}
+	return notes, c.applyKubelet(path, k)
 }
 
 // mergeDropIns merges drop-ins with a configuration. hasFile means that the configuration is from a file.
@@ -71,7 +75,7 @@ func mergeDropIns(k *kubelet.KubeletConfiguration, hasFile bool, dropIns []File)
 		}
 		patch, err := readDropIn(f)
 		if err != nil {
-			return nil, err
+			return notes, err
 		}
 		merged, last = mergePatch(merged, patch), f.Path
 	}
@@ -85,7 +89,7 @@ func mergeDropIns(k *kubelet.KubeletConfiguration, hasFile bool, dropIns []File)
 	}
 	// The kubelet decodes with this package, too: a field in another case counts, and an unknown one does not.
 	if err := json.Unmarshal(text, &out); err != nil {
-		return nil, errdefs.Invalidf("%s, merged with what is before it: %w", last, err)
+		return notes, errdefs.Invalidf("%s, merged with what is before it: %w", last, err)
 	}
 	if out.EvictionHard == nil {
 		out.EvictionHard = map[string]string{} // without a file, the kubelet evicts at no threshold

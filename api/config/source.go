@@ -105,7 +105,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 	text, strict := yaml.YAMLToJSONStrict(data)
 	if strict != nil {
 		if text, err = yaml.YAMLToJSON(data); err != nil {
-			return k, nil, errdefs.Invalidf("%s: %w", path, err)
+			return k, notes, errdefs.Invalidf("%s: %w", path, err)
 		}
 		_, twice, _ := strings.Cut(strict.Error(), "\n")
 		for line := range strings.Lines(twice) {
@@ -114,7 +114,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 	}
 	doc, err := object(path, text, kubeletAPIVersion, kubeletKind)
 	if err != nil {
-		return k, nil, err
+		return k, notes, err
 	}
 	var s shape
 	s.walk("", reflect.TypeFor[kubelet.KubeletConfiguration](), doc)
@@ -122,7 +122,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 		note("%v", v)
 	}
 	if err := s.misfits.Err(path); err != nil {
-		return k, nil, err
+		return k, notes, err
 	}
 	if strict != nil && json.Valid(data) {
 		err = utiljson.Unmarshal(data, &k)
@@ -130,7 +130,7 @@ func readKubelet(path string, data []byte) (k kubelet.KubeletConfiguration, note
 		err = yaml.Unmarshal(text, &k)
 	}
 	if err != nil {
-		return k, nil, errdefs.Invalidf("%s: %w", path, err)
+		return k, notes, errdefs.Invalidf("%s: %w", path, err)
 	}
 	return k, notes, nil
 }
@@ -155,15 +155,15 @@ func (c *Config) ApplyBerth(path string, data []byte) error {
 
 // ApplyKubelet lays the fields of berth's job from a KubeletConfiguration over a
 // configuration; path names it in notes and errors. The file is the kubelet's:
-// what that one only warns of is only noted. Errors are of class Invalid.
+// what that one only warns of is only noted, also with an error. Errors are of class Invalid.
 func (c *Config) ApplyKubelet(path string, data []byte) (notes []string, err error) {
 	return c.ApplyKubelets([]File{{path, data}}, nil)
 }
 
 // applyKubelet lays the fields of a decoded configuration over c. path names it in errors.
-func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes []string) (_ []string, err error) {
+func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration) (err error) {
 	if err := kubeletPages(path, &k); err != nil {
-		return nil, err
+		return err
 	}
 	take(&c.CPU.Policy, k.CPUManagerPolicy)
 	takeMap(&c.CPU.Options, k.CPUManagerPolicyOptions)
@@ -175,7 +175,7 @@ func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes
 	takeMap(&c.Reserved.Kube, k.KubeReserved)
 	takePointer(&c.Cgroups.PerQOS, k.CgroupsPerQOS)
 	if k.SystemCgroups != "" && k.CgroupRoot == "" {
-		return nil, errdefs.Invalidf("%s: systemCgroups needs cgroupRoot", path)
+		return errdefs.Invalidf("%s: systemCgroups needs cgroupRoot", path)
 	}
 	c.takeNode(&k)
 	c.takeMemory(&k)
@@ -184,7 +184,7 @@ func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes
 	c.Verdicts.Deferred, c.Devices.Unknown = false, UnknownIgnore
 	if k.ReservedSystemCPUs != "" {
 		if c.Reserved.CPUs, err = cpuset.Parse(k.ReservedSystemCPUs); err != nil {
-			return nil, errdefs.Invalidf("%s: reservedSystemCPUs: %w", path, err)
+			return errdefs.Invalidf("%s: reservedSystemCPUs: %w", path, err)
 		}
 	}
 	take(&c.Cgroups.Root, k.CgroupRoot)
@@ -219,10 +219,7 @@ func (c *Config) applyKubelet(path string, k kubelet.KubeletConfiguration, notes
 	if on, ok := k.FeatureGates["DisableCPUQuotaWithExclusiveCPUs"]; ok {
 		c.Cgroups.QuotaWithExclusiveCPUs = !on
 	}
-	for _, n := range idleNotes(&k) {
-		notes = append(notes, path+": "+n)
-	}
-	return notes, nil
+	return nil
 }
 
 // takeNode takes the fields of the node as a whole.

@@ -61,18 +61,27 @@ func TestKubeletFileIsTakenAsItIs(t *testing.T) {
 			}
 		})
 	}
-	for name, text := range map[string]string{
-		"no YAML":                                 "a: [",
-		"a misfit":                                head + "maxPods: x\n",
-		"a misfit in JSON, replaced":              json + `,"maxPods":"x","maxPods":1}`,
-		"the head is in a later document":         "a: 1\n---\n" + head,
-		"a misfit beside what is only warned of":  head + "maxPods: 1\nmaxPods: x\n",
-		"an unknown field with an end that lacks": head + "bogus: {\n",
+	// An error comes with the notes, too: what is wrong may be the effect of what they name.
+	twice := `already set in map: the later one takes effect`
+	for name, row := range map[string]struct {
+		text  string
+		notes []string
+	}{
+		"no YAML":                         {"a: [", nil},
+		"a misfit":                        {head + "maxPods: x\n", nil},
+		"a misfit in JSON, replaced":      {json + `,"maxPods":"x","maxPods":1}`, []string{`f: line 1: key "maxPods" ` + twice}},
+		"the head is in a later document": {"a: 1\n---\n" + head, []string{"f: only the first of 2 documents is read"}},
+		"a misfit beside what is only warned of": {head + "maxPods: 1\nmaxPods: x\nbogus: 1\n",
+			[]string{`f: line 4: key "maxPods" ` + twice, "f: bogus: unknown field"}},
+		"an unknown field with an end that lacks": {head + "bogus: {\n", nil},
+		"an unknown field and no set of CPUs": {head + "bogus: 1\nreservedSystemCPUs: x\nevictionSoft: {memory.available: 1Gi}\n",
+			[]string{"f: bogus: unknown field", "f: evictionSoft has no effect"}},
 	} {
 		c := Default()
-		if notes, err := c.ApplyKubelet("f", []byte(text)); errdefs.ClassOf(err) != errdefs.Invalid || notes != nil ||
-			!strings.HasPrefix(err.Error(), "f") {
-			t.Errorf("%s: %q, %v; want class invalid", name, notes, err)
+		notes, err := c.ApplyKubelet("f", []byte(row.text))
+		if errdefs.ClassOf(err) != errdefs.Invalid || !strings.HasPrefix(err.Error(), "f") ||
+			!slices.EqualFunc(notes, row.notes, strings.HasPrefix) {
+			t.Errorf("%s: %q, %v; want class invalid and %q", name, notes, err, row.notes)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package podspec
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 
@@ -16,29 +17,36 @@ func checkAmounts(doc object) error {
 	if err := checkList("pod.spec.overhead", spec["overhead"]); err != nil {
 		return err
 	}
-	if err := checkRequirements("pod.spec", spec); err != nil {
-		return err
-	}
-	for _, kind := range []string{"initContainers", "containers"} {
-		list, _ := spec[kind].([]any)
-		for i, item := range list {
-			c, _ := item.(object)
-			if err := checkRequirements(fmt.Sprintf("pod.spec.%s[%d]", kind, i), c); err != nil {
-				return err
-			}
+	for path, amounts := range requirementsOf(doc) {
+		if err := checkList("pod."+path, amounts); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func checkRequirements(path string, holder object) error {
-	r, _ := holder["resources"].(object)
-	for _, kind := range []string{"requests", "limits"} {
-		if err := checkList(path+".resources."+kind, r[kind]); err != nil {
-			return err
+// requirementsOf gives the requests and limits of a pod, and of its containers, by their paths ("spec.containers[0].resources.limits").
+func requirementsOf(doc object) iter.Seq2[string, any] {
+	return func(yield func(string, any) bool) {
+		spec, _ := doc["spec"].(object)
+		holders := []object{spec}
+		paths := []string{"spec"}
+		for _, kind := range []string{"initContainers", "containers"} {
+			list, _ := spec[kind].([]any)
+			for i, item := range list {
+				c, _ := item.(object)
+				holders, paths = append(holders, c), append(paths, fmt.Sprintf("spec.%s[%d]", kind, i))
+			}
+		}
+		for i, holder := range holders {
+			r, _ := holder["resources"].(object)
+			for _, kind := range []string{"requests", "limits"} {
+				if !yield(paths[i]+".resources."+kind, r[kind]) {
+					return
+				}
+			}
 		}
 	}
-	return nil
 }
 
 func checkList(path string, list any) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,27 +98,19 @@ func text(doc object, key string) string {
 func (o Options) convert(doc object) (*typesv1.Pod, error) {
 	meta, _ := doc["metadata"].(object)
 	name := title(text(meta, "namespace"), text(meta, "name"))
+	// Before every check: what a pod is refused for may be the effect of a misspelt name.
+	unknown := slices.Concat(unknownFields(doc, reflect.TypeFor[corev1.Pod]()), unknownResources(doc))
+	for _, what := range unknown {
+		if o.Ignored != nil {
+			o.Ignored(name, what)
+		}
+	}
 	if err := checkAmounts(doc); err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, err)
 	}
 	var pod corev1.Pod
-	var unknown []string
-	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(doc, &pod, true)
-	if strict, ok := runtime.AsStrictDecodingError(err); ok {
-		for _, e := range strict.Errors() {
-			if unknown = append(unknown, e.Error()); o.Ignored != nil {
-				o.Ignored(name, e.Error())
-			}
-		}
-		err = nil
-	}
-	if err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(doc, &pod); err != nil {
 		return nil, fmt.Errorf("pod %s: %w", name, misfit(doc, err))
-	}
-	for _, what := range unknownResources(&pod) {
-		if unknown = append(unknown, what); o.Ignored != nil {
-			o.Ignored(name, what)
-		}
 	}
 	if fields := Dropped(&pod); o.Dropped != nil && len(fields) > 0 {
 		o.Dropped(name, fields)

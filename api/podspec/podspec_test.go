@@ -209,6 +209,28 @@ func TestIgnoredFields(t *testing.T) {
 	}
 }
 
+// TestIgnoredFieldsOfARefusedPod: a pod's unknown fields and resources are named also if the pod is refused for something else.
+func TestIgnoredFieldsOfARefusedPod(t *testing.T) {
+	t.Parallel()
+	const misspelt = `{"name":"c","resource":{},"resources":{"limits":{"gpu":"1"%s}}%s}`
+	for name, pod := range map[string]string{
+		"an amount":       `{"name":"a","uid":"u"},"spec":{"containers":[` + fmt.Sprintf(misspelt, `,"cpu":"x"`, "") + `]}`,
+		"a type":          `{"name":"a","uid":"u"},"spec":{"containers":[` + fmt.Sprintf(misspelt, "", `,"image":1`) + `]}`,
+		"another's type":  `{"name":"a","uid":"u"},"spec":{"containers":[` + fmt.Sprintf(misspelt, "", "") + `],"initContainers":{}}`,
+		"no uid":          `{"name":"a"},"spec":{"containers":[` + fmt.Sprintf(misspelt, "", "") + `]}`,
+		"a later pod":     `{"name":"a","uid":"u"},"spec":{"containers":[` + fmt.Sprintf(misspelt, "", "") + `]}} {"kind":"Service"`,
+		"what comes next": `{"name":"a","uid":"u"},"spec":{"containers":[` + fmt.Sprintf(misspelt, "", "") + `]}} [`,
+	} {
+		var got []string
+		_, err := podspec.Decode(strings.NewReader(`{"apiVersion":"v1","kind":"Pod","metadata":`+pod+`}`),
+			podspec.Options{Ignored: func(pod, what string) { got = append(got, pod+": "+what) }})
+		if err == nil || len(got) != 2 || got[0] != `default/a: unknown field "spec.containers[0].resource"` ||
+			!strings.HasPrefix(got[1], `default/a: unknown resource "gpu" in "spec.containers[0].resources.limits"`) {
+			t.Errorf("%s: %v, told %q", name, err, got)
+		}
+	}
+}
+
 // TestRepeatedKeys: of a key that is there twice each reader takes another value, so a text
 // with one is refused, in JSON as in YAML.
 func TestRepeatedKeys(t *testing.T) {

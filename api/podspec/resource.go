@@ -11,30 +11,13 @@ import (
 
 // unknownResources lists the requests and limits whose name is not a name of Kubernetes and has no domain. An API server
 // refuses such a name on a container; most are misspelt, and the resource would never be provided.
-func unknownResources(p *corev1.Pod) (out []string) {
-	for _, list := range []struct {
-		name string
-		of   []corev1.Container
-	}{{"initContainers", p.Spec.InitContainers}, {"containers", p.Spec.Containers}} {
-		for i := range list.of {
-			out = append(out, unknownNames(fmt.Sprintf("spec.%s[%d].resources", list.name, i), &list.of[i].Resources)...)
-		}
-	}
-	if p.Spec.Resources != nil {
-		out = append(out, unknownNames("spec.resources", p.Spec.Resources)...)
-	}
-	return out
-}
-
-func unknownNames(path string, r *corev1.ResourceRequirements) (out []string) {
-	for _, list := range []struct {
-		name    string
-		amounts corev1.ResourceList
-	}{{"requests", r.Requests}, {"limits", r.Limits}} {
-		for _, name := range slices.Sorted(maps.Keys(list.amounts)) {
-			if !knownResource(name) {
+func unknownResources(doc object) (out []string) {
+	for path, list := range requirementsOf(doc) {
+		amounts, _ := list.(object)
+		for _, name := range slices.Sorted(maps.Keys(amounts)) {
+			if !knownResource(corev1.ResourceName(name)) {
 				out = append(out, fmt.Sprintf("unknown resource %q in %q (expected cpu, memory, ephemeral-storage, hugepages-SIZE, or a name with a domain such as example.com/gpu)",
-					string(name), path+"."+list.name))
+					name, path))
 			}
 		}
 	}

@@ -40,15 +40,18 @@ would not start, unless --report is given.`,
 			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
 			Long:    "Print the configuration that berthd would run with, defaults included, as a file for --config.",
 			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /run/berth-try",
-			RunE:    func(cmd *cobra.Command, _ []string) error { return dump(cmd.OutOrStdout(), *sources) },
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return dump(cmd.OutOrStdout(), cmd.ErrOrStderr(), *sources)
+			},
 		},
 		check,
 	)
 	return group
 }
 
-func dump(out io.Writer, sources config.Sources) error {
-	c, _, err := config.Load(sources)
+func dump(out, warnings io.Writer, sources config.Sources) error {
+	c, notes, err := config.Load(sources)
+	warn(warnings, notes)
 	if err != nil {
 		return err
 	}
@@ -60,20 +63,27 @@ func dump(out io.Writer, sources config.Sources) error {
 	return err
 }
 
+// warn prints the notes about a configuration.
+func warn(out io.Writer, notes []string) {
+	for _, n := range notes {
+		fmt.Fprintln(out, "warning:", n)
+	}
+}
+
 // validate checks the configuration. Without reports, a failure is the error, which has its exit code.
 func validate(ctx context.Context, out io.Writer, sources config.Sources, reports ...string) error {
 	notes, err := found(ctx, sources)
-	if err != nil && len(reports) == 0 {
-		return err
-	}
 	var result report.Result
 	for _, n := range notes {
 		result.Note("%s", n)
 	}
-	if err != nil {
+	if err != nil && len(reports) > 0 {
 		result.Fail("%v", err)
 	}
 	if err := result.Finish(out, reports); err != nil {
+		return err
+	}
+	if len(reports) == 0 && err != nil {
 		return err
 	}
 	if err == nil {
@@ -83,16 +93,16 @@ func validate(ctx context.Context, out io.Writer, sources config.Sources, report
 	return nil
 }
 
-// found returns the notes about a configuration that berthd would start with.
+// found returns the notes about a configuration that berthd would start with, also with an error.
 func found(ctx context.Context, sources config.Sources) ([]string, error) {
 	c, notes, err := config.Load(sources)
 	if err != nil {
-		return nil, err
+		return notes, err
 	}
 	if c.Observe.Root != "" {
 		n, err := observe.Open(ctx, observe.Options{Root: c.Observe.Root, Pods: []observe.Pod{}})
 		if err != nil {
-			return nil, err
+			return notes, err
 		}
 		for _, text := range n.Missing {
 			notes = append(notes, "not read: "+text)
@@ -101,7 +111,7 @@ func found(ctx context.Context, sources config.Sources) ([]string, error) {
 	}
 	more, err := app.Check(ctx, c)
 	if err != nil {
-		return nil, err
+		return notes, err
 	}
 	return append(notes, more...), nil
 }

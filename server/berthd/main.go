@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -81,7 +82,7 @@ func command() *cobra.Command {
 		if err := trust.CheckFlags(cmd.Flags()); err != nil {
 			return err
 		}
-		return run(cmd.Context(), *sources, hook)
+		return run(cmd.Context(), cmd.ErrOrStderr(), *sources, hook)
 	}
 	root.AddCommand(configCommand(sources), probeCommand(), version.Command("berthd"), &cobra.Command{
 		Use: privileges.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
@@ -96,10 +97,11 @@ func command() *cobra.Command {
 	return root
 }
 
-// run is the daemon.
-func run(ctx context.Context, sources config.Sources, hook failpoint.Hook) error {
+// run is the daemon. It writes to warnings what is found before there is a log.
+func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook failpoint.Hook) error {
 	c, notes, err := config.Load(sources)
 	if err != nil {
+		warn(warnings, notes)
 		return err
 	}
 	level := new(slog.LevelVar)

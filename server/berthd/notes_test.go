@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,6 +46,30 @@ func TestIdleFieldsAreReported(t *testing.T) {
 		}
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("config validate does not say %q:\n%s", want, out.String())
+		}
+	}
+}
+
+// TestNotesComeWithErrors: what a configuration's notes name is printed also if it cannot be used.
+func TestNotesComeWithErrors(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "kubelet.yaml")
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nreservedCPUs: 0-1\nreservedSystemCPUs: x\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sources := config.Sources{KubeletFile: file, Flags: func(c *apiconfig.Config) error { c.Machine = "4c"; return nil }}
+	for name, do := range map[string]func(out *bytes.Buffer) error{
+		"config validate": func(out *bytes.Buffer) error { return validate(t.Context(), out, sources) },
+		"config validate --report": func(out *bytes.Buffer) error {
+			return errors.Join(validate(t.Context(), out, sources, filepath.Join(t.TempDir(), "report")), errors.New("(in the report)"))
+		},
+		"config dump": func(out *bytes.Buffer) error { return dump(io.Discard, out, sources) },
+		"berthd":      func(out *bytes.Buffer) error { return run(t.Context(), out, sources, nil) },
+	} {
+		var out bytes.Buffer
+		if err := do(&out); err == nil || !strings.Contains(out.String(), "reservedCPUs: unknown field") {
+			t.Errorf("%s: %v, printed %q", name, err, out.String())
 		}
 	}
 }

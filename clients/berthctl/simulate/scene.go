@@ -96,11 +96,11 @@ func (f *sceneFlags) configuration(ctx context.Context, c *command.Ctl, b *bundl
 			return cfg, err
 		}
 		notes, err := cfg.ApplyKubelet(f.kubelet, data)
-		if err != nil {
-			return cfg, err
-		}
 		for _, n := range notes {
 			c.Warn("%s", n)
+		}
+		if err != nil {
+			return cfg, err
 		}
 	}
 	if f.config != "" {

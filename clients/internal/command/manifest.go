@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -76,7 +77,7 @@ func (m *Manifest) Load(ctx context.Context, c *Ctl) ([]*typesv1.Pod, error) {
 			},
 		})
 		if len(refused) > 0 {
-			return nil, fmt.Errorf("%s: %s (--strict)", podspec.FileName(file), strings.Join(refused, "; "))
+			err = errors.Join(fmt.Errorf("%s: %s (--strict)", podspec.FileName(file), strings.Join(refused, "; ")), err)
 		}
 		if err != nil {
 			return nil, err

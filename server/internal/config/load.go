@@ -28,7 +28,7 @@ type Sources struct {
 }
 
 // Load builds and validates a configuration. Notes list settings of the sources that have no
-// effect. Errors are of class Invalid.
+// effect, also with an error. Errors are of class Invalid.
 func Load(s Sources) (c config.Config, notes []string, err error) {
 	c, notes, err = s.merge(false)
 	if err == nil && c.Beside == config.Kubelet {
@@ -37,16 +37,16 @@ func Load(s Sources) (c config.Config, notes []string, err error) {
 	if err == nil && c.Observe.Root != "" {
 		err = s.observer(&c)
 	}
+	slices.Sort(notes)
 	if err != nil {
-		return c, nil, err
+		return c, notes, err
 	}
 	if err := fillPaths(&c); err != nil {
-		return c, nil, err
+		return c, notes, err
 	}
 	if err := numbers(c.Access); err != nil {
-		return c, nil, err
+		return c, notes, err
 	}
-	slices.Sort(notes)
 	if err := c.Validate(); err != nil {
 		return c, notes, err
 	}
@@ -72,32 +72,32 @@ func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err
 	c = config.Default()
 	if s.KubeletFile != "" || s.KubeletDir != "" {
 		if notes, err = s.mergeKubelet(&c); err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 	}
 	if besideKubelet {
 		on, err := c.BesideKubelet()
 		if err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 		state, err := kubeletState(s.KubeletState)
 		if err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 		notes = slices.Concat(notes, on, state)
 	}
 	if s.BerthFile != "" {
 		data, err := readFile("configuration", s.BerthFile)
 		if err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 		if err := c.ApplyBerth(s.BerthFile, data); err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 	}
 	if s.Flags != nil {
 		if err := s.Flags(&c); err != nil {
-			return c, nil, err
+			return c, notes, err
 		}
 	}
 	return c, notes, nil
