@@ -73,9 +73,16 @@ type VolumeMount struct {
 }
 
 // DecodeManifests reads every pod of a YAML or JSON text as Decode does, with what it takes to run it. A field that is not
-// understood is a problem: it may be one that was to confine the pod, with another spelling.
+// understood is a problem: it may be one that was to confine the pod, with another spelling. An error names such fields, too.
 func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 	var out []Manifest
+	var ignored []string
+	notify := o.Ignored
+	o.Ignored = func(pod, what string) {
+		if ignored = append(ignored, "pod "+pod+": "+what); notify != nil {
+			notify(pod, what)
+		}
+	}
 	o.whole = func(p *corev1.Pod, m *typesv1.Pod, unknown []string) error {
 		manifest, err := manifestOf(p, m)
 		if err == nil {
@@ -87,6 +94,9 @@ func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 		return err
 	}
 	if _, err := Decode(r, o); err != nil {
+		if len(ignored) > 0 {
+			err = fmt.Errorf("%w (and %s)", err, strings.Join(ignored, "; "))
+		}
 		return nil, err
 	}
 	return out, nil

@@ -228,6 +228,10 @@ func TestIgnoredFieldsOfARefusedPod(t *testing.T) {
 			!strings.HasPrefix(got[1], `default/a: unknown resource "gpu" in "spec.containers[0].resources.limits"`) {
 			t.Errorf("%s: %v, told %q", name, err, got)
 		}
+		_, err = podspec.DecodeManifests(strings.NewReader(`{"apiVersion":"v1","kind":"Pod","metadata":`+pod+`}`), podspec.Options{})
+		if err == nil || !strings.Contains(err.Error(), got[0]+"; pod "+got[1]) {
+			t.Errorf("%s: %v does not name %q", name, err, got)
+		}
 	}
 }
 
