@@ -12,6 +12,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -23,6 +24,11 @@ func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest)
 	case webUID, "u-web":
 		if moves {
 			return movedWeb(), nil
+		}
+		if repeated(req) {
+			return &admissionv1.ResizeResponse{Verdict: admissionv1.Verdict_VERDICT_ADMITTED, Replayed: true,
+				QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED, Revision: 12, AdmissionId: "try-1",
+				Disruption: admissionv1.Disruption_DISRUPTION_NONE}, nil
 		}
 		return &admissionv1.ResizeResponse{
 			Verdict: admissionv1.Verdict_VERDICT_ADMITTED, QosClass: typesv1.QOSClass_QOS_CLASS_GUARANTEED,
@@ -45,6 +51,20 @@ func (f fakeAdmission) Resize(_ context.Context, req *admissionv1.ResizeRequest)
 	default:
 		return nil, errdefs.NotFoundf("pod %s is not admitted", req.GetPodUid())
 	}
+}
+
+// repeated reports whether default/web has the amounts of a request.
+func repeated(req *admissionv1.ResizeRequest) bool {
+	for _, c := range req.GetContainers() {
+		for _, amounts := range []map[string]string{c.GetResources().GetRequests(), c.GetResources().GetLimits()} {
+			for name, text := range amounts {
+				if !command.SameAmount(name, text, requested().GetLimits()[name]) {
+					return false
+				}
+			}
+		}
+	}
+	return req.GetResources() == nil
 }
 
 type fakeCgroup struct {

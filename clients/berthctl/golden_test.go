@@ -68,6 +68,11 @@ const hintPod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","uid":
 // noUID is podYAML without a uid.
 func noUID(name string) string { return strings.Replace(podYAML(name), ", uid: u-"+name, "", 1) }
 
+// sized is a manifest of default/web without a uid, with resources of its container app.
+func sized(resources string) string {
+	return "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, resources: {" + resources + "}}]}\n"
+}
+
 // misspelt has a field and a resource that no pod has.
 const misspelt = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u-web}\nspec: {nodename: x, containers: [{name: app, resources: {limits: {cpus: 2, memory: 1Gi}, request: {cpu: 1}}}]}\n"
 
@@ -292,7 +297,7 @@ var goldens = map[string][]step{
 	"resize": {
 		{args: "resize -f -", stdin: podYAML("web")}, {args: "resize -f - --dry-run", stdin: podYAML("web")},
 		{args: "resize -f -", stdin: podYAML("big")}, {args: "resize -f -", stdin: podYAML("early")},
-		{args: "resize -f -", stdin: podYAML("gone")}, {args: "resize -f - -o json", stdin: podYAML("web")}, {args: "resize"},
+		{args: "resize -f -", stdin: podYAML("gone")}, {args: "resize -f - -o json", stdin: sized("limits: {cpu: 3}")}, {args: "resize"},
 		{args: "resize default/web --set app:limits.cpu=2 --set app:requests.memory=1Gi --set limits.cpu=4 --dry-run --if-revision 12 --admission-id try-1"},
 		{args: "resize " + twinUID + " --set c:limits.cpu=2 --max-disruption move-cpus"}, {args: "resize web"}, {args: "resize web -f -"},
 		{args: "resize --set app:limits.cpu=1"}, {args: "resize web --set app:limits=2"},
@@ -301,6 +306,11 @@ var goldens = map[string][]step{
 		{args: "resize web app --cpu 3 --memory 2Gi"}, {args: "resize " + twinUID + " --cpu 3"}, {args: "resize web --cpu 3"},
 		{args: "resize web nobody --cpu 3"},
 		{args: "resize web app"}, {args: "resize web app --set app:limits.cpu=1"}, {args: "resize -f - --cpu 2"},
+		{args: "resize -f -", stdin: sized("")}, {args: "resize -f - --dry-run", stdin: sized("limits: {cpu: 2000m}")},
+		{args: "resize -f -", stdin: sized("limits: {cpu: 2500m, memory: 1Gi}, requests: {memory: 512Mi}")},
+		{args: "resize -f - --dry-run", stdin: sized("requests: {cpu: 2, memory: 1073741825}, limits: {cpu: 2, memory: 1Gi}")},
+		{args: "resize web log --set log:requests.cpu=1"}, {args: "resize web --set log:requests.cpu=1 --set limits.cpu=4"},
+		{args: "resize web app --cpu 2"}, {args: "plan resize -f -", stdin: sized("")}, {args: "plan resize web app --cpu 3"},
 	},
 	"get": {
 		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},

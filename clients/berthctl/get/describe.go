@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -93,8 +91,8 @@ func admitted(c *command.Ctl, p *typesv1.PodAllocation) string {
 // addContainer adds what a container got.
 func addContainer(c *command.Ctl, f *table.Fields, a *typesv1.ContainerAllocation) {
 	f.Add("Role", convert.Word(a.GetRole()))
-	f.Add("Requests", amountTexts(a.GetResources().GetRequests())...)
-	f.Add("Limits", amountTexts(a.GetResources().GetLimits())...)
+	f.Add("Requests", command.AmountTexts(a.GetResources().GetRequests(), " ")...)
+	f.Add("Limits", command.AmountTexts(a.GetResources().GetLimits(), " ")...)
 	f.Add("CPUs", command.CPUsText(c.CPUs(a), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
 	f.Add("Holds", command.ClaimTexts(a.GetClaims())...)
@@ -114,14 +112,6 @@ func externalTexts(list []*typesv1.ExternalDevice) (out []string) {
 			text += " by claim " + claim
 		}
 		out = append(out, text)
-	}
-	return out
-}
-
-// amountTexts returns amounts by resource, ordered.
-func amountTexts(amounts map[string]string) (out []string) {
-	for _, name := range slices.Sorted(maps.Keys(amounts)) {
-		out = append(out, name+" "+amounts[name])
 	}
 	return out
 }

@@ -63,11 +63,11 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	f.Add("CPU policy", p.GetCpuPolicy()+command.Options(p.GetCpuOptions()))
 	f.Add("Memory policy", p.GetMemoryPolicy())
 	f.Add("Reserved CPUs", p.GetReservedCpus().GetList())
-	f.Add("Reserved for the system", strings.Join(command.Pairs(p.GetSystemReserved()), ", "))
-	f.Add("Reserved for agents", strings.Join(command.Pairs(p.GetKubeReserved()), ", "))
+	f.Add("Reserved for the system", strings.Join(command.AmountTexts(p.GetSystemReserved(), "="), ", "))
+	f.Add("Reserved for agents", strings.Join(command.AmountTexts(p.GetKubeReserved(), "="), ", "))
 	f.Add("Evictions begin at", strings.Join(command.Pairs(p.GetEvictionHard()), ", "))
 	for _, r := range p.GetReservedMemory() {
-		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNumaNode(), strings.Join(command.Pairs(r.GetLimits()), ", ")))
+		f.Add("Reserved memory", fmt.Sprintf("node %d: %s", r.GetNumaNode(), strings.Join(command.AmountTexts(r.GetLimits(), "="), ", ")))
 	}
 	return f
 }

@@ -132,17 +132,24 @@ func planResize(c *command.Ctl) *cobra.Command {
 		}
 		end := command.ExitDone
 		for i, req := range requests {
-			answer, err := s.Resize(ctx, req)
+			result, err := r.carryOut(ctx, s, req)
 			if err != nil {
 				return err
 			}
+			answer := result.answer
 			pod, err := s.ByUID(ctx, req.GetPodUid())
 			if err != nil {
 				return err
 			}
 			if err := s.Show(answer, func(w io.Writer) {
-				fmt.Fprintf(w, "%s would be %s\n", titles[i], resizeText(answer))
-				showSteps(s, w, pod, answer)
+				result.show(w, titles[i])
+				if result.idle() {
+					return
+				}
+				if len(result.changes)+len(result.kept) > 0 {
+					fmt.Fprintln(w)
+				}
+				showSteps(s, w, answer)
 			}); err != nil {
 				return err
 			}
@@ -164,7 +171,7 @@ func planResize(c *command.Ctl) *cobra.Command {
 }
 
 // showSteps prints the steps and the cost of a resize.
-func showSteps(s *command.Session, w io.Writer, pod *typesv1.PodAllocation, answer *admissionv1.ResizeResponse) {
+func showSteps(s *command.Session, w io.Writer, answer *admissionv1.ResizeResponse) {
 	plan := answer.GetPlan()
 	switch {
 	case answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED:

@@ -17,8 +17,11 @@ import (
 )
 
 const resizeLong = `Change the cpu and memory of admitted pods while they run. --cpu and --memory change a container, its request and its
-limit where it has both. --set names single amounts of one pod; all others stay. A file gives the cpu and memory of all
-containers of its pods; the rest of the file is not compared. A pod without uid in a file is the admitted pod of that name.
+limit where it has both. --set names single amounts of one pod; all others stay. A file gives the cpu and memory of the
+containers of its pods; the rest of the file is not compared. Amounts that a file leaves out stay, too, because a resize
+removes none, as in Kubernetes; the output lists them. A pod without uid in a file is the admitted pod of that name.
+
+The output has each amount that changes, before and after, or "nothing changed".
 
 berthd changes the pod's cgroup, and the cgroups of containers that it made itself. Containers of a container runtime
 are changed by the runtime; 'berthctl allocate' prints the new values.
@@ -55,16 +58,13 @@ func Resize(c *command.Ctl) *cobra.Command {
 		}
 		end := command.ExitDone
 		for i, req := range requests {
-			answer, err := s.Resize(ctx, req)
+			result, err := r.carryOut(ctx, s, req)
 			if err != nil {
 				return err
 			}
+			answer := result.answer
 			if err := s.Show(answer, func(w io.Writer) {
-				would := ""
-				if req.GetDryRun() {
-					would = "would be "
-				}
-				fmt.Fprintf(w, "%s %s%s\n", titles[i], would, resizeText(answer))
+				result.show(w, titles[i])
 				if answer.GetPlan() != nil {
 					fmt.Fprint(w, "\nthe pod has its old and its new CPUs and memory until the move is complete; 'berthctl plan resize' shows the steps\n")
 				}
@@ -86,6 +86,51 @@ func Resize(c *command.Ctl) *cobra.Command {
 	cmd.Flags().StringVar(&r.common.AdmissionId, "admission-id", "", "name of this attempt; it can be repeated safely with the same name")
 	cmd.Flags().BoolVar(&r.common.DryRun, "dry-run", false, "decide, but change nothing")
 	return cmd
+}
+
+// resized is a resize that was carried out, or tried.
+type resized struct {
+	answer  *admissionv1.ResizeResponse
+	dryRun  bool
+	changes []change
+	kept    []string // what the file leaves out
+}
+
+// carryOut makes a resize, and compares it with what the pod had before.
+func (r *resizing) carryOut(ctx context.Context, s *command.Session, req *admissionv1.ResizeRequest) (*resized, error) {
+	var before []size
+	var err error
+	if !s.ForPrograms() {
+		if before, err = sizesOf(ctx, s, req.GetPodUid()); err != nil {
+			return nil, err
+		}
+	}
+	out := &resized{dryRun: req.GetDryRun()}
+	if out.answer, err = s.Resize(ctx, req); err != nil || out.answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
+		return out, err
+	}
+	if out.changes, out.kept = changesOf(before, req); len(r.Files) == 0 {
+		out.kept = nil // the command line names what is to change
+	}
+	return out, nil
+}
+
+// idle reports whether the pod had the amounts before.
+func (r *resized) idle() bool { return r.answer.GetReplayed() && len(r.changes) == 0 }
+
+// show prints the result, what changes, and what the file leaves out.
+func (r *resized) show(w io.Writer, pod string) {
+	switch {
+	case r.idle() && r.dryRun:
+		fmt.Fprintf(w, "%s: nothing would change\n", pod)
+	case r.idle():
+		fmt.Fprintf(w, "%s: nothing changed\n", pod)
+	case r.dryRun:
+		fmt.Fprintf(w, "%s would be %s\n", pod, resizeText(r.answer))
+	default:
+		fmt.Fprintf(w, "%s %s\n", pod, resizeText(r.answer))
+	}
+	showChanges(w, r.changes, r.kept)
 }
 
 // flags adds the flags of what is to be resized.

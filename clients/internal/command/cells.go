@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // Set reads CPUs that berthd sent; an unreadable set counts as empty.
@@ -181,6 +182,38 @@ func Pairs(m map[string]string) []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, k+"="+m[k])
+	}
+	return out
+}
+
+// Amount returns an amount of a resource as people read it: 4Gi for 4294967296 bytes, and cpu as in manifests.
+func Amount(resource, text string) string {
+	amounts, excess, bad := convert.Amounts("", map[string]string{resource: text})
+	r := workload.Resource(resource)
+	switch n := amounts[r]; {
+	case len(bad)+len(excess) > 0 || n < 0:
+		return text
+	case r == workload.Memory || r == workload.EphemeralStorage || r.IsHugePages():
+		return table.Bytes(uint64(n))
+	default:
+		return r.Text(n)
+	}
+}
+
+// SameAmount reports whether two texts are the same amount of a resource, such as 1 and 1000m.
+func SameAmount(resource, a, b string) bool {
+	left, leftExcess, bad := convert.Amounts("", map[string]string{resource: a})
+	right, rightExcess, worse := convert.Amounts("", map[string]string{resource: b})
+	if len(bad)+len(worse) > 0 {
+		return a == b
+	}
+	return maps.Equal(left, right) && maps.Equal(leftExcess, rightExcess)
+}
+
+// AmountTexts returns amounts by resource, ordered, with a separator behind the name.
+func AmountTexts(amounts map[string]string, separator string) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		out = append(out, name+separator+Amount(name, amounts[name]))
 	}
 	return out
 }
