@@ -41,21 +41,21 @@ const missingStates = `warning: not read: CPUs of containers: /var/lib/kubelet/c
 warning: not read: memory of containers: /var/lib/kubelet/memory_manager_state: no such file or directory
 `
 
-const sameTable = `DECIDES  POLICY                  ADMITTED  REJECTED  ALIGNED  NODES/POD  FREE-CPUS  OF-ONE-NODE  SCATTERED
-kubelet  single-numa-node (now)  1         0         1/1      1.00       5          4            0
-kubelet  none                    1         0         1/1      1.00       5          4            0
-kubelet  best-effort             1         0         1/1      1.00       5          4            0
-kubelet  restricted              1         0         1/1      1.00       5          4            0
-berth    single-numa-node        1         0         1/1      1.00       5          4            0
-berth    none                    1         0         1/1      1.00       5          4            0
-berth    best-effort             1         0         1/1      1.00       5          4            0
-berth    restricted              1         0         1/1      1.00       5          4            0
+const sameTable = `DECIDES  POLICY                  ADMITTED  REJECTED  ALIGNED/PLACED  NODES/POD  FREE-CPUS  OF-ONE-NODE  SCATTERED
+kubelet  single-numa-node (now)  1         0         1/1             1.00       5          4            0
+kubelet  none                    1         0         1/1             1.00       5          4            0
+kubelet  best-effort             1         0         1/1             1.00       5          4            0
+kubelet  restricted              1         0         1/1             1.00       5          4            0
+berth    single-numa-node        1         0         1/1             1.00       5          4            0
+berth    none                    1         0         1/1             1.00       5          4            0
+berth    best-effort             1         0         1/1             1.00       5          4            0
+berth    restricted              1         0         1/1             1.00       5          4            0
 
 the rows differ about 0 of 1 pod
 `
 
-const noPods = `DECIDES  POLICY                  ADMITTED  REJECTED  ALIGNED  NODES/POD  FREE-CPUS  OF-ONE-NODE  SCATTERED
-kubelet  single-numa-node (now)  0         0         0/0      -          7          4            0
+const noPods = `DECIDES  POLICY                  ADMITTED  REJECTED  ALIGNED/PLACED  NODES/POD  FREE-CPUS  OF-ONE-NODE  SCATTERED
+kubelet  single-numa-node (now)  0         0         0/0             -          7          4            0
 `
 
 // TestCompareKubelet: the rows decide about the same pods, and what the kubelet has decided otherwise is a warning.

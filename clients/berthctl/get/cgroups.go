@@ -10,14 +10,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
-	"github.com/berthd/berth/managers/workload"
 )
 
 // shownDrifts is how many of the newest drifts a table ends with.
@@ -37,12 +35,12 @@ number of control files that berthd would write now. Values that another program
 			return nil, err
 		}
 		t := table.New("CGROUP", "STATE", "WEIGHT", "CPU", "MEMORY", "PIDS", "CPUS", "PENDING").
-			Wide(s.Wide(), "MEMS", "USES", "MANAGED", "PATH").Key("CGROUP").Amounts("MEMORY", "USES")
+			Wide(s.Wide(), "MEMS", "USES", "MANAGED", "PATH").Key("CGROUP")
 		for _, g := range list.GetCgroups() {
 			v := valuesOf(g)
-			t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), command.LimitText(v.MemoryLimitBytes, command.Plain),
+			t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), command.LimitText(v.MemoryLimitBytes, command.BytesText),
 				command.LimitText(v.PidsLimit, command.Plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
-				command.Nodes(v.GetCpusetMems()), command.Plain(max(g.GetMemoryUsageBytes(), 0)), command.YesNo(g.GetManaged()),
+				command.Nodes(v.GetCpusetMems()), command.BytesText(g.GetMemoryUsageBytes()), command.YesNo(g.GetManaged()),
 				g.GetLiteral())
 		}
 		f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
@@ -195,23 +193,11 @@ requests of all admitted pods.`,
 		t := table.New("RESOURCE", "CAPACITY", "RESERVED", "ALLOCATABLE", "REQUESTED").
 			Wide(s.Wide(), "SYSTEM", "KUBE", "EVICTION", "LIMIT").Key("RESOURCE")
 		for _, name := range slices.Sorted(maps.Keys(capacity.GetCapacity())) {
-			text := func(amounts map[string]string) string { return amountText(name, amounts) }
+			text := func(amounts map[string]string) string { return command.Amount(name, amounts[name]) }
 			t.Row(name, text(capacity.GetCapacity()), text(reserved.GetReservation()), text(allocatable.GetAllocatable()),
 				text(allocatable.GetRequested()), text(reserved.GetSystem()), text(reserved.GetKube()), text(reserved.GetEviction()),
 				text(allocatable.GetLimit()))
 		}
 		return &command.Listing{Answer: allocatable, Tables: []command.Section{{Table: t}}}, nil
 	})
-}
-
-// amountText returns the amount of a resource; empty where there is none.
-func amountText(name string, amounts map[string]string) string {
-	q, err := resource.ParseQuantity(amounts[name])
-	if err != nil {
-		return amounts[name]
-	}
-	if r := workload.Resource(name); r == workload.CPU {
-		return r.Text(q.MilliValue())
-	}
-	return workload.Resource(name).Text(q.Value())
 }

@@ -107,12 +107,12 @@ pods can still get, if the memory manager allocates memory by node.`,
 		}
 		shared, taken := command.Set(state.GetShared()), command.Set(state.GetExclusive())
 		t := table.New("NODE", "CPUS", "SHARED", "TAKEN", "MEMORY", "FREE",
-			"HUGEPAGES").Wide(s.Wide(), "DISTANCES").Key("NODE").Amounts("MEMORY", "FREE")
+			"HUGEPAGES").Wide(s.Wide(), "DISTANCES").Key("NODE")
 		for _, n := range machine.GetNodes() {
 			cpus := command.Set(n.GetCpus())
 			t.Row(strconv.Itoa(int(n.GetNumaNode())), n.GetCpus().GetList(), cpus.Intersect(shared).String(),
 				cpus.Intersect(taken).String(),
-				command.Number(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), command.HugePageCells(n), command.Distances(n))
+				table.Bytes(n.GetMemoryBytes()), freeMemory(memory, n.GetNumaNode()), command.HugePageCells(n), command.Distances(n))
 		}
 		return &command.Listing{Answer: &nodev1.GetMachineResponse{Nodes: machine.GetNodes()}, Tables: []command.Section{{Table: t}}}, nil
 	})

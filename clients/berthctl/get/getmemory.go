@@ -28,10 +28,10 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 		if len(state.GetAssignments()) > 0 {
 			known = s.Names(ctx)
 		}
-		t := table.New("OWNER", "RESOURCE", "AMOUNT", "NUMA").Wide(s.Wide(), "UID").Amounts("AMOUNT")
+		t := table.New("OWNER", "RESOURCE", "AMOUNT", "NUMA").Wide(s.Wide(), "UID")
 		for _, a := range state.GetAssignments() {
 			for _, b := range a.GetMemory().GetBlocks() {
-				t.Row(known.Owner(claimOwner(a)), a.GetResource(), command.Number(b.GetBytes()), command.Nodes(b.GetNumaNodes()),
+				t.Row(known.Owner(claimOwner(a)), a.GetResource(), table.Bytes(b.GetBytes()), command.Nodes(b.GetNumaNodes()),
 					a.GetPodUid())
 			}
 		}
@@ -42,13 +42,13 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 
 func memoryTable(state *memoryv1.GetStateResponse) *table.Table {
 	t := table.New("NODE", "RESOURCE", "TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "TAKEN", "FREE", "GROUP").
-		Key("NODE", "RESOURCE").Amounts("TOTAL", "RESERVED", "ALLOCATABLE", "HELD", "TAKEN", "FREE")
+		Key("NODE", "RESOURCE")
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
-			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), command.Number(r.GetTotalBytes()),
-				command.Number(r.GetReservedBytes()),
-				command.Number(r.GetAllocatableBytes()), command.Number(r.GetHeldBytes()),
-				command.Number(r.GetTakenBytes()), command.Number(r.GetFreeBytes()), usedWith(n))
+			t.Row(strconv.Itoa(int(n.GetNumaNode())), r.GetResource(), table.Bytes(r.GetTotalBytes()),
+				table.Bytes(r.GetReservedBytes()),
+				table.Bytes(r.GetAllocatableBytes()), table.Bytes(r.GetHeldBytes()),
+				table.Bytes(r.GetTakenBytes()), table.Bytes(r.GetFreeBytes()), usedWith(n))
 		}
 	}
 	return t
@@ -67,7 +67,7 @@ func freeMemory(state *memoryv1.GetStateResponse, node uint32) string {
 	for _, n := range state.GetNodes() {
 		for _, r := range n.GetResources() {
 			if n.GetNumaNode() == node && r.GetResource() == "memory" {
-				return command.Number(r.GetFreeBytes())
+				return table.Bytes(r.GetFreeBytes())
 			}
 		}
 	}

@@ -283,7 +283,7 @@ func showComparison(c *command.Ctl, out *comparison) error {
 }
 
 func comparedRows(rows []comparedRow) *table.Table {
-	t := table.New("DECIDES", "POLICY", "ADMITTED", "REJECTED", "ALIGNED", "NODES/POD", "FREE-CPUS", "OF-ONE-NODE", "SCATTERED")
+	t := table.New("DECIDES", "POLICY", "ADMITTED", "REJECTED", "ALIGNED/PLACED", "NODES/POD", "FREE-CPUS", "OF-ONE-NODE", "SCATTERED")
 	for _, r := range rows {
 		policy := r.Policy
 		if r.InForce {

@@ -56,9 +56,9 @@ func TestComparisonShown(t *testing.T) {
 	}
 	text := out.String()
 	for _, want := range []string{
-		"kubelet  none (now)        22        1         0/22     2.00       0",
-		"kubelet  single-numa-node  -         -         -        -  ",
-		"berth    restricted        22        1         22/22    1.00       0",
+		"kubelet  none (now)        22        1         0/22            2.00       0",
+		"kubelet  single-numa-node  -         -         -               -  ",
+		"berth    restricted        22        1         22/22           1.00       0",
 		"\nnot possible on this machine: kubelet single-numa-node; berth single-numa-node: no\\x1b[2J\n\nthe rows",
 		"\nthe rows differ about 22 of 23 pods\n",
 		"\na/p0\\x1b[2J\n  not aligned: on 2 NUMA nodes instead of 1: kubelet none; berth none\n" +

@@ -22,7 +22,7 @@ changes.
 
 The pods are decided about in order, each together with the pods before it that fit. A pod that fits later would be
 admitted if no other pod were there; a pod that never fits would be rejected even then, with the present devices and
-policy. Without -f only the free resources of the NUMA nodes are shown: available of allocatable amounts.
+policy. Without -f only the resources of the NUMA nodes are shown: FREE/TOTAL is what is free of the allocatable amount.
 
 A pod that fits "after-defragmentation" fits after 'berthctl defrag' has moved up to --max-moves other pods that allow
 it. Such moves are searched after the decisions about all pods that fit now.
@@ -171,7 +171,7 @@ func freeTable(free *fitv1.FreeResources) *table.Table {
 	t := table.New(resourceHeaders(resources, "NODE")...)
 	for _, n := range free.GetNodes() {
 		t.Row(append([]string{strconv.Itoa(int(n.GetNumaNode()))}, resourceCells(n, resources, "-", func(r *fitv1.NodeResource) string {
-			return command.AmountOf(r.GetResource(), r.GetAvailable()) + "/" + command.AmountOf(r.GetResource(), r.GetAllocatable())
+			return pair(r.GetResource(), r.GetAvailable(), r.GetAllocatable())
 		})...)...)
 	}
 	return t

@@ -3,6 +3,8 @@ package simulate
 import (
 	"slices"
 	"strings"
+
+	"github.com/berthd/berth/clients/internal/command"
 )
 
 // resource is an amount of a resource on a node, and nodeOf a node with such amounts.
@@ -23,12 +25,17 @@ func resourceNames[R resource, N nodeOf[R]](nodes []N) []string {
 	return slices.Compact(names)
 }
 
-// resourceHeaders returns the headers of a table with a column for each resource.
+// resourceHeaders returns the headers of a table with a column of pairs for each resource.
 func resourceHeaders(resources []string, first ...string) []string {
 	for _, r := range resources {
-		first = append(first, strings.ToUpper(r))
+		first = append(first, strings.ToUpper(r)+" FREE/TOTAL")
 	}
 	return first
+}
+
+// pair is what is free of a resource, and all of it that pods can have.
+func pair(resource string, free, total uint64) string {
+	return command.AmountOf(resource, free) + "/" + command.AmountOf(resource, total)
 }
 
 // resourceCells returns a cell for each resource, which is none if the node does not have the resource.

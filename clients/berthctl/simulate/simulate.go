@@ -22,7 +22,7 @@ import (
 )
 
 const simulateLong = `Admit pods one after the other on a simulated machine, without a berthd. The output shows what each pod gets, which pods
-are rejected and why, and how much of each NUMA node is used.
+are rejected and why, and what each NUMA node has left (FREE/TOTAL).
 
 The machine is a snapshot ('berthctl topology --export') or a shape: 2s4n32c2t has 2 sockets of 4 NUMA nodes of 32 cores
 of 2 threads; 32m at the end adds 32 nodes with memory only. The configuration is that of berthd; flags override it.

@@ -69,7 +69,9 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 	resources := resourceNames(nodes)
 	t := table.New(resourceHeaders(resources, "NODE", "TAKEN-CPUS")...)
 	cells := func(n *admissionv1.NodeUse) []string {
-		return append([]string{n.GetTakenCpus().GetList()}, resourceCells(n, resources, "", useText)...)
+		return append([]string{n.GetTakenCpus().GetList()}, resourceCells(n, resources, "", func(r *admissionv1.ResourceUse) string {
+			return pair(r.GetResource(), r.GetAllocatable()-min(r.GetTaken(), r.GetAllocatable()), r.GetAllocatable())
+		})...)
 	}
 	var ids cpuset.Builder
 	for i, n := range nodes {
@@ -88,15 +90,6 @@ func nodeUses(nodes []*admissionv1.NodeUse) *table.Table {
 		ids = cpuset.Builder{}
 	}
 	return t
-}
-
-// useText prints the used and the allocatable amount, and the percentage.
-func useText(r *admissionv1.ResourceUse) string {
-	text := command.AmountOf(r.GetResource(), r.GetTaken()) + "/" + command.AmountOf(r.GetResource(), r.GetAllocatable())
-	if r.GetAllocatable() > 0 {
-		text += fmt.Sprintf(" (%.0f%%)", 100*float64(r.GetTaken())/float64(r.GetAllocatable()))
-	}
-	return text
 }
 
 // showRoom prints how many more copies of a pod fit, and the limiting resource.

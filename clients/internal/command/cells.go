@@ -186,7 +186,8 @@ func Pairs(m map[string]string) []string {
 	return out
 }
 
-// Amount returns an amount of a resource as people read it: 4Gi for 4294967296 bytes, and cpu as in manifests.
+// Amount returns an amount of a resource as people read it: 4Gi for 4294967296 bytes, and cpu as in manifests. A text that is none is
+// returned as it is.
 func Amount(resource, text string) string {
 	amounts, excess, bad := convert.Amounts("", map[string]string{resource: text})
 	r := workload.Resource(resource)
@@ -278,7 +279,7 @@ func Options(m map[string]string) string {
 	return " (" + strings.Join(Pairs(m), ", ") + ")"
 }
 
-// Number returns a number of bytes for a column of amounts.
+// Number returns a number for a cell.
 func Number(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // HugePageCells returns the huge pages of a node by size.

@@ -2,7 +2,6 @@ package table
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/workload"
@@ -35,27 +34,4 @@ func Count(n int, noun string) string {
 		return "1 " + noun
 	}
 	return strconv.Itoa(n) + " " + noun + "s"
-}
-
-// unit is a binary unit: 1 is Ki, 2 is Mi.
-type unit int
-
-// spell gives an amount in the unit, with one digit behind the point where it is not whole.
-func (u unit) spell(n uint64) string {
-	if n == 0 {
-		return "0"
-	}
-	s := strconv.FormatFloat(float64(n)/float64(uint64(1)<<(10*u)), 'f', 1, 64)
-	return strings.TrimSuffix(s, ".0") + []string{"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"}[u]
-}
-
-// commonUnit is the largest unit, at most Gi, in which no amount but 0 is below 1, and at least Ki.
-func commonUnit(amounts []uint64) unit {
-	u := unit(3)
-	for _, n := range amounts {
-		for n > 0 && u > 1 && n>>(10*u) == 0 {
-			u--
-		}
-	}
-	return u
 }

@@ -2,7 +2,6 @@ package table
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -14,8 +13,6 @@ type Table struct {
 	rows    [][]string
 	// key are the columns that name a row.
 	key []int
-	// amounts are the columns with numbers of bytes.
-	amounts []int
 }
 
 // New makes a table.
@@ -35,13 +32,6 @@ func (t *Table) Wide(wide bool, headers ...string) *Table {
 // Key names the columns that identify a row, including hidden ones.
 func (t *Table) Key(headers ...string) *Table {
 	t.key = t.columns(headers)
-	return t
-}
-
-// Amounts names the columns with numbers of bytes. A column has one unit, so that its amounts can
-// be compared.
-func (t *Table) Amounts(headers ...string) *Table {
-	t.amounts = t.columns(headers)
 	return t
 }
 
@@ -101,9 +91,6 @@ const EventWidth = len(modified)
 // all rows without an earlier table. Columns that only depend on the time are ignored.
 func (t *Table) Changes(before *Table, ignored ...string) *Table {
 	out := &Table{headers: append([]string{eventColumn}, t.headers...), narrow: t.narrow + 1}
-	for _, at := range t.amounts {
-		out.amounts = append(out.amounts, at+1)
-	}
 	for _, at := range t.key {
 		out.key = append(out.key, at+1)
 	}
@@ -169,17 +156,10 @@ func (t *Table) Print(style Style) string {
 	if !style.NoHeaders {
 		lines = append(lines, t.headers[:t.narrow])
 	}
-	units := t.units()
 	for _, row := range t.rows {
 		line := make([]string, t.narrow)
 		for i := range line {
-			line[i] = cell(row, i)
-			if unit, ok := units[i]; ok {
-				if n, err := strconv.ParseUint(line[i], 10, 64); err == nil {
-					line[i] = unit.spell(n)
-				}
-			}
-			if line[i] == "" {
+			if line[i] = cell(row, i); line[i] == "" {
 				line[i] = "-"
 			}
 		}
@@ -191,21 +171,6 @@ func (t *Table) Print(style Style) string {
 		}
 		return style.Paint(t.headers[column], text)
 	}, style.Widths)
-}
-
-// units chooses a unit for every column of amounts.
-func (t *Table) units() map[int]unit {
-	out := make(map[int]unit, len(t.amounts))
-	for _, at := range t.amounts {
-		var amounts []uint64
-		for _, row := range t.rows {
-			if n, err := strconv.ParseUint(cell(row, at), 10, 64); err == nil {
-				amounts = append(amounts, n)
-			}
-		}
-		out[at] = commonUnit(amounts)
-	}
-	return out
 }
 
 const gap = 2

@@ -123,23 +123,6 @@ func TestJSON(t *testing.T) {
 	})
 }
 
-func TestAmountsHaveOneUnit(t *testing.T) {
-	t.Parallel()
-	tab := New("NODE", "TOTAL", "HELD").Amounts("TOTAL", "HELD")
-	tab.Row("0", "16777216000", "4194304")
-	tab.Row("1", "17179869184", "0")
-	tab.Row("2", "", "1610612736")
-	want := "NODE  TOTAL   HELD\n0     15.6Gi  4Mi\n1     16Gi    0\n2     -       1536Mi\n"
-	if got := tab.String(); got != want {
-		t.Errorf("got\n%swant\n%s", got, want)
-	}
-	small := New("A").Amounts("A")
-	small.Row("512")
-	if got := small.Print(Style{NoHeaders: true}); got != "0.5Ki\n" {
-		t.Errorf("got %q", got)
-	}
-}
-
 // TestChanges: rows by their key; ages alone are no change, and rows that are gone are reported.
 func TestChanges(t *testing.T) {
 	t.Parallel()
