@@ -29,8 +29,10 @@ CPU and MEMORY are the container's own. BUSY is how busy each CPU of EXCLUSIVE i
 PRESSURE is the share of the time in which a process of the container waited for CPU, memory and I/O. "-" is unknown:
 two readings of a container are needed, and pressure needs cgroups of version 2.
 
-Keys: arrows select, enter opens the pod with its claims and the explanation of its admission, s changes the order,
-r reverses it, / filters by name, q quits. Without a terminal, and with --once, the command prints one table.`
+Keys: arrows, j and k select, PgUp and PgDn scroll by a screen, Home and End go to the first and last row. Enter opens
+the pod with its claims and the explanation of its admission, s changes the order, r reverses it, / filters by name, q
+quits. The line above the headings says which rows are visible, and which columns a narrow terminal hides, the least
+important ones. Without a terminal, and with --once, the command prints one table with all columns.`
 
 type TopFlags struct {
 	once     bool
@@ -224,7 +226,7 @@ func (l *topLive) keys(ctx context.Context) {
 
 func (l *topLive) press(ctx context.Context, k top.Key) {
 	_, height := l.screen.Size()
-	switch l.model.Press(k, max(1, height-6)) {
+	switch l.model.Press(k, height) {
 	case top.Quit:
 		l.ended = true
 	case top.Open:

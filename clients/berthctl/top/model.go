@@ -36,6 +36,8 @@ type Model struct {
 	typing bool
 	// selected is the selected row by pod and container, so that it stays when rows move.
 	selected [2]string
+	// first is the first visible row. A row that is selected is visible.
+	first int
 	// open is the uid of the open pod, with its text; empty for none.
 	open   string
 	text   []string
@@ -76,8 +78,30 @@ func (m *Model) Show(uid string, lines []string) {
 	}
 }
 
-// Press changes the screen by a key. Page is the number of lines of the screen.
-func (m *Model) Press(k Key, page int) Effect {
+// The lines of a screen that have no rows: the summary, the line with the visible rows, the headers, and the last line; of an open pod
+// only the last line.
+const (
+	otherLines     = 6
+	otherLinesOpen = 1
+)
+
+// page is how many rows, or lines of an open pod, a screen shows.
+func page(height int, open bool) int {
+	if open {
+		return max(0, height-otherLinesOpen)
+	}
+	return max(0, height-otherLines)
+}
+
+// window returns which of a number of rows are visible: a page from the first one, or as near to that as one row is visible, and no line is
+// empty while there are rows for it.
+func (m *Model) window(rows, first, visible, page int) (from, to int) {
+	from = max(0, min(max(first, visible-page+1), visible, rows-page))
+	return from, min(rows, from+page)
+}
+
+// Press changes the screen by a key. Height is the number of lines of the screen.
+func (m *Model) Press(k Key, height int) Effect {
 	switch {
 	case k == KeyInterrupt:
 		return Quit
@@ -85,8 +109,9 @@ func (m *Model) Press(k Key, page int) Effect {
 		m.edit(k)
 		return None
 	case m.open != "":
-		return m.pressOpen(k, page)
+		return m.pressOpen(k, page(height, true))
 	}
+	page := page(height, false)
 	rows := m.Rows()
 	at := m.at(rows)
 	switch k {
@@ -126,8 +151,9 @@ func (m *Model) Press(k Key, page int) Effect {
 		return Open
 	}
 	if len(rows) > 0 {
-		row := rows[max(0, min(at, len(rows)-1))]
-		m.selected = [2]string{row.PodUID, row.Container}
+		at = max(0, min(at, len(rows)-1))
+		m.selected = [2]string{rows[at].PodUID, rows[at].Container}
+		m.first, _ = m.window(len(rows), m.first, at, page)
 	}
 	return None
 }
@@ -169,7 +195,7 @@ func (m *Model) pressOpen(k Key, page int) Effect {
 	case KeyEnd, 'G':
 		m.scroll = len(m.text)
 	}
-	m.scroll = max(0, min(m.scroll, len(m.text)-1))
+	m.scroll, _ = m.window(len(m.text), m.scroll, m.scroll, page)
 	return None
 }
 

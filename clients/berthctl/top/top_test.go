@@ -18,6 +18,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -86,7 +87,10 @@ func TestFrames(t *testing.T) {
 		"filtered": {source: source(), keys: "/nex\x7fw\r", width: 100, height: 10},
 		"nothing":  {source: source(), keys: "/zzz\rj\r", width: 100, height: 10},
 		"cleared":  {source: source(), keys: "/zzz\r\x1b", width: 100, height: 10},
-		"narrow":   {source: source(), keys: "jj", width: 30, height: 6},
+		"narrow":   {source: source(), keys: "jj", width: 30, height: 8},
+		"low":      {source: source(), width: 60, height: 6},
+		"eighty":   {source: long(12), keys: "\x1b[6~j", width: 80, height: 12},
+		"pressure": {source: long(12), keys: "sss", width: 80, height: 12},
 		"tiny":     {source: source(), width: 1, height: 1},
 		"open":     {source: source(), keys: "\r", width: 60, height: 6},
 		"scrolled": {source: source(), keys: "\r\x1b[Bj\x1b[A", width: 60, height: 6},
@@ -127,6 +131,111 @@ func TestFrames(t *testing.T) {
 		if b.String() != string(want) {
 			t.Errorf("%s (-update writes it anew):\n%s\nwant\n%s", name, b.String(), want)
 		}
+	}
+}
+
+// long is source with many more containers, whose pods have names as Kubernetes makes them.
+func long(n int) Source {
+	s := source()
+	for i := range n {
+		uid := fmt.Sprintf("replica%02d", i)
+		s.Pods[uid] = pod(uid, fmt.Sprintf("inference-server-7d4b9c8f6d-x%02d", i), "", "main-container")
+		s.Last.Containers = append(s.Last.Containers, &nodev1.ContainerUsage{PodUid: uid, ContainerName: "main-container", ContainerId: uid,
+			WorkingSetBytes: uint64(i+1) << 28})
+	}
+	return s
+}
+
+// TestColumns: a narrow screen leaves out the least important columns, and shortens names before that. A column is never there without
+// those that are more important, the lines of the table fit, and MEMORY is there on every screen that can show it.
+func TestColumns(t *testing.T) {
+	t.Parallel()
+	important := []string{"POD", "CPU", "MEMORY", "CONTAINER", "THROTTLED", "EXCLUSIVE", "DRIFT", "BUSY", "PRESSURE", "NODES", "HUGE"}
+	for _, by := range Orders() {
+		most := slices.DeleteFunc(slices.Clone(important), func(h string) bool { return h == strings.ToUpper(by) })
+		most = slices.Insert(most, min(3, slices.Index(important, strings.ToUpper(by))), strings.ToUpper(by))
+		before := 0
+		for width := range 200 {
+			m := Model{Table: New(long(12)), By: by}
+			frame := m.View(width, 30)
+			shown := strings.Fields(frame[4].Text)
+			for _, header := range shown {
+				if slices.Index(most, header) >= len(shown) {
+					t.Errorf("by %s, %d columns: %q without what is more important", by, width, shown)
+				}
+			}
+			if width >= 30 && !slices.Contains(shown, "MEMORY") || len(shown) < before && width > 4 {
+				t.Errorf("by %s, %d columns: %q after %d", by, width, shown, before)
+			}
+			before = len(shown)
+			left := len(columns) - len(shown)
+			if width >= 100 && left > 0 != strings.Contains(frame[3].Text, "hidden: ") {
+				t.Errorf("by %s, %d columns: %q, said %q", by, width, shown, frame[3].Text)
+			}
+		}
+		if before != len(columns) {
+			t.Errorf("by %s: %d columns of the widest screen", by, before)
+		}
+	}
+}
+
+// TestScroll: page keys move by the rows that are visible, so that each row is seen once on the way, arrows move the rows only at the edge,
+// and the line above the headers says which rows are there.
+func TestScroll(t *testing.T) {
+	t.Parallel()
+	const height, rows = 12, 23 // 6 rows are visible
+	visible := func(m *Model) (names []string, said string) {
+		frame := m.View(140, height)
+		for _, line := range frame[5 : height-1] {
+			if pod, _, ok := strings.Cut(line.Text, " "); ok {
+				names = append(names, pod)
+			}
+		}
+		return names, frame[3].Text
+	}
+	press := func(m *Model, keys string) {
+		decoded, _ := Keys([]byte(keys))
+		for _, k := range decoded {
+			m.Press(k, height)
+		}
+	}
+	m := &Model{Table: New(long(rows - 3)), By: "pod"}
+	var all []string
+	for _, r := range m.Rows() {
+		all = append(all, table.Printable(r.Pod))
+	}
+	for _, way := range []struct{ next, name string }{{"\x1b[6~", "PgDn"}, {" ", "space"}} {
+		press(m, "g")
+		for from := 0; from+6 < rows; from += 6 {
+			if names, said := visible(m); !slices.Equal(names, all[from:from+6]) ||
+				!strings.HasPrefix(said, fmt.Sprintf("rows %d-%d of %d by pod", from+1, from+6, rows)) {
+				t.Fatalf("%s: %q, said %q, want %q", way.name, names, said, all[from:from+6])
+			}
+			press(m, way.next+strings.Repeat("j", 5)+strings.Repeat("k", 5)) // what stands below is visible, too
+		}
+		if names, said := visible(m); !slices.Equal(names, all[rows-6:]) || !strings.HasPrefix(said, "rows 18-23 of 23") {
+			t.Errorf("%s, the end: %q, said %q", way.name, names, said)
+		}
+	}
+	press(m, "g"+strings.Repeat("\x1b[B", 5))
+	if names, _ := visible(m); names[0] != all[0] {
+		t.Errorf("5 rows down: %q", names)
+	}
+	press(m, "j")
+	if names, _ := visible(m); names[0] != all[1] || m.View(140, height)[10].Selected != true {
+		t.Errorf("6 rows down: %q", names)
+	}
+	press(m, strings.Repeat("k", 5))
+	if names, _ := visible(m); names[0] != all[1] {
+		t.Errorf("5 rows up: %q", names)
+	}
+	press(m, "\x1b[A\x1b[5~")
+	if names, _ := visible(m); names[0] != all[0] {
+		t.Errorf("at the top: %q", names)
+	}
+	press(m, "G")
+	if names, _ := visible(m); names[5] != all[rows-1] {
+		t.Errorf("at the end: %q", names)
 	}
 }
 

@@ -10,9 +10,6 @@ import (
 	"github.com/berthd/berth/clients/internal/table"
 )
 
-// headers are the columns of rows.
-var headers = []string{"POD", "CONTAINER", "CPU", "EXCLUSIVE", "BUSY", "THROTTLED", "MEMORY", "NODES", "HUGE", "PRESSURE", "DRIFT"}
-
 // cells returns a row. BUSY is how busy each exclusive CPU is, in percent; PRESSURE is that of CPU,
 // memory and I/O.
 func cells(r Row) []string {
@@ -45,6 +42,17 @@ func cells(r Row) []string {
 	}
 }
 
+// printableCells returns a row as a terminal shows it.
+func printableCells(r Row) []string {
+	out := cells(r)
+	for i, text := range out {
+		if out[i] = table.Printable(text); text == "" {
+			out[i] = "-"
+		}
+	}
+	return out
+}
+
 // shownCPUs is how many exclusive CPUs of a container a row names.
 const shownCPUs = 8
 
@@ -71,7 +79,7 @@ func percent(v *float64) string {
 
 // Text is the table for people without a terminal: a summary and all rows.
 func (t Table) Text() string {
-	out := table.New(headers...)
+	out := table.New(headers(columns)...)
 	for _, r := range t.Rows {
 		out.Row(cells(r)...)
 	}
@@ -104,8 +112,8 @@ func (p Pool) text() string {
 
 // Help is the last line of a screen.
 const (
-	help     = "↑↓ select   enter open   s sort   r reverse   / filter   q quit"
-	helpOpen = "↑↓ scroll   esc back"
+	help     = "↑↓ PgUp PgDn scroll   enter open   s sort   r reverse   / filter   q quit"
+	helpOpen = "↑↓ PgUp PgDn scroll   esc back"
 )
 
 // Line is a line of a screen. Selected is the row that is selected.
@@ -123,38 +131,26 @@ func (m *Model) View(width, height int) []Line {
 	}
 	status := help
 	if m.open != "" {
-		status = helpOpen
-		body := max(0, height-1)
-		for _, line := range m.text[min(m.scroll, len(m.text)):] {
-			if len(out) == body {
-				break
-			}
+		from, to := m.window(len(m.text), m.scroll, m.scroll, page(height, true))
+		status = fmt.Sprintf("%s   lines %d-%d of %d", helpOpen, from+1, to, len(m.text))
+		for _, line := range m.text[from:to] {
 			add(table.Printable(line), false)
 		}
 	} else {
-		summary := m.Table.summary()
-		for _, line := range summary {
+		for _, line := range m.Table.summary() {
 			add(line, false)
 		}
 		rows := m.Rows()
 		at := m.at(rows)
-		add("", false)
-		// Below: the headers, the rows, and the status.
-		body := max(0, height-len(summary)-3)
-		from := max(0, min(at-body/2, len(rows)-body))
-		to := min(len(rows), from+body)
-		shown := table.New(headers...)
-		for _, r := range rows[from:to] {
-			shown.Row(cells(r)...)
+		from, to := m.window(len(rows), m.first, at, page(height, false))
+		cells := make([][]string, len(rows))
+		for i, r := range rows {
+			cells[i] = printableCells(r)
 		}
-		for i, line := range strings.Split(strings.TrimSuffix(shown.String(), "\n"), "\n") {
+		l := layoutOf(cells, width, strings.ToUpper(m.By))
+		add(m.shown(from, to, len(rows), l), false)
+		for i, line := range strings.Split(strings.TrimSuffix(l.table(cells[from:to]).String(), "\n"), "\n") {
 			add(line, i > 0 && from+i-1 == at)
-		}
-		if direction := ""; m.By != "" {
-			if m.Reverse {
-				direction = ", reversed"
-			}
-			status += "   by " + m.By + direction
 		}
 		switch {
 		case m.typing:
@@ -172,6 +168,27 @@ func (m *Model) View(width, height int) []Line {
 	}
 	add(status, false)
 	return out
+}
+
+// shown says which rows and columns a screen has, and in which order.
+func (m *Model) shown(from, to, all int, l layout) string {
+	switch {
+	case all == 0:
+		return ""
+	case from == to:
+		return fmt.Sprintf("no room for %s", table.Count(all, "row"))
+	}
+	text := fmt.Sprintf("rows %d-%d of %d", from+1, to, all)
+	if m.By != "" {
+		text += " by " + m.By
+	}
+	if m.Reverse {
+		text += ", reversed"
+	}
+	if left := l.left(); left != "" {
+		text += "   hidden: " + left
+	}
+	return text
 }
 
 // cut shortens a line to a width.
