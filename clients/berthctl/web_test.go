@@ -394,6 +394,16 @@ func TestWebLive(t *testing.T) {
 	p.Eval(`Number(document.getElementById('main').dataset.drawn)`, &drawn)
 	t.Logf("a change shows after %.0f ms; the browser put the map in place in %.0f ms", delay, drawn)
 
+	// Letters are black on the color of their pod (WCAG 2.1, 1.4.3).
+	var contrast float64
+	p.Eval(`Math.min(...[...document.querySelectorAll('.legend .mark')].map((m) => {
+		const [r, g, b] = getComputedStyle(m).backgroundColor.match(/[0-9.]+/g).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+		return (0.2126 * r + 0.7152 * g + 0.0722 * b + 0.05) / 0.05;
+	}))`, &contrast)
+	if contrast < 4.5 || contrast > 21 {
+		t.Errorf("the letters of the legend have a contrast of %.1f:1", contrast)
+	}
+
 	// What a person finds out: who has a CPU, by keyboard.
 	p.Eval(`document.querySelector('.map').focus()`, nil)
 	p.Eval(`for (let i = 0; i < 3; i++) document.querySelector('.map').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))`, nil)

@@ -126,10 +126,10 @@ function machineView() {
   });
   const legend = el('ul', { class: 'legend' },
     ...s.pods.slice(0, 30).map((p, i) => {
-      const mark = el('b', {}, `${letter(i)} `);
-      mark.style.color = color(i);
+      const mark = el('b', { class: 'mark' }, letter(i));
+      mark.style.background = color(i); // as in the map, where the letter is black
       const chosen = onMap.only === p.uid;
-      return el('li', {}, mark, el('button', { class: 'plain', 'aria-pressed': chosen, click: () => { onMap.only = chosen ? '' : p.uid; render(); } }, p.name));
+      return el('li', {}, mark, ' ', el('button', { class: 'plain', 'aria-pressed': chosen, click: () => { onMap.only = chosen ? '' : p.uid; render(); } }, p.name));
     }),
     s.pods.length > 30 ? el('li', { class: 'soft' }, `and ${s.pods.length - 30} smaller pods`) : null,
     el('li', { class: 'soft' }, 'empty: shared or free   hatched: reserved   × offline or unhealthy   ! held and offline or unhealthy   ? unknown holder'));

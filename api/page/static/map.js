@@ -20,8 +20,8 @@ const everyLetter = 1024;
 /** @param {number} i */
 export function letter(i) { return letters[i] ?? '+'; }
 
-/** @param {number} i */
-export function color(i) { return `hsl(${Math.round(i * 137.508) % 360} 65% ${i % 2 ? 62 : 70}%)`; }
+/** @param {number} i no hue is so dark that black on it has less contrast than 4.5:1 */
+export function color(i) { return `hsl(${Math.round(i * 137.508) % 360} 65% ${i % 2 ? 66 : 74}%)`; }
 
 /**
  * podOnMap collects what a pod holds.
