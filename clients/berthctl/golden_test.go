@@ -354,6 +354,8 @@ var goldens = map[string][]step{
 		{args: "explain default/web"}, {args: "explain web -o wide"}, {args: "explain default/big"}, {args: "explain " + otherUID},
 		{args: "explain notes"}, {args: "explain notes -o wide"},
 		{args: "explain ADMISSION3"}, {args: "explain default/early -o json"},
+		{args: "explain pod notes ADMISSION3"}, {args: "explain notes nobody"}, {args: "explain"},
+		{args: "describe pod default/web nobody"}, {args: "describe pod default/web " + twinUID + " -o jsonpath={.uid}"},
 	},
 	"hints": {
 		{args: "hints -f -", stdin: hintPod},

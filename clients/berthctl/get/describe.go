@@ -32,23 +32,31 @@ func Describe(c *command.Ctl) *cobra.Command {
 func describePod(c *command.Ctl) *cobra.Command {
 	var in command.Namespaces
 	cmd := c.Verb(command.About{
-		Use:     "pod POD",
-		Short:   "Show all about a pod",
+		Use:     "pod POD...",
+		Short:   "Show all about pods",
 		Example: `  berthctl describe pod default/web`,
-		Args:    []string{"POD"},
+		Args:    []string{"POD..."},
 	}, func(ctx context.Context, s *command.Session, args []string) error {
 		if err := in.Check("describe pod"); err != nil {
 			return err
 		}
-		pod, err := s.Find(ctx, in.Pod(args[0]))
-		if err != nil {
-			return err
+		all := make([]*allocationv1.GetResponse, len(args))
+		for i, name := range args {
+			pod, err := s.Find(ctx, in.Pod(name))
+			if err != nil {
+				return err
+			}
+			if all[i], err = s.Whole(ctx, pod); err != nil {
+				return err
+			}
 		}
-		got, err := s.Whole(ctx, pod)
-		if err != nil {
-			return err
+		for i, got := range all {
+			s.Part(i)
+			if err := s.Show(got.GetPod(), func(w io.Writer) { describeAll(s.Ctl, w, got) }); err != nil {
+				return err
+			}
 		}
-		return s.Show(got.GetPod(), func(w io.Writer) { describeAll(s.Ctl, w, got) })
+		return nil
 	})
 	in.Flags(cmd.Flags(), command.InNamespace)
 	return cmd

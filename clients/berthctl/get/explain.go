@@ -33,9 +33,9 @@ func Explain(c *command.Ctl) *cobra.Command {
 	var drawn drawing.Flags
 	var in command.Namespaces
 	cmd := c.Verb(command.About{
-		Use:   "explain {POD | claim CLAIM}",
-		Short: "Explain why a pod was admitted or rejected",
-		Long:  explainLong, Example: explainExample, Args: []string{"POD", "[CLAIM]"},
+		Use:   "explain {POD... | claim CLAIM...}",
+		Short: "Explain why pods were admitted or rejected",
+		Long:  explainLong, Example: explainExample, Args: []string{"POD..."},
 	}, func(ctx context.Context, s *command.Session, args []string) error {
 		picture, err := drawn.Options(s.Ctl)
 		if err != nil {
@@ -44,30 +44,39 @@ func Explain(c *command.Ctl) *cobra.Command {
 		if err := in.Check("explain"); err != nil {
 			return err
 		}
-		find, what := trace, args[0]
-		if len(args) == 2 {
-			if what != command.KindOf("claims") {
-				return command.Usagef("explain", "%q: expected the name of one pod, or claim and the name of a claim", what)
+		kind := trace
+		if len(args) > 1 && args[0] == command.KindOf("claims") {
+			kind, args = traceOfClaim, args[1:]
+		} else if len(args) > 1 && command.IsPod(args[0]) {
+			args = args[1:]
+		}
+		answers := make([]*inspectv1.GetTraceResponse, len(args))
+		for i, what := range args {
+			find := kind
+			if name := command.WithoutKind(what, "claims"); name != what {
+				find, what = traceOfClaim, name
 			}
-			find, what = traceOfClaim, args[1]
-		} else if name := command.WithoutKind(what, "claims"); name != what {
-			find, what = traceOfClaim, name
+			if answers[i], err = find(ctx, s, in.Pod(what)); err != nil {
+				return err
+			}
 		}
-		answer, err := find(ctx, s, in.Pod(what))
-		if err != nil {
-			return err
+		for i, answer := range answers {
+			s.Part(i)
+			err = s.Show(answer, func(w io.Writer) {
+				explainHead(w, answer.GetTrace())
+				ExplainAll(s.Ctl, w, answer.GetTrace())
+			})
+			if err == nil && drawn.Draw && !s.ForPrograms() {
+				err = drawing.ShowExplained(ctx, s, answer.GetTrace(), picture)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		err = s.Show(answer, func(w io.Writer) {
-			explainHead(w, answer.GetTrace())
-			ExplainAll(s.Ctl, w, answer.GetTrace())
-		})
-		if err != nil || !drawn.Draw || s.ForPrograms() {
-			return err
-		}
-		return drawing.ShowExplained(ctx, s, answer.GetTrace(), picture)
+		return nil
 	})
 	in.Flags(cmd.Flags(), command.InNamespace)
-	cmd.ValidArgsFunction = c.Complete([]string{"DECISION", "DECISION"})
+	cmd.ValidArgsFunction = c.Complete([]string{"DECISION..."})
 	drawn.Declare(cmd, "draw the NUMA nodes on which something was missing, as they are now")
 	return cmd
 }

@@ -86,9 +86,7 @@ func Admit(c *command.Ctl) *cobra.Command {
 		}
 		end := command.ExitDone
 		for i, pod := range pods {
-			if i > 0 && !s.ForPrograms() {
-				fmt.Fprintln(s.Out)
-			}
+			s.Part(i)
 			req := &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: dryRun, AdmissionId: id,
 				Owner: owner, RunningAllocations: running}
 			if m.Explain || drawn.Draw {

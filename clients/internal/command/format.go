@@ -88,6 +88,13 @@ func (c *Ctl) ForPrograms() bool {
 	return c.Format == FormatJSON || c.Format == FormatYAML || c.Format.path() != ""
 }
 
+// Part begins the nth of several answers, from 0: people get an empty line between two.
+func (c *Ctl) Part(n int) {
+	if n > 0 && !c.ForPrograms() {
+		_, _ = fmt.Fprintln(c.Out)
+	}
+}
+
 // Show prints an answer: its documented JSON for programs, what people writes for people.
 func (c *Ctl) Show(m proto.Message, people func(w io.Writer)) error {
 	if !c.ForPrograms() {
