@@ -17,10 +17,22 @@ const (
 	berthlet   = "berthlet"
 )
 
+// plain reports whether names can stand in a command that somebody copies. An admitted pod has such names; what is read from
+// a bundle of somebody else, or from a kubelet's files, may have any.
+func plain(p *ledger.Pod) bool {
+	return workload.IsDNSLabel(p.Pod.Namespace) && workload.IsDNSSubdomain(p.Pod.Name) && workload.IsDNSLabel(p.Agent())
+}
+
 // removal has the commands that remove a pod, or that end the pods of a claim.
 func (s *search) removal(p *ledger.Pod) (how []string) {
+	if !plain(p) {
+		return nil
+	}
 	if claim := p.Pod.ResourceClaim; claim != nil && len(claim.Pods) > 0 {
 		for _, pod := range claim.Pods {
+			if !workload.IsDNSSubdomain(pod.Name) {
+				return nil
+			}
 			how = append(how, fmt.Sprintf("kubectl delete pod -n %s %s", p.Pod.Namespace, pod.Name))
 		}
 		return how
@@ -41,6 +53,9 @@ func (s *search) removal(p *ledger.Pod) (how []string) {
 // waiting has the commands that show when pods have ended.
 func (s *search) waiting(pods []*ledger.Pod) (how []string) {
 	for _, p := range pods {
+		if !plain(p) {
+			continue
+		}
 		if s.Kubelet || p.Agent() == kubernetes {
 			how = append(how, fmt.Sprintf("kubectl get pod -n %s %s --watch   # until it has ended", p.Pod.Namespace, p.Pod.Name))
 		} else {

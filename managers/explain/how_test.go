@@ -43,6 +43,11 @@ func TestHow(t *testing.T) {
 			[]string{"remove the manifest of shop/web from berthlet's directory of manifests"}, []string{"kubectl delete pod -n shop web"}},
 		"a pod of Kubernetes": {func(s *search) []string { return s.removal(pod("web", "kubernetes")) },
 			[]string{"kubectl delete pod -n shop web"}, []string{"kubectl delete pod -n shop web"}},
+		"a name that is a command": {func(s *search) []string {
+			p := pod("web; reboot", "")
+			return append(s.removal(p), s.waiting([]*ledger.Pod{p})...)
+		}, []string{}, []string{}},
+		"an agent that is a command": {func(s *search) []string { return s.removal(pod("web", "$(reboot)")) }, []string{}, []string{}},
 		"a claim": {func(s *search) []string { return s.removal(claim) },
 			[]string{"kubectl delete pod -n shop a", "kubectl delete pod -n shop b"},
 			[]string{"kubectl delete pod -n shop a", "kubectl delete pod -n shop b"}},
