@@ -84,7 +84,7 @@ build() {
 		began=$SECONDS
 		printf '  %s' "$program"
 		case $program in
-		plugin | probe) CGO_ENABLED=0 "$go" build -o "$bin/$program" "./hack/$program" ;;
+		plugin | probe) CGO_ENABLED=0 $go build -buildvcs=false -o "$bin/$program" "./hack/$program" ;;
 		*) GO=$go hack/build.sh "$bin" "$program" ;;
 		esac
 		echo " $((SECONDS - began)) s"
@@ -203,7 +203,7 @@ main() {
 		if [ -n "${BERTH_DEMO_BIN:-}" ]; then
 			[ -x "$bin/berthlet" ] || without "there is no $bin/berthlet"
 		else
-			compiler=`"$go" env CC 2>/dev/null || true`
+			compiler=`$go env CC 2>/dev/null || true`
 			command -v "${compiler%% *}" >/dev/null ||
 				without "there is no C compiler, ${compiler:-cc}, for berthlet (Debian: apt-get install gcc libc6-dev)"
 		fi

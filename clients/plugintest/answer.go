@@ -1,6 +1,7 @@
 package plugintest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,12 +27,16 @@ func (p *probe) answer(context.Context) (string, error) {
 	if p.first == nil {
 		return "", skipped("there is no answer to check")
 	}
+	// A failure counts, wherever it is; of warnings the first one.
+	var odd error
 	for _, check := range []func() error{p.forms, p.places, p.oddities} {
-		if err := check(); err != nil {
+		err := check()
+		if err != nil && !errors.As(err, new(warning)) {
 			return "", err
 		}
+		odd = cmp.Or(odd, err)
 	}
-	return "a runtime can use it", nil
+	return "a runtime can use it", odd
 }
 
 // forms checks names and paths by themselves.
@@ -78,23 +83,28 @@ func (p *probe) forms() error {
 	return nil
 }
 
-// places looks whether the paths of the host are there: a runtime starts no container without them.
+// places looks whether the paths of the host are there.
 func (p *probe) places() error {
+	var odd error
 	for _, m := range p.first.GetMounts() {
-		if err := p.place(m.GetHostPath()); err != nil {
+		err := p.place(m.GetHostPath(), "a runtime mounts an empty directory in its place, or starts no container")
+		if err != nil && !errors.As(err, new(warning)) {
 			return err
 		}
+		odd = cmp.Or(odd, err)
 	}
 	for _, d := range p.first.GetDevices() {
-		if err := p.place(d.GetHostPath()); err != nil {
-			return err
-		}
 		info, err := os.Stat(p.here(d.GetHostPath()))
 		if err == nil && info.Mode().IsRegular() {
 			return fmt.Errorf("device node %q is a file, and no device", d.GetHostPath())
 		}
+		err = p.place(d.GetHostPath(), "no container with the device starts")
+		if err != nil && !errors.As(err, new(warning)) {
+			return err
+		}
+		odd = cmp.Or(odd, err)
 	}
-	return nil
+	return odd
 }
 
 // here is where a path of the host is found.
@@ -105,7 +115,7 @@ func (p *probe) here(name string) string {
 	return p.host(name)
 }
 
-func (p *probe) place(name string) error {
+func (p *probe) place(name, effect string) error {
 	switch _, err := os.Stat(p.here(name)); {
 	case err == nil:
 		return nil
@@ -114,7 +124,7 @@ func (p *probe) place(name string) error {
 	case p.Elsewhere:
 		return warnf("this machine has no %q", name)
 	}
-	return fmt.Errorf("this machine has no %q, so no container with the device starts; --elsewhere is for a machine without the devices", name)
+	return fmt.Errorf("this machine has no %q: %s; --elsewhere is for a machine without the devices", name, effect)
 }
 
 // oddities works, though not everywhere.

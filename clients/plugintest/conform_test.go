@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/xml"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,8 +167,17 @@ func TestFaults(t *testing.T) {
 			text: `no "/dev/no-such-device"`},
 		"device that is a file": {cfg: script.Config{Answer: withDevice("/proc/self/status")}, devices: "a",
 			outcome: plugintest.Failed, check: "allocate answer", text: "is a file, and no device"},
-		"one device node for two": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) { r.Devices = r.Devices[:1] }},
-			devices: "a b", outcome: plugintest.Failed, check: "allocate two", text: `lacks the device node "/dev/null" at "/dev/gpu-b"`},
+		"one device node for two": {cfg: script.Config{Answer: firstNode}, devices: "a b", outcome: plugintest.Failed,
+			check: "allocate two", text: `lacks the device node "/dev/zero", which "b" has alone`},
+		"a CDI name for each call": {cfg: script.Config{Answer: newName()}, devices: "a b", outcome: plugintest.Warned,
+			check: "allocate two", text: "lacks the CDI name"},
+		"mount that is missing": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) { r.Mounts[0].HostPath = "/no/such/dir" }},
+			devices: "a", outcome: plugintest.Failed, check: "allocate answer", text: "mounts an empty directory in its place"},
+		"a failure after a warning": {cfg: script.Config{Answer: func(r *pluginapi.ContainerAllocateResponse) {
+			r.Mounts[0].HostPath = "/no/such/dir"
+			withDevice("/proc/self/status")(r)
+		}}, devices: "a", options: plugintest.Options{Elsewhere: true}, outcome: plugintest.Failed, check: "allocate answer",
+			text: "is a file, and no device"},
 		"name with a newline": {cfg: script.Config{Answer: withEnv("A\nB", "x")}, devices: "a", outcome: plugintest.Failed,
 			check: "allocate answer", text: `"A\nB" is no name`},
 		"value with a newline": {cfg: script.Config{Answer: withEnv("LIST", "x\ny")}, devices: "a", outcome: plugintest.Warned,
@@ -244,6 +255,24 @@ func TestFaults(t *testing.T) {
 				return plugintest.Run(t.Context(), p.Socket(), quick(o))
 			})
 		})
+	}
+}
+
+// firstNode gives every device a node of its own, and answers with the first one only.
+func firstNode(r *pluginapi.ContainerAllocateResponse) {
+	for _, d := range r.Devices {
+		if strings.HasSuffix(d.ContainerPath, "-b") {
+			d.HostPath = "/dev/zero"
+		}
+	}
+	r.Devices = r.Devices[:1]
+}
+
+// newName answers with another CDI name each time.
+func newName() func(*pluginapi.ContainerAllocateResponse) {
+	var n atomic.Int64
+	return func(r *pluginapi.ContainerAllocateResponse) {
+		r.CdiDevices = []*pluginapi.CDIDevice{{Name: fmt.Sprintf("example.com/gpu=%d", n.Add(1))}}
 	}
 }
 

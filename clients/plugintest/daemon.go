@@ -54,8 +54,10 @@ type daemon struct {
 	client        *berth.Client
 	process       *process // nil while it does not run
 
-	mu    sync.Mutex
-	peers []peer // what its log says of plugins; guarded by mu
+	mu sync.Mutex
+	// opened is when the plugin of each resource came last, and ends are those that have gone, by its log; guarded by mu.
+	opened map[string]time.Time
+	ends   []ending
 }
 
 const settings = `apiVersion: config.berthd.github.io/v1alpha1
@@ -73,7 +75,7 @@ func newDaemon(ctx context.Context, program, root string, timeout time.Duration)
 	if err != nil {
 		return nil, err
 	}
-	return &daemon{program: program, root: root, client: client}, nil
+	return &daemon{program: program, root: root, client: client, opened: map[string]time.Time{}}, nil
 }
 
 // start runs it until stop, and waits until it answers.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,20 +16,34 @@ type interval struct{ from, to time.Time }
 
 // cause begins such a time, and returns what ends it.
 func (l *life) cause() (done func()) {
-	l.caused = append(l.caused, interval{from: time.Now()})
-	return func() { l.caused[len(l.caused)-1].to = time.Now() }
+	// The times of berthd's log are whole milliseconds.
+	l.caused = append(l.caused, interval{from: time.Now().Truncate(time.Millisecond)})
+	return func() {
+		l.caused[len(l.caused)-1].to = time.Now()
+		l.daemon.mu.Lock()
+		defer l.daemon.mu.Unlock()
+		l.daemon.ends = slices.DeleteFunc(l.daemon.ends, l.meant)
+	}
 }
 
-// peer is what berthd's log says of a plugin that came or has gone.
-type peer struct {
+// meant reports whether the test made a list end.
+func (l *life) meant(e ending) bool {
+	return slices.ContainsFunc(l.caused, func(i interval) bool {
+		return !e.at.Before(i.from) && (i.to.IsZero() || !e.at.After(i.to))
+	})
+}
+
+// ending is what berthd's log says of a plugin that has gone.
+type ending struct {
 	at       time.Time
 	resource string
-	gone     bool
-	why      string
+	// after is how long it was there.
+	after time.Duration
+	why   string
 }
 
-// maxPeers bounds what is kept of a plugin that comes and goes all the time.
-const maxPeers = 1000
+// maxEnds bounds what is kept of a plugin that comes and goes all the time.
+const maxEnds = 1000
 
 // read takes a line of berthd's log (docs/configuration.md: a line has keys and values).
 func (d *daemon) read(line string) {
@@ -42,8 +57,14 @@ func (d *daemon) read(line string) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.peers) < maxPeers {
-		d.peers = append(d.peers, peer{at: at, resource: keys["resource"], gone: keys["state"] == "gone", why: keys["error"]})
+	resource := keys["resource"]
+	switch {
+	case keys["state"] != "gone":
+		if len(d.opened) < maxEnds {
+			d.opened[resource] = at
+		}
+	case len(d.ends) < maxEnds:
+		d.ends = append(d.ends, ending{at: at, resource: resource, after: at.Sub(d.opened[resource]), why: keys["error"]})
 	}
 }
 
@@ -72,37 +93,19 @@ func keysOf(line string) map[string]string {
 func (l *life) endings() error {
 	l.daemon.mu.Lock()
 	defer l.daemon.mu.Unlock()
-	opened := map[string]time.Time{}
-	type ended struct {
-		times int
-		first time.Duration
-		why   string
-	}
-	all := map[string]*ended{}
-	var names []string
-	for _, p := range l.daemon.peers {
-		switch {
-		case !p.gone:
-			opened[p.resource] = p.at
-			continue
-		case slices.ContainsFunc(l.caused, func(i interval) bool {
-			return !p.at.Before(i.from) && (i.to.IsZero() || !p.at.After(i.to))
-		}):
+	first, count := map[string]ending{}, map[string]int{}
+	for _, e := range l.daemon.ends {
+		if l.meant(e) {
 			continue
 		}
-		e := all[p.resource]
-		if e == nil {
-			e = &ended{first: p.at.Sub(opened[p.resource]), why: p.why}
-			all[p.resource] = e
-			names = append(names, p.resource)
+		if count[e.resource]++; count[e.resource] == 1 {
+			first[e.resource] = e
 		}
-		e.times++
 	}
 	var errs []error
-	for _, name := range names {
-		e := all[name]
+	for _, name := range slices.Sorted(maps.Keys(first)) {
 		errs = append(errs, fmt.Errorf("%s: the list ended %s by itself, at first %s after it was opened: %s; it has to stay open as long as the plugin runs",
-			name, times(e.times), rounded(e.first), e.why))
+			name, times(count[name]), rounded(first[name].after), first[name].why))
 	}
 	return errors.Join(errs...)
 }

@@ -107,6 +107,11 @@ func (l *life) disturbed(ctx context.Context, d disturbance) (pods int, err erro
 	_, errs[1] = d.run(l, ctx)
 	close(over)
 	group.Wait()
+	for _, err := range errs {
+		if err != nil && !errors.As(err, new(warning)) {
+			return pods, err // which a warning of the other does not hide
+		}
+	}
 	return pods, errors.Join(errs[:]...)
 }
 

@@ -21,6 +21,7 @@ case "$1 $2" in
 "env GOVERSION") echo %q ;;
 "env CC") echo %q ;;
 "version "*) echo "go version %s linux/amd64" ;;
+"list -m") [ %q = go1.99.0 ] || { echo "go: go.mod requires go >= 1.99" >&2; exit 1; } ;;
 build*)
 	while [ "$1" != -o ]; do shift; done
 	basename "$2" >>%q
@@ -29,7 +30,7 @@ build*)
 	;;
 *) exit 1 ;;
 esac
-`, version, compiler, version, log, built)
+`, version, compiler, version, version, log, built)
 	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +81,11 @@ func TestDemoBuilds(t *testing.T) {
 		built             []string
 		says              string
 	}{
-		"all":             {version: "go1.99.0", compiler: "sh", built: full, says: "Nothing is left behind"},
-		"no C compiler":   {version: "go1.99.0", compiler: "no-such-cc -O2", built: decides, says: "Nothing is left behind"},
-		"Debian's Go":     {version: "go1.19.8", compiler: "sh", code: 3, says: "Go is too old: go version go1.19.8 linux/amd64"},
-		"before a number": {version: "", compiler: "sh", code: 3, says: "Go is too old"},
+		"all":              {version: "go1.99.0", compiler: "sh", built: full, says: "Nothing is left behind"},
+		"no C compiler":    {version: "go1.99.0", compiler: "no-such-cc -O2", built: decides, says: "Nothing is left behind"},
+		"Debian's Go":      {version: "go1.19.8", compiler: "sh", code: 3, says: "Go is too old: go version go1.19.8 linux/amd64"},
+		"may not fetch it": {version: "go1.24.1", compiler: "sh", code: 3, says: "Go 1.24.1 is not what go.mod needs"},
+		"before a number":  {version: "", compiler: "sh", code: 3, says: "Go is too old"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -114,9 +116,16 @@ func TestDemoBuilds(t *testing.T) {
 	}
 }
 
-// TestNoGo names what is missing.
+// TestNoGo names what is missing, and takes each form that a GO of make may have.
 func TestNoGo(t *testing.T) {
 	t.Parallel()
+	for _, program := range []string{"go", "env A=b go"} {
+		cmd := exec.CommandContext(t.Context(), "../needs-go.sh")
+		cmd.Env = append(os.Environ(), "GO="+program)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %s", program, err, text)
+		}
+	}
 	cmd := exec.CommandContext(t.Context(), "../needs-go.sh")
 	cmd.Env = append(os.Environ(), "GO=/no/such/go")
 	if text, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(text), "missing: Go 1.") {
