@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
@@ -277,7 +280,8 @@ func (n *node) resize(pod, container, cpu string) {
 		req.Resources, req.Containers = nil, []*admissionv1.ContainerResources{{ContainerName: container, Resources: resources}}
 	}
 	got, err := n.client.Admission().Resize(n.t.Context(), req)
-	for berth.IsUnavailable(err) { // a runtime in an emulated machine may not answer in time
+	// A runtime in an emulated machine may not answer in time. The call is repeated, as agent.md says.
+	for berth.IsUnavailable(err) || status.Code(err) == codes.DeadlineExceeded {
 		got, err = n.client.Admission().Resize(n.t.Context(), req)
 	}
 	if err != nil || got.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
