@@ -666,7 +666,10 @@ type ListRequest struct {
 	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Absent is now. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT. The devices
 	// of the answer have no health.
-	At            *v1.Moment `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	At *v1.Moment `protobuf:"bytes,8,opt,name=at,proto3" json:"at,omitempty"`
+	// Only pods with these labels: a selector as kubectl's -l takes it, such as
+	// "app=web,tier!=test", at most 4096 characters. What no client has admitted has no labels.
+	LabelSelector string `protobuf:"bytes,9,opt,name=label_selector,json=labelSelector,proto3" json:"label_selector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -755,6 +758,13 @@ func (x *ListRequest) GetAt() *v1.Moment {
 		return x.At
 	}
 	return nil
+}
+
+func (x *ListRequest) GetLabelSelector() string {
+	if x != nil {
+		return x.LabelSelector
+	}
+	return ""
 }
 
 // ListResponse holds the matching pods, ordered by namespace, name and uid.
@@ -1680,7 +1690,7 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\n" +
 	"blocked_by\x18\a \x03(\v2\x1c.berth.types.v1.ContainerRefR\tblockedBy\x129\n" +
 	"\n" +
-	"block_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tblockTime\"\xee\x01\n" +
+	"block_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\tblockTime\"\x95\x02\n" +
 	"\vListRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -1690,7 +1700,8 @@ const file_berth_allocation_v1_allocation_proto_rawDesc = "" +
 	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\a \x01(\tR\tpageToken\x12&\n" +
-	"\x02at\x18\b \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\x86\x02\n" +
+	"\x02at\x18\b \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12%\n" +
+	"\x0elabel_selector\x18\t \x01(\tR\rlabelSelector\"\x86\x02\n" +
 	"\fListResponse\x121\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1d.berth.types.v1.PodAllocationR\x04pods\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12&\n" +

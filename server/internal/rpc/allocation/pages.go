@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/convert/allocations"
@@ -30,7 +32,7 @@ const (
 type position struct {
 	Revision             uint64
 	Namespace, Name, UID string
-	Filter               [6]string
+	Filter               [7]string
 }
 
 func (p position) token() string {
@@ -54,8 +56,9 @@ func readPosition(req *allocationv1.ListRequest) (p position, err error) {
 	return p, vs.Err("request")
 }
 
-func filterOf(req *allocationv1.ListRequest) [6]string {
-	return [6]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid(), momentOf(req)}
+func filterOf(req *allocationv1.ListRequest) [7]string {
+	return [7]string{req.GetNamespace(), req.GetName(), req.GetResource(), req.GetOwner(), req.GetPodUid(), req.GetLabelSelector(),
+		momentOf(req)}
 }
 
 // momentOf spells the moment that a list names; empty is none.
@@ -119,9 +122,12 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 		vs.Addf("page_size", "%d: expected at most %d", n, longestPage)
 		return nil, vs.Err("request")
 	}
+	selector, err := readSelector(req.GetLabelSelector())
+	if err != nil {
+		return nil, err
+	}
 	view, from := s.Ledger.View(), position{}
 	if req.GetPageToken() != "" {
-		var err error
 		if from, err = readPosition(req); err != nil {
 			return nil, err
 		}
@@ -132,14 +138,13 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 			}
 		}
 	} else if req.GetAt() != nil {
-		var err error
 		if view, err = rpc.ViewAt(ctx, s.Ledger, req.GetAt()); err != nil {
 			return nil, err
 		}
 	}
 	var pods []*ledger.Pod
 	for p := range candidates(view, req.GetPodUid()) {
-		if matches(p, req) && (req.GetPageToken() == "" || from.after(p)) {
+		if matches(p, req) && selector.Matches(labels.Set(p.Pod.Labels)) && (req.GetPageToken() == "" || from.after(p)) {
 			pods = append(pods, p)
 		}
 	}
@@ -161,12 +166,29 @@ func (s *service) list(ctx context.Context, req *allocationv1.ListRequest) (*all
 	}
 	if req.GetPageToken() == "" {
 		for u := range view.UnknownLivePods() {
-			if matches(u.Held(), req) && (req.GetPodUid() == "" || req.GetPodUid() == u.UID) {
+			if matches(u.Held(), req) && selector.Empty() && (req.GetPodUid() == "" || req.GetPodUid() == u.UID) {
 				out.UnadmittedPods = append(out.UnadmittedPods, allocations.Unadmitted(view, &u))
 			}
 		}
 	}
 	return out, nil
+}
+
+// longestSelector is how many characters a selector of labels may have.
+const longestSelector = 4096
+
+// readSelector reads a selector of labels; an empty one selects all pods. Errors are of class Invalid.
+func readSelector(text string) (labels.Selector, error) {
+	var vs errdefs.Violations
+	if len(text) > longestSelector {
+		vs.Addf("label_selector", "%d characters: expected at most %d", len(text), longestSelector)
+		return nil, vs.Err("request")
+	}
+	selector, err := labels.Parse(text)
+	if err != nil {
+		vs.Addf("label_selector", "%v: expected labels such as app=web,tier!=test", err)
+	}
+	return selector, vs.Err("request")
 }
 
 // candidates yields the pod of a uid, or without one all pods.

@@ -92,6 +92,28 @@ func TestPagesUnderChange(t *testing.T) {
 	})
 }
 
+// TestBadSelectors: a selector that cannot be read is refused by the name of its field, and one that is too long is not read.
+func TestBadSelectors(t *testing.T) {
+	t.Parallel()
+	s := &service{}
+	for selector, want := range map[string]string{
+		"app=":                           "", // an empty value is one
+		"app in web":                     `label_selector: unable to parse requirement: found 'web' expected: '('`,
+		strings.Repeat("a,", 2048) + "a": "label_selector: 4097 characters: expected at most 4096",
+	} {
+		if want == "" {
+			if _, err := readSelector(selector); err != nil {
+				t.Errorf("%s: %v", selector, err)
+			}
+			continue
+		}
+		_, err := s.list(t.Context(), &allocationv1.ListRequest{LabelSelector: selector})
+		if errdefs.ClassOf(err) != errdefs.Invalid || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%.20s: %v, want %s", selector, err, want)
+		}
+	}
+}
+
 // TestLostPages: a page of a revision that is not kept, and a token that is none, are
 // refused.
 func TestLostPages(t *testing.T) {

@@ -100,6 +100,7 @@ func facts(t *testing.T) *ledger.Ledger {
 
 	b := ledgertest.Pod("b", "main")
 	b.QoS, b.Pod.Namespace, b.CgroupParent = workload.BestEffort, "away", "/kubepods/besteffort/podb"
+	b.Pod.Labels = map[string]string{"app": "web", "tier": "test"}
 	broken := ledgertest.Devices("main", "example.com/tpu", "t0")
 	broken.Devices.Response = []byte{0xff}
 	x := ledgertest.With(ledgertest.Pod("x", "main"), broken)
@@ -407,6 +408,9 @@ func TestGetAndList(t *testing.T) {
 		"owner":     {&allocationv1.ListRequest{Owner: "kubernetes"}, []string{"x"}},
 		"default":   {&allocationv1.ListRequest{Owner: "default"}, []string{"b", "a"}},
 		"uid":       {&allocationv1.ListRequest{PodUid: "a"}, []string{"a"}},
+		"label":     {&allocationv1.ListRequest{LabelSelector: "app=web"}, []string{"b"}},
+		"labels":    {&allocationv1.ListRequest{LabelSelector: "app=web,tier!=test"}, nil},
+		"no label":  {&allocationv1.ListRequest{LabelSelector: "!app"}, []string{"a", "x"}},
 		"both":      {&allocationv1.ListRequest{Namespace: "away", Resource: "cpu"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
