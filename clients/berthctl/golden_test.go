@@ -314,6 +314,13 @@ var goldens = map[string][]step{
 	},
 	"get": {
 		{args: "get pods"}, {args: "get pods -o wide"}, {args: "get pods -n test"}, {args: "get pods -n test -o json"},
+		{args: "get pods --sort-by -cpus"}, {args: "get pods --sort-by Age --no-headers"}, {args: "get memory --sort-by free"},
+		{args: "get pods --sort-by memory"}, {args: "get pods --sort-by size"}, {args: "get pods --sort-by name -o json"},
+		{args: "get pods -o custom-columns=POD:.name,NOT:.there,CPUS:.containers[*].cpus,ROLES:{.containers[*].role}"},
+		{args: "get pods -o custom-columns=POD:name,IDS:.containers[0].containerIds,TRUE:.containers[0].exclusiveCpus --sort-by -pod --no-headers"},
+		{args: "get pods -o custom-columns=POD"}, {args: "get pods -o custom-columns=POD:.name["},
+		{args: "describe pod web twin -n test -o custom-columns=POD:.name,KIND:.kind"}, {args: "get pods web -l app=web"},
+		{args: "get pods -l app=web --owner nobody"},
 		{args: "get spec default/web"}, {args: "get spec " + webUID + " -o json"}, {args: "get spec nobody"},
 		{args: "get traces --refused"}, {args: "get traces -n shop -o wide"}, {args: "get traces --reason None"},
 		{args: "get traces --refused -o json"},

@@ -18,7 +18,8 @@ func TestFlagsThatDecide(t *testing.T) {
 		"active", "admission-id", "at", "call", "caller", "changes", "color", "cpu", "cpu-options", "cpu-policy", "detail", "device",
 		"eviction-hard", "filter", "format", "holds", "id", "kind", "kube-reserved", "listen", "max-disruption", "memory",
 		"memory-policy", "name", "namespace", "node", "output", "owner", "pod", "policy", "rate", "reason", "reserved-cpus",
-		"reserved-memory", "resource", "scope", "set", "since", "sort", "system-reserved", "then", "topology-options",
+		"reserved-memory", "resource", "scope", "selector", "set", "since", "sort",
+		"sort-by", "system-reserved", "then", "topology-options",
 		"topology-policy", "topology-scope", "topology-planning", "planning", "types", "uid", "until", "verdict")
 	trusttest.Refused(t, root(c), func(t *testing.T, args []string) string {
 		switch {

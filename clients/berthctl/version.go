@@ -66,7 +66,7 @@ func versions(c *command.Ctl) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.Print(raw)
+			return c.Print("Versions", raw)
 		}
 		return c.Say(func(w io.Writer) {
 			sayBuild(c, w, "berthctl", &b.build)

@@ -201,8 +201,8 @@ func TestWatchForPrograms(t *testing.T) {
 	t.Parallel()
 	s := &streams{left: []watched{{commits: life()[1:3]}}}
 	got := follow(t, s, 2, "-o", "json")
-	want := result{`{"type":"bookmark","revision":7,"initial":false}
-{"type":"bound","revision":8,"initial":false,"object":{"containerId":"c0ffee","podUid":"11111111-0000-4000-8000-000000000001","containerName":"app"}}
+	want := result{`{"apiVersion":"berthctl.berthd.github.io/v1","kind":"Event","type":"bookmark","revision":7,"initial":false}
+{"apiVersion":"berthctl.berthd.github.io/v1","kind":"Event","type":"bound","revision":8,"initial":false,"object":{"containerId":"c0ffee","podUid":"11111111-0000-4000-8000-000000000001","containerName":"app"}}
 `, "", command.ExitDone}
 	if got != want {
 		t.Errorf("exit %d\n%s%s", got.code, got.out, got.err)

@@ -82,7 +82,7 @@ func show(c *command.Ctl, checked *command.Checked) error {
 		if err != nil {
 			return fmt.Errorf("print the findings: %w", err)
 		}
-		return c.Print(raw)
+		return c.Print("FindingList", raw)
 	}
 	for _, text := range checked.Missing {
 		c.Warn("not read: %s", text)

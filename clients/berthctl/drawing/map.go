@@ -237,7 +237,7 @@ func ShowMap(c *command.Ctl, state nodemap.State, o nodemap.Options) error {
 	if err != nil {
 		return fmt.Errorf("print the answer: %w", err)
 	}
-	return c.Print(raw)
+	return c.Print("Map", raw)
 }
 
 // mapNodes reads a list of NUMA nodes that the machine has; empty is all.

@@ -49,7 +49,7 @@ func describeNode(c *command.Ctl) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("print the answer: %w", err)
 		}
-		return s.Print(raw)
+		return s.Print("NodeDescription", raw)
 	})
 }
 

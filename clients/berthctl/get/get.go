@@ -37,8 +37,8 @@ func Get(c *command.Ctl) *cobra.Command {
 // filter is the flags of verbs that list pods.
 type filter struct {
 	command.Namespaces
-	resource, owner string
-	claims          bool // in place of pods
+	resource, owner, labels string
+	claims                  bool // in place of pods
 }
 
 func (f *filter) flags(cmd *cobra.Command) {
@@ -46,6 +46,9 @@ func (f *filter) flags(cmd *cobra.Command) {
 	f.Namespaces.Flags(cmd.Flags(), "only "+what+" of this namespace")
 	cmd.Flags().StringVar(&f.resource, "resource", "", "only "+what+" that hold this resource")
 	cmd.Flags().StringVar(&f.owner, "owner", "", "only "+what+" of this agent, such as berthlet or kubernetes")
+	if !f.claims { // which have no labels
+		cmd.Flags().StringVarP(&f.labels, "selector", "l", "", "only pods with these labels, such as app=web,tier!=test")
+	}
 }
 
 // what is the word for what is listed.
@@ -57,7 +60,7 @@ func (f *filter) what() string {
 }
 
 func (f *filter) request() *allocationv1.ListRequest {
-	return &allocationv1.ListRequest{Namespace: f.Namespace, Resource: f.resource, Owner: f.owner}
+	return &allocationv1.ListRequest{Namespace: f.Namespace, Resource: f.resource, Owner: f.owner, LabelSelector: f.labels}
 }
 
 // none is the message that no pod matches.
@@ -65,6 +68,9 @@ func (f *filter) none() string {
 	pod, what := "no "+f.what(), "is admitted"
 	if f.claims {
 		what = "is prepared"
+	}
+	if f.labels != "" {
+		pod += " with the labels " + f.labels
 	}
 	if f.Namespace != "" {
 		pod += " in namespace " + f.Namespace
@@ -86,6 +92,8 @@ func getPods(c *command.Ctl) *cobra.Command {
 		Long:  "List all admitted pods, or one of them. CPUS has the exclusive CPUs of the pod.",
 		Example: `  berthctl get pods
   berthctl get pods default/web -o json
+  berthctl get pods -l app=web --sort-by AGE
+  berthctl get pods -o custom-columns=POD:.name,CPUS:.containers[*].cpus
   berthctl get pods -n shop --resource example.com/gpu -o wide`,
 		Args: []string{"[POD]"},
 	}, true, func(ctx context.Context, s *command.Session, args []string) (*command.Listing, error) {
@@ -243,7 +251,7 @@ func pods(ctx context.Context, s *command.Session, verb string, args []string, f
 		s.Shared = list.GetSharedCpus()
 		return list, err
 	}
-	if f.owner != "" || f.resource != "" {
+	if f.owner != "" || f.resource != "" || f.labels != "" {
 		return nil, command.Usagef(verb, "%s names one %s, so there is nothing to filter", strings.ToUpper(f.what()), f.what())
 	}
 	find := s.Find

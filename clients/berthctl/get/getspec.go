@@ -49,7 +49,7 @@ resize, defaults applied, and the QoS class. The output is YAML, or JSON with -o
 		if !s.ForPrograms() {
 			s.Format = command.FormatYAML
 		}
-		return s.Print(raw)
+		return s.PrintWhole(raw)
 	})
 	in.Flags(cmd.Flags(), command.InNamespace)
 	return cmd

@@ -204,5 +204,5 @@ func printRounds(s *command.Session, policy *topologyv1.GetPolicyResponse, round
 	if err != nil {
 		return fmt.Errorf("print the answer: %w", err)
 	}
-	return s.Print(raw)
+	return s.Print("HintRounds", raw)
 }

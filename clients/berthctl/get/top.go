@@ -123,7 +123,7 @@ func topOnce(ctx context.Context, s *command.Session, f TopFlags) error {
 	if err != nil {
 		return fmt.Errorf("print the answer: %w", err)
 	}
-	return s.Print(raw)
+	return s.Print("Usage", raw)
 }
 
 // topLive shows the table until a key ends it. All state belongs to the loop of run; other

@@ -156,7 +156,7 @@ func (w *eventPrinter) printLines(message *allocationv1.WatchResponse) error {
 		if err != nil {
 			return fmt.Errorf("print the answer: %w", err)
 		}
-		if err := w.Ctl.Print(raw); err != nil {
+		if err := w.Ctl.Print("Event", raw); err != nil {
 			return err
 		}
 	}

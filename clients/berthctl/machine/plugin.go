@@ -207,7 +207,7 @@ func showReport(c *command.Ctl, r *plugintest.Report) error {
 		if err != nil {
 			return err
 		}
-		return c.Print(raw)
+		return c.Print("PluginTest", raw)
 	}
 	return c.Say(func(w io.Writer) {
 		// The checks were printed as they ran.

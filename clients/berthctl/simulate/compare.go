@@ -266,7 +266,7 @@ func showComparison(c *command.Ctl, out *comparison) error {
 		if err != nil {
 			return fmt.Errorf("print the comparison: %w", err)
 		}
-		return c.Print(raw)
+		return c.Print("Comparison", raw)
 	}
 	return c.Say(func(w io.Writer) {
 		fmt.Fprint(w, comparedRows(out.Rows))

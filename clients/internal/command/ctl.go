@@ -50,6 +50,11 @@ type Ctl struct {
 	Past *typesv1.Moment
 	// Lines is set by verbs that print a document on each line of JSON, as a watch does.
 	Lines bool
+	// noHeaders and sortBy are the flags of verbs that list objects. verb is how such a verb was called.
+	noHeaders    bool
+	sortBy, verb string
+	// columnWidths are those of custom-columns, of all documents.
+	columnWidths *[]int
 	// AwaitReady is set to wait until berthd is ready.
 	AwaitReady bool
 	// Began is set when a verb starts its work. A failure before that is an error of usage.

@@ -30,10 +30,16 @@ const (
 	FormatName Format = "name"
 	// formatPath is the beginning of a format with an expression.
 	formatPath = "jsonpath="
+	// formatColumns is the beginning of a format with a table of one's own.
+	formatColumns = "custom-columns="
 )
 
+// apiVersion is of all documents. Their kinds are in docs/cli-output.md.
+const apiVersion = "berthctl.berthd.github.io/v1"
+
 func Formats() []string {
-	return []string{string(FormatTable), string(formatWide), string(FormatName), string(FormatJSON), string(FormatYAML), formatPath}
+	return []string{string(FormatTable), string(formatWide), string(FormatName), string(FormatJSON), string(FormatYAML), formatPath,
+		formatColumns}
 }
 
 // String, Set and Type make it a flag.
@@ -50,6 +56,13 @@ func (f *Format) Set(text string) error {
 		*f = Format(text)
 		return nil
 	}
+	if spec, ok := strings.CutPrefix(text, formatColumns); ok {
+		if _, err := parseColumns(spec); err != nil {
+			return err
+		}
+		*f = Format(text)
+		return nil
+	}
 	if !slices.Contains(Formats(), text) {
 		return fmt.Errorf("expected one of %s", strings.Join(Formats(), ", "))
 	}
@@ -60,12 +73,17 @@ func (f *Format) Set(text string) error {
 func (f *Format) Type() string { return "format" }
 
 // path returns the expression of a format, empty for another format.
-func (f Format) path() string {
-	expression, _ := strings.CutPrefix(string(f), formatPath)
-	if expression == string(f) {
+func (f Format) path() string { return f.behind(formatPath) }
+
+// columns returns the columns of a format, empty for another format.
+func (f Format) columns() string { return f.behind(formatColumns) }
+
+func (f Format) behind(prefix string) string {
+	text, ok := strings.CutPrefix(string(f), prefix)
+	if !ok {
 		return ""
 	}
-	return expression
+	return text
 }
 
 func parsePath(expression string) (*jsonpath.JSONPath, error) {
@@ -85,7 +103,7 @@ func (c *Ctl) Wide() bool { return c.Format == formatWide }
 
 // ForPrograms reports whether a program reads the output.
 func (c *Ctl) ForPrograms() bool {
-	return c.Format == FormatJSON || c.Format == FormatYAML || c.Format.path() != ""
+	return c.Format == FormatJSON || c.Format == FormatYAML || c.Format.path() != "" || c.Format.columns() != ""
 }
 
 // Part begins the nth of several answers, from 0: people get an empty line between two.
@@ -104,7 +122,7 @@ func (c *Ctl) Show(m proto.Message, people func(w io.Writer)) error {
 	if err != nil {
 		return err
 	}
-	return c.Print(raw)
+	return c.Print(output.Kind(m), raw)
 }
 
 // Say prints for people.
@@ -149,8 +167,34 @@ func (c *Ctl) table(w io.Writer, t *table.Table, style table.Style) {
 	p.text.WriteString(t.Print(style))
 }
 
-// Print prints JSON in the requested format. Several answers are separate documents.
-func (c *Ctl) Print(raw []byte) error {
+// Print prints a JSON object in the requested format, with its kind and apiVersion. Several answers are separate documents.
+func (c *Ctl) Print(kind string, raw []byte) error {
+	raw, err := headed(apiVersion, kind, raw)
+	if err != nil {
+		return err
+	}
+	return c.PrintWhole(raw)
+}
+
+// headed puts the apiVersion and the kind of an object before its fields.
+func headed(version, kind string, raw []byte) ([]byte, error) {
+	head, err := json.Marshal(struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}{version, kind})
+	if err != nil {
+		return nil, fmt.Errorf("print the answer: %w", err)
+	}
+	fields := bytes.TrimPrefix(raw, []byte{'{'})
+	if !bytes.Equal(fields, []byte{'}'}) {
+		head[len(head)-1] = ','
+		return append(head, fields...), nil
+	}
+	return head, nil
+}
+
+// PrintWhole prints an object of Kubernetes, which has a kind and an apiVersion of its own, in the requested format.
+func (c *Ctl) PrintWhole(raw []byte) error {
 	if c.Format == FormatYAML {
 		text, err := yaml.JSONToYAML(raw)
 		if err != nil {
@@ -161,6 +205,9 @@ func (c *Ctl) Print(raw []byte) error {
 	}
 	if expression := c.Format.path(); expression != "" {
 		return c.printPath(expression, raw)
+	}
+	if spec := c.Format.columns(); spec != "" {
+		return c.printColumns(spec, raw)
 	}
 	var b bytes.Buffer
 	if c.Lines {

@@ -40,26 +40,31 @@ const Named = "named"
 
 // Lister makes a verb of get. A verb whose output changes with berthd's events can be watched.
 func (c *Ctl) Lister(a About, watched bool, f read) *cobra.Command {
-	var headless, watch bool
+	var watch bool
 	var cmd *cobra.Command
 	cmd = c.Local(a, func(ctx context.Context, args []string) error {
-		c.Lines = watch
+		c.Lines, c.verb = watch, cmd.CommandPath()
+		if c.sortBy != "" && c.ForPrograms() && c.Format.columns() == "" {
+			return &UsageError{Verb: c.verb, Err: errors.New(
+				"--sort-by sorts the rows of a table: sort the items of a document, such as with jq '.items |= sort_by(.name)'")}
+		}
 		if watch && !cmd.Flags().Changed("timeout") {
 			c.Timeout = 0
 		}
 		return c.Connected(ctx, func(ctx context.Context, s *Session) error {
 			if watch {
-				return s.follow(ctx, KindOf(cmd.Name()), args, f, headless)
+				return s.follow(ctx, KindOf(cmd.Name()), args, f)
 			}
 			l, err := f(ctx, s, args)
 			if err != nil {
 				return err
 			}
-			return s.list(KindOf(cmd.Name()), l, headless)
+			return s.list(KindOf(cmd.Name()), l)
 		})
 	})
 	cmd.Annotations = map[string]string{Named: ""}
-	cmd.Flags().BoolVar(&headless, "no-headers", false, "print tables without their headers")
+	cmd.Flags().BoolVar(&c.noHeaders, "no-headers", false, "print tables without their headers")
+	cmd.Flags().StringVar(&c.sortBy, "sort-by", "", "sort the rows by this column, such as AGE; -AGE sorts them the other way round")
 	if watched {
 		cmd.Flags().BoolVarP(&watch, "watch", "w", false,
 			"after the list, print every change until interrupted or --timeout; a row has what happened, ADDED, MODIFIED or DELETED")
@@ -68,7 +73,10 @@ func (c *Ctl) Lister(a About, watched bool, f read) *cobra.Command {
 }
 
 // list prints a listing once.
-func (s *Session) list(kind string, l *Listing, headless bool) error {
+func (s *Session) list(kind string, l *Listing) error {
+	if err := s.sortTables(l); err != nil {
+		return err
+	}
 	switch {
 	case s.ForPrograms():
 		return s.Show(l.Answer, nil)
@@ -92,16 +100,28 @@ func (s *Session) list(kind string, l *Listing, headless bool) error {
 			if t.Title != "" {
 				fmt.Fprintf(w, "%s\n", t.Title)
 			}
-			s.table(w, t.Table, table.Style{NoHeaders: headless})
+			s.table(w, t.Table, table.Style{NoHeaders: s.noHeaders})
 		}
 	})
+}
+
+// sortTables sorts the tables that people see.
+func (s *Session) sortTables(l *Listing) error {
+	if s.ForPrograms() {
+		return nil // their columns are other ones
+	}
+	tables := make([]*table.Table, len(l.Tables))
+	for i := range l.Tables {
+		tables[i] = l.Tables[i].Table
+	}
+	return s.sort(tables...)
 }
 
 // timed are the columns that change with time alone.
 var timed = []string{"AGE", "SINCE"}
 
 // follow prints a listing, and its changes until the context ends. Only the first table is followed.
-func (s *Session) follow(ctx context.Context, kind string, args []string, f read, headless bool) error {
+func (s *Session) follow(ctx context.Context, kind string, args []string, f read) error {
 	// The stream begins at a revision from before the first list: nothing happens unseen between them.
 	revision, err := s.Allocation().GetRevision(ctx, &allocationv1.GetRevisionRequest{})
 	if err != nil {
@@ -110,7 +130,7 @@ func (s *Session) follow(ctx context.Context, kind string, args []string, f read
 	var (
 		last  *table.Table
 		raw   []byte
-		style = table.Style{NoHeaders: headless, Widths: &[]int{table.EventWidth}}
+		style = table.Style{NoHeaders: s.noHeaders, Widths: &[]int{table.EventWidth}}
 	)
 	again := func() error {
 		l, err := f(ctx, s, args)
@@ -119,6 +139,9 @@ func (s *Session) follow(ctx context.Context, kind string, args []string, f read
 			l, err = &Listing{Answer: &allocationv1.ListResponse{}, Tables: []Section{{Table: last.Empty()}}}, nil
 		}
 		if err != nil {
+			return err
+		}
+		if err := s.sortTables(l); err != nil {
 			return err
 		}
 		now := l.Tables[0].Table

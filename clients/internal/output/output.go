@@ -45,6 +45,15 @@ var lists = map[protoreflect.FullName]protoreflect.Name{
 	"v1.ListPodResourcesResponse":           "pod_resources",
 }
 
+// Kind returns the kind of a message: a list's is that of its items with the word List behind it, another message's is its name.
+func Kind(m proto.Message) string {
+	d := m.ProtoReflect().Descriptor()
+	if items := lists[d.FullName()]; items != "" {
+		return string(d.Fields().ByName(items).Message().Name()) + "List"
+	}
+	return string(d.Name())
+}
+
 // JSON returns the documented JSON of a message, on one line.
 func JSON(m proto.Message) ([]byte, error) {
 	var b bytes.Buffer

@@ -131,6 +131,26 @@ func TestEveryField(t *testing.T) {
 	}
 }
 
+// TestKinds: a document has a kind and an apiVersion, and no message has a field that they would hide.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for _, m := range printed {
+		for _, name := range []string{"kind", "apiVersion"} {
+			if m.ProtoReflect().Descriptor().Fields().ByJSONName(name) != nil {
+				t.Errorf("%s has a field %s", m.ProtoReflect().Descriptor().FullName(), name)
+			}
+		}
+	}
+	for want, m := range map[string]proto.Message{
+		"PodAllocationList": &allocationv1.ListResponse{}, "AllocateResponse": &allocationv1.AllocateResponse{},
+		"PodResourcesList": &podresourcesv1.ListPodResourcesResponse{},
+	} {
+		if got := Kind(m); got != want {
+			t.Errorf("%T: kind %s, want %s", m, got, want)
+		}
+	}
+}
+
 // sample is a value that is not the zero value.
 func sample(f protoreflect.FieldDescriptor, empty protoreflect.Value) protoreflect.Value {
 	switch f.Kind() {

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -44,6 +45,30 @@ func (t *Table) columns(headers []string) []int {
 		out[i] = slices.Index(t.headers, h)
 	}
 	return out
+}
+
+// Columns returns the names of all columns, hidden ones included.
+func (t *Table) Columns() []string { return t.headers }
+
+// SortBy sorts the rows by a column, whatever the case of its name, and with a minus sign before it the other way round. Rows
+// that are equal keep their order, and rows without a value are the last ones. False means that there is no such column.
+func (t *Table) SortBy(name string) bool {
+	name, back := strings.CutPrefix(name, "-")
+	at := slices.IndexFunc(t.headers, func(h string) bool { return strings.EqualFold(h, name) })
+	if at < 0 {
+		return false
+	}
+	slices.SortStableFunc(t.rows, func(x, y []string) int {
+		a, b := cell(x, at), cell(y, at)
+		switch {
+		case a == "" || b == "":
+			return cmp.Compare(len(b), len(a)) // what is empty is last, in either direction
+		case back:
+			a, b = b, a
+		}
+		return compare(a, b)
+	})
+	return true
 }
 
 // Row adds a row; it has a cell for every column, the wide ones included.
