@@ -15,12 +15,12 @@ func TestFlagsThatDecide(t *testing.T) {
 	t.Parallel()
 	c := &command.Ctl{Env: command.Env{Now: time.Now}}
 	trusttest.Classified(t, root(c),
-		"active", "admission-id", "at", "call", "caller", "changes", "color", "cpu", "cpu-options", "cpu-policy", "detail", "device",
-		"eviction-hard", "filter", "format", "holds", "id", "kind", "kube-reserved", "listen", "max-disruption", "memory",
-		"memory-policy", "name", "namespace", "node", "output", "owner", "pod", "policy", "rate", "reason", "reserved-cpus",
-		"reserved-memory", "resource", "scope", "selector", "set", "since", "sort",
-		"sort-by", "system-reserved", "then", "topology-options",
-		"topology-policy", "topology-scope", "topology-planning", "planning", "types", "uid", "until", "verdict")
+		"active", "admission-id", "at", "call", "caller", "changes", "color", "cpu", "cpu-manager-policy-options",
+		"cpu-manager-policy", "detail", "device", "eviction-hard", "filter", "format", "holds", "id", "kind", "kube-reserved",
+		"listen", "max-disruption", "memory", "memory-manager-policy", "name", "namespace", "node", "output", "owner", "pod",
+		"rate", "reason", "reserved-cpus", "reserved-memory", "resource", "selector", "set", "since", "sort", "sort-by",
+		"system-reserved", "then", "topology-manager-policy-options", "topology-manager-policy", "topology-manager-scope",
+		"topology-planning", "types", "uid", "until", "verdict")
 	trusttest.Refused(t, root(c), func(t *testing.T, args []string) string {
 		switch {
 		case args[0] == "--endpoint":

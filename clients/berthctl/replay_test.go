@@ -172,8 +172,9 @@ func TestHostileBundle(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range []string{
-		"replay BUNDLE --policy best-effort --map", "replay BUNDLE -o wide --machine 2s1n4c2t --reserved-cpus 0", "map --bundle BUNDLE",
-		"simulate --bundle BUNDLE --map -f -", "replay BUNDLE -o json --policy none", "map --bundle BUNDLE -o json",
+		"replay BUNDLE --topology-manager-policy best-effort --map",
+		"replay BUNDLE -o wide --machine 2s1n4c2t --reserved-cpus 0", "map --bundle BUNDLE",
+		"simulate --bundle BUNDLE --map -f -", "replay BUNDLE -o json --topology-manager-policy none", "map --bundle BUNDLE -o json",
 	} {
 		r := invoke(t.Context(), "", strings.ReplaceAll(podYAML("big"), "cpu: 2", "cpu: 12, memory: 1Gi"),
 			strings.Fields(strings.Replace(args, "BUNDLE", path, 1))...)

@@ -114,13 +114,13 @@ func TestRequests(t *testing.T) {
 		{"container start " + webUID + " app --id c1 --pid 42", "", []proto.Message{
 			&lifecyclev1.PreStartContainerRequest{PodUid: webUID, ContainerName: "app", ContainerId: "c1", Pid: 42},
 		}},
-		{"policy set --topology-policy none --cpu-options a=1,b= --kube-reserved= --reserved-cpus= --dry-run", "", []proto.Message{
+		{"policy set --topology-manager-policy none --cpu-manager-policy-options a=1,b= --kube-reserved= --reserved-cpus= --dry-run", "", []proto.Message{
 			&topologyv1.SetPolicyRequest{
 				DryRun: true, TopologyPolicy: new("none"), CpuOptions: &topologyv1.Values{Values: map[string]string{"a": "1", "b": ""}},
 				KubeReserved: &topologyv1.Values{}, ReservedCpus: &typesv1.CPUSet{},
 			},
 		}},
-		{"policy set --from-configuration --memory-policy Static", "", []proto.Message{
+		{"policy set --from-configuration --memory-manager-policy Static", "", []proto.Message{
 			&topologyv1.SetPolicyRequest{FromConfiguration: true, MemoryPolicy: new("Static")},
 		}},
 		{"policy set --eviction-hard= --reserved-memory 0:memory=1Gi,hugepages-2Mi=4Mi;3:memory=2Gi --topology-max-nodes 0", "",

@@ -69,10 +69,10 @@ func (s *search) waiting(pods []*ledger.Pod) (how []string) {
 func (s *search) settings(m *topology.Manager) []string {
 	var command, lines []string
 	if m.Policy() != s.Policy.Policy() {
-		command = append(command, "--topology-policy "+string(m.Policy()))
+		command = append(command, "--topology-manager-policy "+string(m.Policy()))
 		lines = append(lines, "topologyManagerPolicy: "+string(m.Policy()))
 	} else {
-		command = append(command, "--topology-scope "+string(m.Scope()))
+		command = append(command, "--topology-manager-scope "+string(m.Scope()))
 		lines = append(lines, "topologyManagerScope: "+string(m.Scope()))
 	}
 	if !s.Kubelet {

@@ -55,9 +55,9 @@ func TestHow(t *testing.T) {
 			[]string{"berthctl watch --types removed -n shop   # until job is removed"},
 			[]string{"kubectl get pod -n shop job --watch   # until it has ended"}},
 		"a policy": {func(s *search) []string { return s.settings(policy(s, topology.BestEffort, hint.ContainerScope)) },
-			[]string{"berthctl policy set --topology-policy best-effort"}, []string{"topologyManagerPolicy: best-effort", restart}},
+			[]string{"berthctl policy set --topology-manager-policy best-effort"}, []string{"topologyManagerPolicy: best-effort", restart}},
 		"a scope": {func(s *search) []string { return s.settings(policy(s, topology.Restricted, hint.PodScope)) },
-			[]string{"berthctl policy set --topology-scope pod"}, []string{"topologyManagerScope: pod", restart}},
+			[]string{"berthctl policy set --topology-manager-scope pod"}, []string{"topologyManagerScope: pod", restart}},
 		"amounts": {func(s *search) []string {
 			set := func(container int, r workload.Resource, unit, to int64, unlimited bool) adjustment {
 				return adjustment{adjustable{

@@ -23,7 +23,7 @@ func Policy(c *command.Ctl) *cobra.Command {
 		Use:   "policy",
 		Short: "Show or change the policies of the resource managers",
 		Example: `  berthctl policy get
-  berthctl policy set --topology-policy restricted --dry-run`,
+  berthctl policy set --topology-manager-policy restricted --dry-run`,
 	}, policyGet(c), policySet(c))
 }
 
@@ -78,10 +78,10 @@ No pod is stopped, and every pod keeps its CPUs, memory and devices. The output 
 were admitted with the new policy. The change survives restarts of berthd, until the policy in files or flags changes.`
 
 const policySetExample = `  # Show the effect only.
-  berthctl policy set --topology-policy single-numa-node --reserved-cpus 0,32 --dry-run
+  berthctl policy set --topology-manager-policy single-numa-node --reserved-cpus 0,32 --dry-run
 
-  berthctl policy set --cpu-policy static --cpu-options full-pcpus-only=true --reserved-cpus 0-1
-  berthctl policy set --cpu-options ''
+  berthctl policy set --cpu-manager-policy static --cpu-manager-policy-options full-pcpus-only=true --reserved-cpus 0-1
+  berthctl policy set --cpu-manager-policy-options ''
 
   # Back to the configured policy.
   berthctl policy set --from-configuration`
@@ -98,14 +98,16 @@ type policyFlags struct {
 func (f *policyFlags) declare(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.dryRun, "dry-run", false, "show the effect, and change nothing")
 	fs.BoolVar(&f.configured, "from-configuration", false, "begin with the configured policy instead of the active one")
-	fs.StringVar(&f.topology, "topology-policy", "", "none, best-effort, restricted or single-numa-node")
-	fs.StringVar(&f.scope, "topology-scope", "", "container or pod")
+	fs.StringVar(&f.topology, "topology-manager-policy", "", "none, best-effort, restricted or single-numa-node")
+	fs.StringVar(&f.scope, "topology-manager-scope", "", "container or pod")
 	fs.StringVar(&f.planning, "topology-planning", "", "which containers of a pod are planned first: pod or container")
-	fs.StringVar(&f.topologyOptions, "topology-options", "", "options of the topology policy, all of them, as name=value; '' for none")
+	fs.StringVar(&f.topologyOptions, "topology-manager-policy-options", "",
+		"options of the topology policy, all of them, as name=value; '' for none")
 	fs.Uint32Var(&f.maxNodes, "topology-max-nodes", 0, "how many NUMA nodes the machine may have; 0 for as many as berth can do")
-	fs.StringVar(&f.cpu, "cpu-policy", "", "none or static")
-	fs.StringVar(&f.cpuOptions, "cpu-options", "", "options of the CPU policy, all of them, as name=value; '' for none")
-	fs.StringVar(&f.memory, "memory-policy", "", "None or Static")
+	fs.StringVar(&f.cpu, "cpu-manager-policy", "", "none or static")
+	fs.StringVar(&f.cpuOptions, "cpu-manager-policy-options", "",
+		"options of the CPU policy, all of them, as name=value; '' for none")
+	fs.StringVar(&f.memory, "memory-manager-policy", "", "None or Static")
 	fs.StringVar(&f.cpus, "reserved-cpus", "", "list of reserved CPUs, in place of amounts; '' uses the amounts")
 	fs.StringVar(&f.systemKeeps, "system-reserved", "", "what the system keeps, as cpu=500m,memory=1Gi; '' for nothing")
 	fs.StringVar(&f.keeps, "kube-reserved", "", "what node agents keep, as cpu=500m,memory=1Gi; '' for nothing")
@@ -121,9 +123,9 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 		to    **string
 		value *string
 	}{
-		"topology-policy": {&req.TopologyPolicy, &f.topology}, "topology-scope": {&req.TopologyScope, &f.scope},
-		"topology-planning": {&req.TopologyPlanning, &f.planning},
-		"cpu-policy":        {&req.CpuPolicy, &f.cpu}, "memory-policy": {&req.MemoryPolicy, &f.memory},
+		"topology-manager-policy": {&req.TopologyPolicy, &f.topology}, "topology-manager-scope": {&req.TopologyScope, &f.scope},
+		"topology-planning":  {&req.TopologyPlanning, &f.planning},
+		"cpu-manager-policy": {&req.CpuPolicy, &f.cpu}, "memory-manager-policy": {&req.MemoryPolicy, &f.memory},
 	} {
 		if fs.Changed(name) {
 			*field.to = field.value
@@ -133,8 +135,9 @@ func (f *policyFlags) request(fs *pflag.FlagSet) (*topologyv1.SetPolicyRequest, 
 		to    **topologyv1.Values
 		value string
 	}{
-		"topology-options": {&req.TopologyOptions, f.topologyOptions}, "cpu-options": {&req.CpuOptions, f.cpuOptions},
-		"system-reserved": {&req.SystemReserved, f.systemKeeps}, "kube-reserved": {&req.KubeReserved, f.keeps},
+		"topology-manager-policy-options": {&req.TopologyOptions, f.topologyOptions},
+		"cpu-manager-policy-options":      {&req.CpuOptions, f.cpuOptions},
+		"system-reserved":                 {&req.SystemReserved, f.systemKeeps}, "kube-reserved": {&req.KubeReserved, f.keeps},
 		"eviction-hard": {&req.EvictionHard, f.eviction},
 	} {
 		if !fs.Changed(name) {
@@ -217,8 +220,8 @@ func policySet(c *command.Ctl) *cobra.Command {
 		return s.Show(answer, func(w io.Writer) { showChange(w, answer, f.dryRun) })
 	})
 	f.declare(cmd.Flags())
-	command.ChoosePolicies(cmd, "topology-policy", "topology-scope", "topology-planning", "cpu-policy")
-	command.Choices(cmd, "memory-policy", "None", "Static")
+	command.ChoosePolicies(cmd, "topology-manager-policy", "topology-manager-scope", "topology-planning", "cpu-manager-policy")
+	command.Choices(cmd, "memory-manager-policy", "None", "Static")
 	return cmd
 }
 

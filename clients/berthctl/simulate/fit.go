@@ -35,7 +35,7 @@ The exit code is 3 if a pod does not fit now.`
 
 const fitExample = `  berthctl fit
   berthctl fit -f pods/ -o json
-  berthctl fit -f pod.yaml --bundle incident.tar.gz --policy best-effort
+  berthctl fit -f pod.yaml --bundle incident.tar.gz --topology-manager-policy best-effort
   berthctl fit -f pod.yaml --ledger /var/lib/berth/ledger.db --machine machine.json --config berth.yaml`
 
 // fit's flags.
@@ -80,7 +80,7 @@ func Fit(c *command.Ctl) *cobra.Command {
 	fs.StringVar(&f.bundle, "bundle", "", "bundle to read in place of asking berthd")
 	fs.StringVar(&f.ledger, "ledger", "", "ledger file to read in place of asking berthd")
 	f.declare(fs, "that of the bundle")
-	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
+	command.ChoosePolicies(cmd, "topology-manager-policy", "topology-manager-scope", "topology-planning", "cpu-manager-policy")
 	return cmd
 }
 
@@ -88,7 +88,7 @@ func Fit(c *command.Ctl) *cobra.Command {
 func (f *fitFlags) answer(ctx context.Context, c *command.Ctl, pods []*typesv1.Pod) (out *fitv1.FitResponse, err error) {
 	if f.bundle == "" && f.ledger == "" {
 		if f.sceneFlags.given() {
-			return nil, command.Usagef("fit", "--machine, --config, --policy and the like are for --bundle and --ledger")
+			return nil, command.Usagef("fit", "--machine, --config, --topology-manager-policy and the like are for --bundle and --ledger")
 		}
 		err := c.Connected(ctx, func(ctx context.Context, s *command.Session) (err error) {
 			if len(pods) > 0 {

@@ -22,7 +22,7 @@ import (
 )
 
 const replayLong = `Decide about recorded requests again, with this berthctl's code, and list the verdicts that differ from the recorded ones.
-Another machine (--machine) or configuration (--config, --policy and others) shows the effect that it would have had.
+Another machine (--machine) or configuration (--config, --topology-manager-policy and others) shows the effect that it would have had.
 
 The record is a file of 'berthctl bundle', a ledger file (--ledger), or without both that of berthd, which needs the role
 admin. A ledger file is only read, also while berthd has it open. It has neither the machine nor the configuration nor
@@ -37,7 +37,7 @@ removes it, and later pods cannot have its resources.
 Plugins and external providers are not called, and the present health of devices is used. Requests that cannot be decided
 again are counted. 10,000 entries take about 1 second of CPU time and 100 MB, and 1,000 explanations 1 second more.`
 
-const replayExample = `  berthctl replay --policy single-numa-node
+const replayExample = `  berthctl replay --topology-manager-policy single-numa-node
   berthctl replay --config new.yaml incident.tar.gz
   berthctl replay --ledger /var/lib/berth/ledger.db --machine machine.json --config berth.yaml -o json`
 
@@ -104,7 +104,7 @@ func Replay(c *command.Ctl) *cobra.Command {
 		"leave out recorded changes of the policy (SetPolicy): the configuration's policy holds throughout")
 	fs.IntVar(&f.explain, "explain", 10, "how many verdicts that differ to explain")
 	drawn.Declare(cmd, "draw the machine after the last entry")
-	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
+	command.ChoosePolicies(cmd, "topology-manager-policy", "topology-manager-scope", "topology-planning", "cpu-manager-policy")
 	return cmd
 }
 

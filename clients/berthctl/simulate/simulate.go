@@ -41,11 +41,11 @@ there are on the machine already. --kubelet takes them from a node whose kubelet
 The exit code is 3 if a pod was rejected.`
 
 const simulateExample = `  berthctl simulate --machine 2s4n32c2t --config berth.yaml -f pods/
-  berthctl simulate --machine machine.json --kubelet-config kubelet.yaml -f pods.yaml --policy single-numa-node
-  berthctl simulate --machine 2s2n16c2t --cpu-policy static --reserved-cpus 0,32 --policy restricted \
+  berthctl simulate --machine machine.json --kubelet-config kubelet.yaml -f pods.yaml --topology-manager-policy single-numa-node
+  berthctl simulate --machine 2s2n16c2t --cpu-manager-policy static --reserved-cpus 0,32 --topology-manager-policy restricted \
     --device example.com/gpu=4*a@0,4*b@2 -f pods.yaml --more worker.yaml -o json
-  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 -f pods.yaml --then offline=1-3 --then online=3
-  berthctl simulate --machine 2s1n8c --cpu-policy static --reserved-cpus 0 -f pods.yaml --then resize=web/app:cpu=4
+  berthctl simulate --machine 2s1n8c --cpu-manager-policy static --reserved-cpus 0 -f pods.yaml --then offline=1-3 --then online=3
+  berthctl simulate --machine 2s1n8c --cpu-manager-policy static --reserved-cpus 0 -f pods.yaml --then resize=web/app:cpu=4
   berthctl simulate --bundle incident.tar.gz -f web.yaml --map
   berthctl simulate --kubelet --pods pods.json -f web.yaml`
 
@@ -140,7 +140,7 @@ func Simulate(c *command.Ctl) *cobra.Command {
 	})
 	f.declare(cmd.Flags())
 	drawn.Declare(cmd, "draw the machine with the admitted pods on it")
-	command.ChoosePolicies(cmd, "policy", "scope", "planning", "cpu-policy")
+	command.ChoosePolicies(cmd, "topology-manager-policy", "topology-manager-scope", "topology-planning", "cpu-manager-policy")
 	return cmd
 }
 
