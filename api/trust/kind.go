@@ -72,9 +72,10 @@ func KindOf(f *pflag.Flag) Kind {
 }
 
 // CheckFlags checks what flags name, those with their default values, too. What is not there yet is
-// checked as far as it is.
+// checked as far as it is. Standard input, "-", can be named once.
 func CheckFlags(flags *pflag.FlagSet) error {
 	var errs []error
+	var streams []string
 	flags.VisitAll(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
 		if list, ok := f.Value.(pflag.SliceValue); ok {
@@ -84,8 +85,14 @@ func CheckFlags(flags *pflag.FlagSet) error {
 			if err := CheckNamed(KindOf(f), value); err != nil {
 				errs = append(errs, fmt.Errorf("--%s: %w", f.Name, err))
 			}
+			if KindOf(f) == Input && value == "-" {
+				streams = append(streams, "--"+f.Name+" -")
+			}
 		}
 	})
+	if len(streams) > 1 {
+		errs = append(errs, fmt.Errorf("%s: standard input can be read once; name files", strings.Join(streams, ", ")))
+	}
 	return errors.Join(errs...)
 }
 

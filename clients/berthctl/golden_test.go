@@ -95,6 +95,7 @@ var goldens = map[string][]step{
 	},
 	"usage": {
 		{args: "admti"}, {args: "get"}, {args: "get pds"}, {args: "get pods a b"}, {args: "describe pod"},
+		{args: "simulate --machine 8c -f - --more -", stdin: podYAML("web")}, {args: "admit -f - -f -", stdin: podYAML("web")},
 		{args: "admit"}, {args: "hints"}, {args: "get pods -o xml"}, {args: "get pods --bogus"}, {args: "container start default/web app"},
 		{args: "sync"}, {args: "sync --none --active a"}, {args: "sync --active="}, {args: "topology out.json"}, {args: "allocate app"},
 		{args: "allocate default/web app -f x"}, {args: "get containers default/web -n shop"},

@@ -23,7 +23,9 @@ func showSimulation(c *command.Ctl, w io.Writer, s *admissionv1.Simulation, know
 	if s.GetTopologyPolicy() != "none" {
 		scope = ", " + s.GetTopologyScope() + " scope"
 	}
-	fmt.Fprintf(w, "machine %s; topology policy %s%s; CPU policy %s\n", s.GetMachine(), s.GetTopologyPolicy(), scope, s.GetCpuPolicy())
+	// The machine of a bundle has no name.
+	machine := cmp.Or(s.GetMachine(), "with "+table.Count(len(s.GetNodes()), "NUMA node"))
+	fmt.Fprintf(w, "machine %s; topology policy %s%s; CPU policy %s\n", machine, s.GetTopologyPolicy(), scope, s.GetCpuPolicy())
 	if len(s.GetPods()) > 0 {
 		fmt.Fprintf(w, "\n%v", simulatedPods(c, s))
 	}

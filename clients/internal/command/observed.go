@@ -124,9 +124,6 @@ func errBoth() error { return Usagef("", "--endpoint and --kubelet: expected one
 
 // kubeletNode is the node of --kubelet, with the pods of --pods, or of the kubelet if it runs and has the Pods API.
 func (c *Ctl) kubeletNode(ctx context.Context) (n KubeletNode, err error) {
-	if c.NodePods == "-" && c.NodeConfig == "-" {
-		return n, Usagef("", "--pods - and --configz -: standard input can be read once")
-	}
 	n.Root, n.Given = c.Kubelet, c.NodePods != ""
 	if c.NodeConfig != "" {
 		text, err := input.FileOrStream(ctx, c.NodeConfig, c.In, input.Most)
