@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/berthd/berth/hack/testing/nodetest"
 )
 
 // blocks gives the commands of a page: its code blocks without a language, but those that show output.
@@ -95,16 +93,8 @@ func (r *reader) run(commands string) string {
 	return string(out)
 }
 
-// cgroups removes those that commands have made.
-func (r *reader) cgroups(path string) {
-	r.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := nodetest.RemoveCgroups(ctx, path); err != nil {
-			r.t.Error(err)
-		}
-	})
-}
+// tried ends the berthd of a page, its first job, also where another command fails.
+const tried = "trap 'kill %1; wait %1' EXIT\n"
 
 const pod = `apiVersion: v1
 kind: Pod
@@ -118,7 +108,6 @@ spec:
 
 // TestPages runs the commands of the pages for agents, for device plugins and for rejected pods, as written.
 func TestPages(t *testing.T) {
-	// One after the other: they have the same cgroup.
 	gpu := "#!/bin/sh\n[ \"$1\" != --plugin-directory ] || set -- -dir \"$2\"\nexec plugin \"$@\" -resource example.com/gpu -devices gpu0@0,gpu1@0\n"
 	for _, row := range []struct {
 		page  string
@@ -132,12 +121,11 @@ func TestPages(t *testing.T) {
 	} {
 		t.Run(row.page, func(t *testing.T) {
 			r := newReader(t, row.files)
-			r.cgroups("/berth-try")
 			commands := blocks(t, row.page)
 			if len(commands) == 0 {
 				t.Fatal("the page has no commands")
 			}
-			out := r.run(strings.Join(commands, "") + row.then)
+			out := r.run(tried + strings.Join(commands, "") + row.then + "kill %1\nwait %1\n[ ! -e /run/berth-try ]\ntrap - EXIT\n")
 			for _, want := range row.want {
 				if !strings.Contains(out, want) {
 					t.Errorf("the output lacks %q:\n%s", want, out)

@@ -25,7 +25,7 @@ func usage(err error) error { return usageError{err} }
 
 // execute runs a command line and returns the exit code.
 func execute(ctx context.Context, out, errs io.Writer, args []string) int {
-	root := command()
+	root := command(args...)
 	root.SetArgs(args)
 	root.SetOut(out)
 	root.SetErr(errs)

@@ -33,6 +33,7 @@ func TestCommandLine(t *testing.T) {
 			"\n  cpu.polic: unknown field", "\n  log.colour: unknown field",
 		}},
 		{"config dump --config /does/not/exist", exitError, []string{"read the configuration: open /does/not/exist"}},
+		{"--try --root-dir /r", exitUsage, []string{"--root-dir: expected nothing with --try", "hint: see 'berthd --help'"}},
 		{"--frob", exitUsage, []string{"berthd: unknown flag: --frob\nhint: see 'berthd --help'"}},
 		{"frob", exitUsage, []string{`unknown command "frob"`, "hint: see 'berthd --help'"}},
 		{"config", exitUsage, []string{"expected one of dump, validate", "hint: see 'berthd config --help'"}},

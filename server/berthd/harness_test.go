@@ -50,6 +50,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asDaemon) != "" {
 		enterCgroup(os.Getenv(inCgroup))
 		doWithout(os.Getenv(without))
+		become(os.Getenv(asUser))
 		if os.Getenv("LISTEN_FDS") != "" { // a pid is not known before the process exists
 			_ = os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
 		}
@@ -291,6 +292,14 @@ func (n *node) launch(args ...string) *daemon {
 		cmd = exec.Command("systemctl", "start", "--wait", n.unit) // ends when the unit does
 	}
 	d.Process = nodetest.Start(n.t, cmd, d.log)
+	d.connect()
+	return d
+}
+
+// connect makes the clients of a daemon, which is killed at the end of the test.
+func (d *daemon) connect() {
+	n := d.node
+	n.t.Helper()
 	conn, err := grpc.NewClient("unix://"+n.socket(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		// The socket appears soon; gRPC's own pause between tries is a second.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -315,7 +324,6 @@ func (n *node) launch(args ...string) *daemon {
 	d.allocation = allocationv1.NewAllocationServiceClient(conn)
 	d.lifecycle = lifecyclev1.NewLifecycleServiceClient(conn)
 	d.inspect = inspectv1.NewInspectServiceClient(conn)
-	return d
 }
 
 // stacks logs where a daemon that runs is: its threads in the kernel, and its goroutines.

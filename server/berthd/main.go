@@ -42,6 +42,13 @@ The configuration comes from a kubelet's file, from berth's own file and from fl
 one. Flags have the names of the kubelet's flags, where those exist. 'berthd config dump' prints all fields, also those
 without a flag.
 
+With --try berthd leaves nothing behind, and works beside whatever else runs here, also a kubelet. It has a directory and a
+cgroup of its own, and removes both at its end with all processes of its pods. What a try that was killed has left is removed
+by the next one. The CPU policy is static, CPU 0 is reserved, the topology policy is best-effort, swap may be on, and only
+warnings are logged; files and flags override this. Settings of files that lead out of the try have no effect, and such
+flags are refused. A cgroup that --cgroup-root names is the one in which the try makes its own. With --machine, or
+where cgroups cannot be made, they are only in berthd's memory.
+
 The exit code is 1 after an error and 2 after a wrong command line.`
 
 const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy restricted
@@ -49,17 +56,16 @@ const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topolo
   # With a kubelet's configuration, and metrics.
   berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:10470
 
-  # With every path under one directory and pods' cgroups under one cgroup, beside whatever else runs here.
-  berthd --root-dir /run/berth-try --cgroup-root /berth
+  # To try it, beside whatever else runs here; Ctrl-C removes everything.
+  berthd --try
+  berthd --try --machine 2s4n32c2t
+  berthd --try --kubelet-config /var/lib/kubelet/config.yaml
 
   # A node whose kubelet keeps its managers: read it, and change nothing.
-  berthd --observe --http localhost:10470
+  berthd --observe --http localhost:10470`
 
-  # For a simulated machine, with cgroups only in berthd's memory.
-  berthd --root-dir /run/berth-try --machine 2s4n32c2t --cgroup-tree memory`
-
-// command builds the command line.
-func command() *cobra.Command {
+// command builds the command line. args are those of this process, with which a try starts berthd.
+func command(args ...string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berthd",
 		Short:         "Give containers their CPUs, memory, devices and cgroups",
@@ -71,8 +77,13 @@ func command() *cobra.Command {
 	}
 	sources := config.AddFlags(root.PersistentFlags())
 	point := root.Flags().String("failpoint", "", "for tests: kill the process at a named point")
-	if err := root.Flags().MarkHidden("failpoint"); err != nil {
-		panic(err) // the flag was declared a line above
+	trial := root.Flags().Bool("try", false, "leave nothing behind: use a directory and a cgroup of its own, and remove both at the end")
+	in := root.Flags().String(tryIn, "", "for --try: the directory of the try that has started this process")
+	trust.Mark(root.Flags(), trust.Directory, tryIn)
+	for _, name := range []string{"failpoint", tryIn} {
+		if err := root.Flags().MarkHidden(name); err != nil {
+			panic(err) // the flag was declared above
+		}
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		hook, err := failpoint.Parse(*point, slices.Concat(store.Failpoints(), podrecords.Failpoints(), app.Failpoints())...)
@@ -82,7 +93,13 @@ func command() *cobra.Command {
 		if err := trust.CheckFlags(cmd.Flags()); err != nil {
 			return err
 		}
-		return run(cmd.Context(), cmd.ErrOrStderr(), *sources, hook)
+		switch {
+		case *in != "":
+			return runInTry(cmd, *in, *sources, hook)
+		case *trial:
+			return runTry(cmd, args, *sources)
+		}
+		return run(cmd.Context(), cmd.ErrOrStderr(), *sources, hook, nil)
 	}
 	root.AddCommand(configCommand(sources), probeCommand(), version.Command("berthd"), &cobra.Command{
 		Use: privileges.ReaderCommand, Short: "Read where the huge pages of processes are, for berthd", Args: cobra.NoArgs, Hidden: true,
@@ -97,8 +114,8 @@ func command() *cobra.Command {
 	return root
 }
 
-// run is the daemon. It writes to warnings what is found before there is a log.
-func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook failpoint.Hook) error {
+// run is the daemon. It writes to warnings what is found before there is a log. ready is called when the sockets answer; it may be nil.
+func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook failpoint.Hook, ready func()) error {
 	c, notes, err := config.Load(sources)
 	if err != nil {
 		warn(warnings, notes)
@@ -152,7 +169,7 @@ func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook f
 			Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
 			Load:     func() (apiconfig.Config, []string, error) { return config.Load(sources) },
 			LogLevel: level, Reloads: reloads, Reader: reader,
-		})
+		}, ready)
 	}
 	if err != nil {
 		return err
@@ -176,12 +193,12 @@ func watch(ctx context.Context, o observe.ServeOptions) error {
 }
 
 // decide runs a berthd that decides.
-func decide(ctx context.Context, c apiconfig.Config, env app.Environment) error {
+func decide(ctx context.Context, c apiconfig.Config, env app.Environment, ready func()) error {
 	a, err := app.Build(ctx, c, env)
 	if err != nil {
 		return err
 	}
-	return a.Run(ctx, nil)
+	return a.Run(ctx, ready)
 }
 
 // logger writes to standard error. If that is systemd's journal, each key is a field there, unless

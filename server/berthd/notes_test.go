@@ -65,7 +65,7 @@ func TestNotesComeWithErrors(t *testing.T) {
 			return errors.Join(validate(t.Context(), out, sources, filepath.Join(t.TempDir(), "report")), errors.New("(in the report)"))
 		},
 		"config dump": func(out *bytes.Buffer) error { return dump(io.Discard, out, sources) },
-		"berthd":      func(out *bytes.Buffer) error { return run(t.Context(), out, sources, nil) },
+		"berthd":      func(out *bytes.Buffer) error { return run(t.Context(), out, sources, nil, nil) },
 	} {
 		var out bytes.Buffer
 		if err := do(&out); err == nil || !strings.Contains(out.String(), "reservedCPUs: unknown field") {

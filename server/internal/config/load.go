@@ -25,6 +25,8 @@ type Sources struct {
 	KubeletState string
 	// Flags is applied last; it may be nil.
 	Flags func(*config.Config) error
+	// Try makes it the configuration of a berthd that leaves nothing behind; nil for any other.
+	Try *Try
 }
 
 // Load builds and validates a configuration. Notes list settings of the sources that have no
@@ -70,6 +72,7 @@ func (s Sources) observer(c *config.Config) error {
 // defaults.
 func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err error) {
 	c = config.Default()
+	s.Try.defaults(&c)
 	if s.KubeletFile != "" || s.KubeletDir != "" {
 		if notes, err = s.mergeKubelet(&c); err != nil {
 			return c, notes, err
@@ -95,12 +98,17 @@ func (s Sources) merge(besideKubelet bool) (c config.Config, notes []string, err
 			return c, notes, err
 		}
 	}
+	ignored, err := s.Try.contain(&c)
+	if err != nil {
+		return c, notes, err
+	}
 	if s.Flags != nil {
 		if err := s.Flags(&c); err != nil {
 			return c, notes, err
 		}
 	}
-	return c, notes, nil
+	s.Try.apply(&c)
+	return c, slices.Concat(notes, ignored), nil
 }
 
 // mergeKubelet applies the kubelet's file, and its drop-ins.
