@@ -1,11 +1,11 @@
 // Package berth is the Go client of berthd.
 //
-// Dial gives a Client; its accessors give the generated clients of the services, over one connection:
+// Dial gives a Client; its methods make the calls of an agent, and its accessors give the generated clients of the services:
 //
 //	client, err := berth.Dial(ctx, "", berth.Options{})
 //	if err != nil { ... }
 //	defer client.Close()
-//	answer, err := client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
+//	answer, err := client.AdmitPod(ctx, pod)
 //
 // Words:
 //

@@ -16,7 +16,6 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
-	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
@@ -77,7 +76,7 @@ func one(*devicev1.Resource) int64 { return 1 }
 
 // admit admits a pod; the error is of the call, or the rejection.
 func (l *life) admit(ctx context.Context, name string, wants map[string]int64) error {
-	resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
+	resp, err := l.daemon.client.AdmitPod(ctx, podOf(name, wants))
 	switch {
 	case err != nil:
 		return err
@@ -88,7 +87,7 @@ func (l *life) admit(ctx context.Context, name string, wants map[string]int64) e
 }
 
 func (l *life) remove(ctx context.Context, name string) error {
-	_, err := l.daemon.client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: name})
+	_, err := l.daemon.client.RemovePod(ctx, name)
 	return err
 }
 
@@ -114,8 +113,7 @@ func (l *life) admitOne(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := l.daemon.client.Allocation().Allocate(ctx,
-		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: keeper}, ContainerName: container})
+	got, err := l.daemon.client.Allocate(ctx, keeper, container)
 	if err != nil {
 		return "", err
 	}
@@ -178,9 +176,7 @@ func (l *life) admitTooMany(ctx context.Context) (string, error) {
 // startContainer starts the keeper's container twice, as a crash does.
 func (l *life) startContainer(ctx context.Context) (string, error) {
 	for i := range 2 {
-		_, err := l.daemon.client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
-			PodUid: keeper, ContainerName: container, ContainerId: "start-" + strconv.Itoa(i),
-		})
+		_, err := l.daemon.client.PreStartContainer(ctx, keeper, container, "start-"+strconv.Itoa(i), 0)
 		if err != nil {
 			return "", fmt.Errorf("start %d: %w", i+1, err)
 		}
@@ -206,8 +202,7 @@ func (l *life) manyPods(ctx context.Context) (string, error) {
 		group.Go(func() {
 			for i := range max(1, l.Flood/sides) {
 				name := fmt.Sprintf("flood-%d-%d", side, i)
-				resp, err := l.daemon.client.Admit(ctx,
-					&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
+				resp, err := l.daemon.client.AdmitPod(ctx, podOf(name, wants))
 				if err == nil && resp.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED {
 					admitted[side]++
 					err = l.remove(ctx, name)

@@ -166,7 +166,7 @@ func (l *life) pods(ctx context.Context, name string, wants map[string]int64, ov
 // comeAndGo admits a pod, and removes it. Where berthd or the plugin may be away, a call that fails
 // for that says nothing, and the removal is tried until it has an answer.
 func (l *life) comeAndGo(ctx context.Context, name string, wants map[string]int64, away bool) (admitted bool, err error) {
-	resp, err := l.daemon.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: podOf(name, wants)}})
+	resp, err := l.daemon.client.AdmitPod(ctx, podOf(name, wants))
 	if err != nil && !(away && passing(err)) {
 		return false, err
 	}

@@ -2,13 +2,13 @@ package archtest
 
 import (
 	"errors"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/hack/testing/importer"
 )
 
 // importers limits how many modules another module needs for a package of berth, besides berth. A provider of hints
@@ -24,7 +24,7 @@ func TestImportersNeedFewModules(t *testing.T) {
 	for imported, most := range importers {
 		t.Run(filepath.Base(imported), func(t *testing.T) {
 			t.Parallel()
-			got := modulesOf(t, importer(t, imported))
+			got := modulesOf(t, importer.Module(t, root, "package main\n\nimport _ \""+imported+"\"\n\nfunc main() {}\n"))
 			if !slices.Contains(got, "google.golang.org/grpc") {
 				t.Fatalf("an importer of %s needs %v: expected google.golang.org/grpc among them", imported, got)
 			}
@@ -36,38 +36,11 @@ func TestImportersNeedFewModules(t *testing.T) {
 	}
 }
 
-// importer writes a module that imports one package of berth, with the versions of berth's own go.mod.
-func importer(t *testing.T, imported string) string {
-	t.Helper()
-	base, err := filepath.Abs(root)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	write := func(name string, text []byte) {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	read := func(name string) []byte {
-		text, err := os.ReadFile(filepath.Join(base, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return text
-	}
-	module := regexp.MustCompile(`(?m)^module .*$`).ReplaceAllString(string(read("go.mod")), "module example.com/importer")
-	write("go.mod", []byte(module+"\nrequire github.com/berthd/berth v0.0.0\n\nreplace github.com/berthd/berth => "+base+"\n"))
-	write("go.sum", read("go.sum"))
-	write("main.go", []byte("package main\n\nimport _ \""+imported+"\"\n\nfunc main() {}\n"))
-	return dir
-}
-
 // modulesOf returns the modules that the program in a folder is compiled from, besides itself and berth.
 func modulesOf(t *testing.T, dir string) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".")
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOWORK=off", "GOFLAGS=", "GOPROXY=off")
+	cmd.Dir, cmd.Env = dir, importer.Environ()
 	out, err := cmd.Output()
 	if err != nil {
 		if failed, ok := errors.AsType[*exec.ExitError](err); ok {

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
-	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/hack/testing/script"
@@ -103,12 +102,12 @@ func nothing(context.Context, *berthd, int) error { return nil }
 
 func admit(ctx context.Context, b *berthd, i int) error {
 	uid, amounts := fmt.Sprintf("pod-%d", i), map[string]string{"cpu": "1", "memory": "16Mi"}
-	answer, err := b.client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+	answer, err := b.client.AdmitPod(ctx, &typesv1.Pod{
 		Metadata: &typesv1.PodMetadata{Name: uid, Namespace: "default", Uid: uid},
 		Spec: &typesv1.PodSpec{Containers: []*typesv1.Container{{
 			Name: "main", Resources: &typesv1.ResourceRequirements{Requests: amounts, Limits: amounts},
 		}}},
-	}}})
+	})
 	if err == nil && answer.GetVerdict() != admissionv1.Verdict_VERDICT_ADMITTED {
 		return fmt.Errorf("pod %s is not admitted: %s", uid, answer.GetMessage())
 	}
@@ -117,9 +116,7 @@ func admit(ctx context.Context, b *berthd, i int) error {
 
 func start(ctx context.Context, b *berthd, i int) error {
 	uid := fmt.Sprintf("pod-%d", i)
-	_, err := lifecyclev1.NewLifecycleServiceClient(b.client.Conn()).PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
-		PodUid: uid, ContainerName: "main", ContainerId: "id-" + uid,
-	})
+	_, err := b.client.PreStartContainer(ctx, uid, "main", "id-"+uid, 0)
 	return err
 }
 

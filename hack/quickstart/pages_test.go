@@ -2,38 +2,99 @@ package quickstart
 
 import (
 	"context"
+	"go/format"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/berthd/berth/hack/testing/importer"
 )
 
-// blocks gives the commands of a page: its code blocks without a language, but those that show output.
-func blocks(t *testing.T, page string) (out []string) {
+// block is a code block of a page.
+type block struct {
+	language string
+	lines    []string
+}
+
+// codeOf gives the code blocks of a page.
+func codeOf(t *testing.T, page string) (out []block) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../../docs", page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var block []string
-	in, shell := false, false
+	in := false
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
+		language, fence := strings.CutPrefix(line, "```")
 		switch {
-		case strings.HasPrefix(line, "```") && !in:
-			in, shell, block = true, line == "```", nil
+		case fence && !in:
+			in, out = true, append(out, block{language: language})
 		case line == "```":
-			if in = false; shell && len(block) > 0 && !strings.HasPrefix(block[0], "$ ") {
-				out = append(out, strings.Join(block, "\n")+"\n")
-			}
+			in = false
 		case in:
-			block = append(block, line)
+			last := &out[len(out)-1]
+			last.lines = append(last.lines, line)
 		}
 	}
 	return out
+}
+
+// blocks gives the commands of a page: its code blocks without a language, but those that show output.
+func blocks(t *testing.T, page string) (out []string) {
+	t.Helper()
+	for _, b := range codeOf(t, page) {
+		if b.language == "" && len(b.lines) > 0 && !strings.HasPrefix(b.lines[0], "$ ") {
+			out = append(out, strings.Join(b.lines, "\n")+"\n")
+		}
+	}
+	return out
+}
+
+// filesOf adds to files those that a page shows: YAML whose first line is a comment with its name, and a program in Go, as the
+// executable agent.
+func filesOf(t *testing.T, page string, files map[string]string) {
+	t.Helper()
+	for _, b := range codeOf(t, page) {
+		text := strings.Join(b.lines, "\n") + "\n"
+		if b.language == "go" {
+			files["agent"] = compiled(t, text)
+		}
+		if name, named := strings.CutPrefix(text, "# "); named && b.language == "yaml" {
+			name, _, _ = strings.Cut(name, "\n")
+			files[name] = text
+		}
+	}
+}
+
+// maxProgram is how many lines a program of a page may have.
+const maxProgram = 60
+
+// compiled builds a program of a page in a module of its own.
+func compiled(t *testing.T, text string) string {
+	t.Helper()
+	if n := strings.Count(text, "\n"); n > maxProgram {
+		t.Errorf("the program has %d lines, the limit is %d", n, maxProgram)
+	}
+	if formatted, err := format.Source([]byte(text)); err != nil || string(formatted) != text {
+		t.Errorf("the program is not formatted: %v", err)
+	}
+	dir := importer.Module(t, "../..", text)
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", "agent", ".")
+	cmd.Dir, cmd.Env = dir, append(importer.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("the program does not build: %v\n%s", err, out)
+	}
+	program, err := os.ReadFile(filepath.Join(dir, "agent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(program)
 }
 
 // reader is a machine on which a reader tries commands: with directories of its own in place of those that berth writes to, and
@@ -64,6 +125,13 @@ func newReader(t *testing.T, files map[string]string) *reader {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	root, err := filepath.Abs("../..")
+	if err == nil {
+		err = os.Symlink(filepath.Join(root, "deploy"), filepath.Join(dir, "deploy"))
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &reader{t, dir, bin}
 }
@@ -96,16 +164,6 @@ func (r *reader) run(commands string) string {
 // tried ends the berthd of a page, its first job, also where another command fails.
 const tried = "trap 'kill %1; wait %1' EXIT\n"
 
-const pod = `apiVersion: v1
-kind: Pod
-metadata: {name: web, uid: web}
-spec:
-  containers:
-  - name: main
-    image: web
-    resources: {limits: {cpu: 1, memory: 64Mi}}
-`
-
 // TestPages runs the commands of the pages for agents, for device plugins and for rejected pods, as written.
 func TestPages(t *testing.T) {
 	gpu := "#!/bin/sh\n[ \"$1\" != --plugin-directory ] || set -- -dir \"$2\"\nexec plugin \"$@\" -resource example.com/gpu -devices gpu0@0,gpu1@0\n"
@@ -116,10 +174,13 @@ func TestPages(t *testing.T) {
 		then string
 		want []string
 	}{
-		{"agent.md", map[string]string{"pod.yaml": pod}, "berthctl get pods -o name\n", []string{"default/web admitted", "pod/web"}},
-		{"plugin.md", map[string]string{"pod.yaml": pod, "gpu-plugin": gpu}, "until berthctl get devices -o name | grep gpu0; do :; done\ngrep testsuite report.xml\n", []string{"device/example.com/gpu/gpu0", "0 warned, 0 failed", "<testsuite name"}},
+		{"agent.md", map[string]string{}, "[ -z \"$(berthctl get pods -o name)\" ]\n", []string{
+			"would be admitted", `Cpus_allowed_list:\t\d+\n`, "ended: <nil>",
+		}},
+		{"plugin.md", map[string]string{"gpu-plugin": gpu}, "until berthctl get devices -o name | grep gpu0; do :; done\ngrep testsuite report.xml\n", []string{"device/example.com/gpu/gpu0", "0 warned, 0 failed", "<testsuite name"}},
 	} {
 		t.Run(row.page, func(t *testing.T) {
+			filesOf(t, row.page, row.files)
 			r := newReader(t, row.files)
 			commands := blocks(t, row.page)
 			if len(commands) == 0 {
@@ -127,7 +188,7 @@ func TestPages(t *testing.T) {
 			}
 			out := r.run(tried + strings.Join(commands, "") + row.then + "kill %1\nwait %1\n[ ! -e /run/berth-try ]\ntrap - EXIT\n")
 			for _, want := range row.want {
-				if !strings.Contains(out, want) {
+				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("the output lacks %q:\n%s", want, out)
 				}
 			}

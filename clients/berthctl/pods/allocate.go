@@ -48,8 +48,7 @@ func Allocate(c *command.Ctl) *cobra.Command {
 			}
 			uid = pod.GetUid()
 		}
-		answer, err := s.Allocation().Allocate(ctx,
-			&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid}, ContainerName: container})
+		answer, err := s.Allocate(ctx, uid, container)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
-	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
@@ -71,7 +70,7 @@ func (b Berthd) Sync(ctx context.Context, living func(context.Context) ([]string
 func (b Berthd) Admit(ctx context.Context, pod *typesv1.Pod) (*admissionv1.AdmitResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return b.Client.Admit(ctx, &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}})
+	return b.AdmitPod(ctx, pod)
 }
 
 // Knows implements Node.
@@ -92,7 +91,7 @@ func (b Berthd) Knows(ctx context.Context, uid string) (known bool, bound []stri
 func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	answer, err := b.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: uid, Owner: b.Owner()})
+	answer, err := b.RemovePod(ctx, uid)
 	return answer.GetRemoved(), err
 }
 
@@ -100,8 +99,7 @@ func (b Berthd) Remove(ctx context.Context, uid string) (bool, error) {
 func (b Berthd) Allocate(ctx context.Context, uid, container string) (*allocationv1.AllocateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	return b.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: uid},
-		ContainerName: container})
+	return b.Client.Allocate(ctx, uid, container)
 }
 
 // NoDevices implements Node.
@@ -124,9 +122,7 @@ func (b Berthd) ReservedCPUs(ctx context.Context) (string, error) {
 func (b Berthd) PreStart(ctx context.Context, uid, container, id string, pid int) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{
-		PodUid: uid, ContainerName: container, ContainerId: id, Pid: int32(pid),
-	})
+	_, err := b.PreStartContainer(ctx, uid, container, id, pid)
 	return err
 }
 
@@ -134,6 +130,6 @@ func (b Berthd) PreStart(ctx context.Context, uid, container, id string, pid int
 func (b Berthd) PostStop(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	_, err := b.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: id})
+	_, err := b.PostStopContainer(ctx, id)
 	return err
 }

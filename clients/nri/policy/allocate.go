@@ -17,7 +17,6 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/managers/cpuset"
@@ -93,8 +92,7 @@ func (p *Policy) enter(ctx context.Context, s *sandbox) error {
 	err := p.admitOrReclaim(ctx, s, s.spec)
 	if kept && berth.IsPrecondition(err) {
 		// It has other amounts than before the boot, and nothing of it runs.
-		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: s.uid,
-			Owner: p.Client.Owner()}); removeErr != nil {
+		if _, removeErr := p.Client.RemovePod(ctx, s.uid); removeErr != nil {
 			return removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, s.spec)
@@ -305,8 +303,7 @@ func (p *Policy) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.
 	err = p.admitOrReclaim(ctx, s, pod)
 	if berth.IsPrecondition(err) && s.names[m.name] != inUse {
 		// An earlier container of this name had other requests.
-		if _, removeErr := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key,
-			Owner: p.Client.Owner()}); removeErr != nil {
+		if _, removeErr := p.Client.RemovePod(ctx, key); removeErr != nil {
 			return nil, removeErr
 		}
 		err = p.admitOrReclaim(ctx, s, pod)
@@ -354,8 +351,7 @@ func (p *Policy) allocateWhole(ctx context.Context, m *member) (*allocationv1.Al
 }
 
 func (p *Policy) allocate(ctx context.Context, m *member, key string) (*allocationv1.AllocateResponse, error) {
-	a, err := p.Client.Allocation().Allocate(ctx,
-		&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_PodUid{PodUid: key}, ContainerName: m.name})
+	a, err := p.Client.Allocate(ctx, key, m.name)
 	if err != nil {
 		return nil, err
 	}
@@ -376,8 +372,7 @@ func (m *member) bind(ctx context.Context, client *berth.Client) error {
 	if m.key == "" || m.bound {
 		return nil
 	}
-	answer, err := client.Lifecycle().PreStartContainer(ctx, &lifecyclev1.PreStartContainerRequest{PodUid: m.key,
-		ContainerName: m.name, ContainerId: m.id})
+	answer, err := client.PreStartContainer(ctx, m.key, m.name, m.id, 0)
 	if err != nil {
 		return err
 	}
@@ -416,7 +411,7 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 }
 
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
-	if _, err := p.Client.Admission().RemovePod(ctx, &admissionv1.RemovePodRequest{PodUid: key, Owner: p.Client.Owner()}); err != nil {
+	if _, err := p.Client.RemovePod(ctx, key); err != nil {
 		p.Log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
 		p.awaited[key], p.unreconciled = awaited{ended: true}, true
 		p.kick()

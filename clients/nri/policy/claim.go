@@ -82,9 +82,7 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 	var all []*typesv1.ContainerAllocation
 	free := false
 	for _, part := range m.parts {
-		a, err := p.Client.Allocation().Allocate(ctx, &allocationv1.AllocateRequest{
-			Subject: &allocationv1.AllocateRequest_PodUid{PodUid: part.uid}, ContainerName: part.container,
-		})
+		a, err := p.Client.Allocate(ctx, part.uid, part.container)
 		if err != nil {
 			return nil, err
 		}

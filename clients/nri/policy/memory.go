@@ -225,8 +225,7 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 				if m != nil && (!m.life.over() || p.may(m)) && m.life != barred {
 					continue
 				}
-				if _, err := p.Client.Lifecycle().PostStopContainer(ctx,
-					&lifecyclev1.PostStopContainerRequest{ContainerId: id}); err != nil {
+				if _, err := p.Client.PostStopContainer(ctx, id); err != nil {
 					p.Log.Debug("make berthd forget an ended container failed", "id", id, "error", err)
 					return
 				}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
-	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -105,7 +104,7 @@ func (p *Policy) unbindID(ctx context.Context, m *member) {
 	if !m.bound {
 		return
 	}
-	if _, err := p.Client.Lifecycle().PostStopContainer(ctx, &lifecyclev1.PostStopContainerRequest{ContainerId: m.id}); err != nil {
+	if _, err := p.Client.PostStopContainer(ctx, m.id); err != nil {
 		// berthd deletes the id with the pod.
 		p.Log.Warn("report a container's exit to berthd failed", "container", m.title(), "id", m.id, "error", err)
 		return
