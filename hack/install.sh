@@ -33,7 +33,7 @@ done
 for file in deploy/monitoring/*; do
 	put 644 "$file" "$prefix/share/berth/monitoring/$(basename "$file")"
 done
-for file in deploy/examples/*; do
+for file in deploy/examples/*.yaml; do
 	put 644 "$file" "$prefix/share/berth/examples/$(basename "$file")"
 done
 put 644 deploy/sysusers.d/berth.conf "$prefix/lib/sysusers.d/berth.conf"

@@ -30,10 +30,37 @@ func TestDocumentedSessions(t *testing.T) {
 		if !begins || !there || !ends {
 			t.Fatalf("%s shows no session", row.page)
 		}
-		r := invoke(t.Context(), "", "", strings.Fields(strings.Replace(args, row.file, "testdata/docs/"+row.file, 1))...)
+		r := invoke(t.Context(), "", "", strings.Fields(strings.Replace(args, row.file, "../../deploy/examples/pages/"+row.file, 1))...)
 		if r.out != want || r.err != "" || r.code != row.code {
 			t.Errorf("%s: exit code %d, %s\ngot:\n%s\nwant:\n%s", row.page, r.code, r.err, r.out, want)
 		}
+	}
+}
+
+// TestDocumentedRoom: the commands of the page about init containers count as many pods as it says.
+func TestDocumentedRoom(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"8 more", "1 more"}
+	for line := range strings.Lines(string(text)) {
+		command, shown := strings.CutSuffix(strings.TrimPrefix(line, "berthctl "), "warm.yaml\n")
+		if !shown {
+			continue
+		}
+		if len(want) == 0 {
+			t.Fatalf("the page has another command: %s", line)
+		}
+		r := invoke(t.Context(), "", "", strings.Fields(command+"../../deploy/examples/pages/warm.yaml")...)
+		if !strings.Contains(r.out, want[0]+" default/warm would fit") {
+			t.Errorf("%s: %s%s\nwant %s", line, r.out, r.err, want[0])
+		}
+		want = want[1:]
+	}
+	if len(want) > 0 {
+		t.Errorf("the page has no command for %q", want)
 	}
 }
 
@@ -102,7 +129,7 @@ func verbs(f func(name string)) {
 
 // files of the examples, and where they are.
 var exampleFiles = strings.NewReplacer(
-	"web.yaml", "testdata/docs/web.yaml",
+	"web.yaml", "../../deploy/examples/pages/web.yaml",
 	"incident.tar.gz", "testdata/docs/incident.tar.gz",
 	"-f cpu_manager_state --pods pods", "-f testdata/import/cpu_manager_state --pods testdata/import/pods",
 )

@@ -174,6 +174,62 @@ func TestFirstPages(t *testing.T) {
 }
 
 var (
+	manifestFlag = regexp.MustCompile(`^.*?(?:-f|--for|--more)[ =]([a-z0-9/-]+\.yaml)`)
+	// readersOwn are the manifests that a reader has: the pages are about any pod.
+	readersOwn = map[string]string{
+		"docs/kubelet.md pod.yaml":  "a pod for the reader's node",
+		"docs/live.md big.yaml":     "a pod for the reader's node",
+		"docs/berthctl.md web.yaml": "a manifest with a mistake in it",
+	}
+)
+
+// TestManifestsOfPages: each manifest that a command of a page names is on the page, below deploy/examples, or the reader's own.
+func TestManifestsOfPages(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	used := map[string]bool{}
+	for _, path := range pages {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := "docs/" + filepath.Base(path)
+		in := false
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "```") {
+				in = !in
+			}
+			found := manifestFlag.FindStringSubmatch(line)
+			if !in || found == nil {
+				continue
+			}
+			name := found[1]
+			own := page + " " + name
+			used[own] = true
+			onPage := strings.Contains(string(text), "\n# "+name+"\n") || strings.Contains(string(text), "> "+name+" ")
+			if onPage || readersOwn[own] != "" {
+				continue
+			}
+			if _, err := os.Stat("../../" + name); err == nil {
+				continue
+			}
+			example := "deploy/examples/pages/" + name
+			if _, err := os.Stat("../../" + example); err != nil || !strings.Contains(string(text), "("+"../"+example+")") {
+				t.Errorf("%s uses %s: show it there as a block that begins with '# %s', or link to %s", page, name, name, example)
+			}
+		}
+	}
+	for own := range readersOwn {
+		if !used[own] {
+			t.Errorf("%s is used nowhere", own)
+		}
+	}
+}
+
+var (
 	commentTest = regexp.MustCompile(`(?:func )?\bTest[A-Z][A-Za-z0-9]+\b`)
 	loopRow     = regexp.MustCompile(`(?m)^//\t(?:\w+\.)?(\w+) .* Test\w+,?$`)
 )

@@ -71,13 +71,21 @@ cgroups: {tree: memory}
 		_ = daemon.Process.Kill()
 		_ = daemon.Wait()
 	})
+	batch, err := os.ReadFile("../../deploy/examples/pages/batch.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, pod := range []struct {
 		namespace, name string
 		cpus            int
 	}{{"shop", "db", 8}, {"shop", "cache", 4}, {"jobs", "batch", 12}, {"shop", "web", 6}} {
-		write(pod.name+".yaml", fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: %s, name: %s, uid: u-%s}\n"+
+		text := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {namespace: %s, name: %s, uid: u-%s}\n"+
 			"spec: {containers: [{name: main, image: x, resources: {limits: {cpu: %d, memory: 1Gi}}}]}\n", pod.namespace, pod.name,
-			pod.name, pod.cpus))
+			pod.name, pod.cpus)
+		if pod.name == "batch" {
+			text = string(batch)
+		}
+		write(pod.name+".yaml", text)
 		shell("berthctl --wait-ready admit -f " + pod.name + ".yaml")
 	}
 	shell("berthctl remove u-batch && berthctl admit -f web.yaml")

@@ -164,6 +164,41 @@ func (r *reader) run(commands string) string {
 // tried ends the berthd of a page, its first job, also where another command fails.
 const tried = "trap 'kill %1; wait %1' EXIT\n"
 
+// TestReadmeTry runs berthd as the README says, beside a kubelet: what berthd serves in place of a kubelet's sockets. It answers, leaves
+// nothing, and the kubelet's sockets stay as they are.
+func TestReadmeTry(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := regexp.MustCompile(`(?m)^berthd --try [^#\n]*`).FindString(string(text))
+	if start == "" {
+		t.Fatal("the README does not show berthd --try")
+	}
+	r := newReader(t, map[string]string{"config.yaml": strings.Replace(kubelet, "failSwapOn: false", "failSwapOn: true", 1)})
+	const node = `
+mkdir /var/lib/kubelet
+cp config.yaml /var/lib/kubelet/config.yaml
+berthd --root-dir /var/lib/kubelet --listen /run/kubelet.sock --cgroup-tree memory &
+berthctl get node --wait-ready --endpoint /run/kubelet.sock
+sockets() { ls -i /var/lib/kubelet/*/kubelet.sock; }
+before=$(sockets)
+`
+	const then = ` &
+trap 'kill %2; wait %2' EXIT
+export BERTH_ENDPOINT=unix:///run/berth-try/berth.sock
+berthctl get node --wait-ready
+kill %2
+wait %2
+trap - EXIT
+[ ! -e /run/berth-try ]
+[ "$(sockets)" = "$before" ]
+berthctl get node --endpoint /run/kubelet.sock
+`
+	r.run(node + start + then)
+}
+
 // TestPages runs the commands of the pages for agents, for device plugins and for rejected pods, as written.
 func TestPages(t *testing.T) {
 	gpu := "#!/bin/sh\n[ \"$1\" != --plugin-directory ] || set -- -dir \"$2\"\nexec plugin \"$@\" -resource example.com/gpu -devices gpu0@0,gpu1@0\n"

@@ -22,6 +22,9 @@ func startTry(t *testing.T, env []string, args ...string) *daemon {
 	t.Helper()
 	n := &node{t: t, driver: cgroup.Cgroupfs}
 	d := &daemon{node: n, log: nodetest.Log(filepath.Join(t.TempDir(), "log"))}
+	if os.Getenv(driverEnv) == string(cgroup.Systemd) {
+		n.driver, args = cgroup.Systemd, append(args, "--cgroup-driver", string(cgroup.Systemd))
+	}
 	cmd := exec.Command(os.Args[0], append([]string{"--try"}, args...)...)
 	cmd.Env = append(append(os.Environ(), asDaemon+"=1"), env...)
 	d.Process = nodetest.Start(t, cmd, d.log)
