@@ -1,7 +1,7 @@
 package archtest
 
 // partGroups are the parts of the kubelet's container manager, by the interface or file that
-// has them there. docs/parts.md is made of this.
+// has them there. A section of ARCHITECTURE.md is made of this.
 var partGroups = []partGroup{
 	{"ContainerManager", []part{
 		{"Start", []string{"server/internal/app/run.go"}, []string{"server/berthd.TestMainJob"}},

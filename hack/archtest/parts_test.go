@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-var updateParts = flag.Bool("update", false, "write docs/parts.md anew")
+var updateParts = flag.Bool("update", false, "write the parts in ARCHITECTURE.md anew")
 
 // part is one part of the kubelet's container manager; several names that one thing
 // answers are separated by commas.
@@ -28,15 +28,22 @@ type partGroup struct {
 	parts []part
 }
 
-const partsHead = `# Where is each part of the kubelet's container manager?
+// The section of ARCHITECTURE.md is between these lines.
+const (
+	partsBegin = "<!-- parts: written by go test ./hack/archtest -run TestParts -update -->\n"
+	partsEnd   = "<!-- end of parts -->\n"
+)
 
-This page lists the parts of the kubelet's container manager in Kubernetes 1.37. For each part it names the call or the file in berth,
-and the tests. ` + "`go test ./hack/archtest -run TestParts -update`" + ` writes this page. The test fails if a call, a file or a test does not exist.
-[deviations.md](deviations.md) lists the differences from the kubelet.
+const partsHead = `
+## Where is each part of the kubelet's container manager?
+
+This section lists the parts of the kubelet's container manager in Kubernetes 1.37. For each part it names the call or the file in berth,
+and the tests. ` + "`go test ./hack/archtest -run TestParts -update`" + ` writes it. The test fails if a call, a file or a test does not exist.
+[docs/deviations.md](docs/deviations.md) lists the differences from the kubelet.
 `
 
-// partsPage writes the page.
-func partsPage(groups []partGroup) string {
+// partsSection writes the section.
+func partsSection(groups []partGroup) string {
 	var b strings.Builder
 	b.WriteString(partsHead)
 	coded := func(all []string) string {
@@ -49,11 +56,12 @@ func partsPage(groups []partGroup) string {
 		return strings.Join(out, ", ")
 	}
 	for _, g := range groups {
-		fmt.Fprintf(&b, "\n## %s\n\n| Part | In berth | Tests |\n| --- | --- | --- |\n", g.name)
+		fmt.Fprintf(&b, "\n### %s\n\n| Part | In berth | Tests |\n| --- | --- | --- |\n", g.name)
 		for _, p := range g.parts {
 			fmt.Fprintf(&b, "| %s | %s | %s |\n", p.name, coded(p.answers), coded(p.tests))
 		}
 	}
+	b.WriteString("\n")
 	return b.String()
 }
 
@@ -129,7 +137,7 @@ func protoCalls(t *testing.T) map[string]bool {
 }
 
 // TestParts: every part of the kubelet's container manager is answered by something that
-// is there, held by tests that are there, and the page says the same.
+// is there, held by tests that are there, and ARCHITECTURE.md says the same.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	calls, tests := protoCalls(t), declaredTests(t)
@@ -137,14 +145,25 @@ func TestParts(t *testing.T) {
 		func(call string) bool { return calls[call] },
 		func(file string) bool { _, err := os.Stat(filepath.Join(root, file)); return err == nil },
 		func(test string) bool { return tests[test] }))
-	path, want := filepath.Join(root, "docs", "parts.md"), partsPage(partGroups)
+	path := filepath.Join(root, "ARCHITECTURE.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(text), partsBegin)
+	have, after, ends := strings.Cut(rest, partsEnd)
+	if !begins || !ends {
+		t.Fatalf("ARCHITECTURE.md does not have the lines %q and %q", partsBegin, partsEnd)
+	}
+	want := partsSection(partGroups)
 	if *updateParts {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(path, []byte(before+partsBegin+want+partsEnd+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
+		have = want
 	}
-	if have, err := os.ReadFile(path); err != nil || string(have) != want {
-		t.Errorf("docs/parts.md is not what the table says, %v: go test ./hack/archtest -run TestParts -update writes it anew", err)
+	if have != want {
+		t.Error("the parts in ARCHITECTURE.md are not what the table says: go test ./hack/archtest -run TestParts -update writes them anew")
 	}
 }
 
