@@ -27,6 +27,11 @@
 // A claim that is unrestored has CPUs that berthd may give away. Nothing of its NUMA nodes is published or given to other claims
 // until it is admitted again or unprepared.
 //
+// Huge pages are published with one pool only. The kubelet creates the cgroup of a pod with the limits (hugetlb) of the pod's own
+// requests, 0 without one. NRI can change the limit of a container, and not that of its pod, and a process beyond the limit ends with
+// SIGBUS. A program that raised the pod's limit would lose it with the next resize in place: in Kubernetes 1.37.2 this sets the limits of
+// all page sizes to 0 (maybeSetHugetlb in pkg/kubelet/cm/cgroup_manager_linux.go).
+//
 // Calls that admit or release claims come one by one. No lock is held over a call of berthd, the API server or the kubelet: a
 // call that waits leaves when its context ends, and readiness, metrics and health do not wait. What follows berthd and what
 // follows the API server are two loops, so that neither waits for the other.
