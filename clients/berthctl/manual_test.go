@@ -10,5 +10,5 @@ import (
 func TestManual(t *testing.T) {
 	t.Parallel()
 	c := &command.Ctl{}
-	manualtest.Check(t, root(c), "1")
+	manualtest.Check(t, root(c), "1", manualNotes)
 }

@@ -128,7 +128,7 @@ func root(c *command.Ctl) *cobra.Command {
 	root.AddCommand(versions(c))
 	version.AddFlag(root)
 	command.MarkFlags(root)
-	manual.Add(root, "1")
+	manual.Add(root, "1", manualNotes)
 	return root
 }
 

@@ -119,7 +119,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	f.DurationVar(&o.longestPause, "restart-pause-max", lifecycle.Crash.Max, "longest pause before a restart")
 	root.AddCommand(statusCommand(&o.state), logsCommand(&o.state), execCommand(&o.state), version.Command("berthlet"))
 	version.AddFlag(root)
-	manual.Add(root, "8")
+	manual.Add(root, "8", manualNotes)
 	return root
 }
 

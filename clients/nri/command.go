@@ -136,7 +136,7 @@ func command(out, errs io.Writer) *cobra.Command {
 	o.level = loglevel.Add(f)
 	cmd.AddCommand(version.Command("berth-nri"), (&options{}).checkCommand())
 	version.AddFlag(cmd)
-	manual.Add(cmd, "8")
+	manual.Add(cmd, "8", manualNotes)
 	return cmd
 }
 

@@ -9,5 +9,5 @@ import (
 
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manualtest.Check(t, command(io.Discard, io.Discard), "8")
+	manualtest.Check(t, command(io.Discard, io.Discard), "8", manualNotes)
 }

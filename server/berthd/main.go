@@ -110,7 +110,7 @@ func command(args ...string) *cobra.Command {
 		},
 	})
 	version.AddFlag(root)
-	manual.Add(root, "8")
+	manual.Add(root, "8", manualNotes)
 	return root
 }
 

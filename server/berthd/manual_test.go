@@ -8,5 +8,5 @@ import (
 
 func TestManual(t *testing.T) {
 	t.Parallel()
-	manualtest.Check(t, command(), "8")
+	manualtest.Check(t, command(), "8", manualNotes)
 }

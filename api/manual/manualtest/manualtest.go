@@ -6,19 +6,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
+
+	"github.com/berthd/berth/api/manual"
+	"github.com/berthd/berth/api/manual/pages"
 )
 
 // Check insists that each verb of a program has a page in which each of its flags is, and
-// that both describe their purpose.
-func Check(t *testing.T, root *cobra.Command, section string) {
+// that both describe their purpose. Every page has the exit codes, and the program's has its environment and files.
+func Check(t *testing.T, root *cobra.Command, section string, notes manual.Notes) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := doc.GenManTree(root, &doc.GenManHeader{Section: section, Date: &time.Time{}}, dir); err != nil {
+	if err := pages.Write(root, section, dir, notes.Roff); err != nil {
 		t.Fatal(err)
 	}
 	pages := 0
@@ -35,6 +36,11 @@ func Check(t *testing.T, root *cobra.Command, section string) {
 			return
 		}
 		page := strings.ReplaceAll(string(text), `\`, "")
+		for _, title := range []string{"EXIT STATUS", "ENVIRONMENT", "FILES"} {
+			if wanted := title == "EXIT STATUS" || c == root; strings.Contains(page, ".SH "+title+"\n") != wanted {
+				t.Errorf("%s: the section %s should be there: %v", name, title, wanted)
+			}
+		}
 		if c.Short == "" || !strings.Contains(page, strings.Fields(c.Short)[0]) {
 			t.Errorf("%s does not say what it is for", c.CommandPath())
 		}
