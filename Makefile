@@ -12,10 +12,11 @@ BENCH    ?= .
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build the programs into bin/ as for a release; berthlet needs a C compiler
+build: ## Build the programs, their manual and completions into bin/ as for a release; berthlet needs a C compiler
 	GO="$(GO)" hack/build.sh bin
+	GO="$(GO)" hack/pages.sh bin
 
-install: build ## Install what is in bin/: PREFIX (/usr/local), DESTDIR, SYSCONFDIR (/etc)
+install: ## Install what is in bin/, and build nothing: PREFIX (/usr/local), DESTDIR, SYSCONFDIR (/etc)
 	hack/install.sh bin
 
 package: ## Make deb and rpm packages for amd64 and arm64 in dist/

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds berth's programs into a folder, as they are released: without the paths of this
-# machine and data for debuggers, to be loaded at any address (PIE), and without cgo but for berthlet, whose own
+# machine and data for debuggers and symbols, to be loaded at any address (PIE), and without cgo but for berthlet, whose own
 # runtime needs it. The same sources give the same bytes (hack/supply.sh same).
 #
 #   hack/build.sh DIR [PROGRAM...]
@@ -24,7 +24,7 @@ fi
 vcs=false
 if git rev-parse -q --verify HEAD >/dev/null 2>&1; then vcs=auto; fi
 for program; do
-	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program flags=-w tags=
+	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program flags="-s -w" tags=
 	case $program in
 	berthd) from=./server/berthd ;;
 	berth-nri) from=./clients/nri ;;
@@ -32,7 +32,7 @@ for program; do
 	berthlet)
 		cgo=1
 		# Names of users and hosts are looked up by Go: a static C library cannot.
-		[ "$mode" = pie ] || flags="-w -linkmode external -extldflags -static" tags=netgo,osusergo
+		[ "$mode" = pie ] || flags="-s -w -linkmode external -extldflags -static" tags=netgo,osusergo
 		;;
 	esac
 	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildvcs=$vcs -buildmode="$mode" -tags "$tags" -ldflags="$flags" -o "$dir/$program" "$from"

@@ -37,6 +37,7 @@ export CC
 GOARCH=$arch hack/build.sh "$dir/bin"
 hack/supply.sh sbom "$dir/bin"
 unset CC
+hack/pages.sh "$dir/bin"
 DESTDIR=$dir/root PREFIX=/usr SYSCONFDIR=/etc hack/install.sh "$dir/bin"
 find "$dir/root/usr/share/man" -type f -exec gzip -9n {} +
 find "$dir/root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Runs after an installation or an upgrade. An installation starts no unit, because the
+# Runs after an installation or an upgrade of the package @NAME@. An installation starts no unit, because the
 # configuration comes first. An upgrade restarts running units; pods keep running.
 set -e
-if command -v systemd-sysusers >/dev/null; then
+if [ "@NAME@" = berthd ] && command -v systemd-sysusers >/dev/null; then
 	systemd-sysusers berth.conf
 	systemd-tmpfiles --create berth.conf || true
 fi
-if [ -d /run/systemd/system ]; then
+if [ -d /run/systemd/system ] && [ -n "@UNITS@" ]; then
 	systemctl daemon-reload
-	systemctl try-restart berthd.service berth-nri.service berthlet.service
+	for unit in @UNITS@; do
+		case $unit in *.service) systemctl try-restart "$unit" ;; esac
+	done
 fi

@@ -68,23 +68,33 @@ node: {nodeFit: false}
 // machine is the one that the package is installed on.
 type machine struct {
 	t        *testing.T
-	old, new string // the packages
+	old, new []string // the packages of two versions
 	image    string
 	disk     string
 }
 
-// TestPackage installs the package, runs pods, upgrades and downgrades it under load, reboots, removes it, installs it again and
+// packages are those that hack/package.sh makes.
+var packages = []string{"berthd", "berth-client", "berth-kubernetes", "berthlet"}
+
+// TestPackage installs the packages, runs pods, upgrades and downgrades it under load, reboots, removes it, installs it again and
 // purges it: no pod loses its process or its CPUs but by the reboot, no call is refused, and nothing is left in the end.
 func TestPackage(t *testing.T) {
 	dir := os.Getenv(packagesVariable)
 	if dir == "" {
 		t.Skipf("%s is not set: this test installs packages, in the virtual machine of test.sh", packagesVariable)
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "*_"+runtime.GOARCH+".deb"))
-	if err != nil || len(found) != 2 {
-		t.Fatalf("%d packages for %s in %s, want 2: %v", len(found), runtime.GOARCH, dir, err)
+	versions := map[bool][]string{}
+	for _, name := range packages {
+		found, err := filepath.Glob(filepath.Join(dir, name+"_*_"+runtime.GOARCH+".deb"))
+		if err != nil || len(found) != 2 {
+			t.Fatalf("%d packages %s for %s in %s, want 2: %v", len(found), name, runtime.GOARCH, dir, err)
+		}
+		for _, deb := range found {
+			newer := strings.Contains(deb, "_99.0.0-")
+			versions[newer] = append(versions[newer], deb)
+		}
 	}
-	m := &machine{t: t, old: found[0], new: found[1], image: os.Getenv(imageVariable), disk: "/mnt/disk"}
+	m := &machine{t: t, old: versions[false], new: versions[true], image: os.Getenv(imageVariable), disk: "/mnt/disk"}
 	t.Cleanup(m.onFailure)
 	m.keep()
 	if os.Getenv(job.LastEnv) == "" {
@@ -211,10 +221,16 @@ func (m *machine) manifest(name, text string) {
 	must(m.t, os.WriteFile("/etc/berth/manifests/"+name+".yaml", []byte(strings.ReplaceAll(text, "IMAGE", m.image)), 0o644))
 }
 
+// install installs packages of one version, all at once.
+func (m *machine) install(debs []string) {
+	m.t.Helper()
+	m.run("dpkg", append([]string{"-i"}, debs...)...)
+}
+
 func (m *machine) firstBoot() {
 	t := m.t
 	m.unpacked()
-	m.run("dpkg", "-i", m.old)
+	m.install(m.old)
 	if out, _ := m.try("systemctl", "is-active", "berthd", "berthlet", "berthd.socket"); strings.Contains(out, "\nactive") ||
 		strings.HasPrefix(out, "active") {
 		t.Errorf("an installation starts services: %s", out)
@@ -252,8 +268,11 @@ func (m *machine) firstBoot() {
 // changedUnderLoad upgrades and downgrades the package.
 func (m *machine) changedUnderLoad(cpus string, processes []int) {
 	t := m.t
-	for _, step := range []struct{ what, deb string }{{"an upgrade", m.new}, {"a downgrade", m.old}} {
-		calls, refused := m.underLoad(func() { m.run("dpkg", "-i", step.deb) })
+	for _, step := range []struct {
+		what string
+		debs []string
+	}{{"an upgrade", m.new}, {"a downgrade", m.old}} {
+		calls, refused := m.underLoad(func() { m.install(step.debs) })
 		t.Logf("%s: %d calls, %d refused", step.what, calls, refused)
 		if refused > 0 {
 			t.Errorf("%s: %d calls of %d were refused", step.what, refused, calls)
@@ -340,7 +359,7 @@ func (m *machine) lastBoot() {
 	t.Log("the pods run again after a reboot")
 
 	cpus, processes := m.pods()
-	m.run("dpkg", "-r", "berth")
+	m.run("dpkg", append([]string{"-r"}, packages...)...)
 	for _, path := range []string{"/usr/bin/berthd", "/usr/lib/systemd/system/berthd.service",
 		"/etc/systemd/system/multi-user.target.wants/berthd.service", "/etc/systemd/system/sockets.target.wants/berthd.socket"} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
@@ -358,7 +377,7 @@ func (m *machine) lastBoot() {
 		}
 	}
 	t.Log("removed")
-	m.run("dpkg", "-i", m.new)
+	m.install(m.new)
 	m.run("systemctl", "enable", "--now", "berthd", "berthlet")
 	m.same("a removal and another installation", cpus, processes)
 
@@ -369,7 +388,7 @@ func (m *machine) lastBoot() {
 		return err == nil && out == ""
 	})
 	t.Log("installed again, and the pods are gone")
-	m.run("dpkg", "--purge", "berth")
+	m.run("dpkg", append([]string{"--purge"}, packages...)...)
 	m.nothingLeft()
 }
 

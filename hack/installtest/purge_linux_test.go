@@ -9,16 +9,20 @@ import (
 	"testing"
 )
 
-// TestPurge runs the package's script in a mount namespace of its own: the purge removes everything of berth's, and
+// TestPurge runs the scripts of the packages in a mount namespace of their own: the purge removes everything of berth's, and
 // nothing of others. If a container of berthlet still has its file system mounted, its directory stays, with a message.
 func TestPurge(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("not root: this test needs a mount namespace")
 	}
-	script, err := filepath.Abs("../../deploy/package/postremove.sh")
-	if err != nil {
-		t.Fatal(err)
+	scripts := t.TempDir()
+	for _, name := range packages {
+		cmd := exec.CommandContext(t.Context(), "hack/package.sh", "scripts", name, filepath.Join(scripts, name))
+		cmd.Dir = "../.."
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
 	}
 	const hidden = "set -e\nmount --make-rprivate /\nfor d in /var/lib /var/log /run /etc /sys/fs/cgroup; do mount -t tmpfs tmpfs $d; done\n" +
 		"mkdir -p /var/lib/berth /run/berth/claims /var/lib/berthlet/runtime /etc/berth/manifests /var/log/pods " +
@@ -47,14 +51,14 @@ func TestPurge(t *testing.T) {
 			argument: "purge", before: "mkdir /var/lib/berthlet/runtime/root\nmount -t tmpfs tmpfs /var/lib/berthlet/runtime/root\n",
 			want: []string{"/var/lib/berthlet", "/var/lib/berthlet/runtime", "/var/lib/berthlet/runtime/root",
 				"/var/lib/berthlet/status.json"},
-			message: "containers of berthlet still run",
+			message: "berthlet: containers still run",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			// The script lies in a directory that stays visible.
+			// The scripts lie in a directory that stays visible.
 			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c",
-				hidden+row.before+"/bin/sh "+script+" "+row.argument+" >&2\necho left:\nfind /var/lib /var/log /run /etc /sys/fs/cgroup -mindepth 1 ! -path /sys/fs/cgroup/cpu ! -path '/run/mount*' | sort")
+				hidden+row.before+"for s in "+scripts+"/*/postremove.sh; do /bin/sh $s "+row.argument+" >&2; done\necho left:\nfind /var/lib /var/log /run /etc /sys/fs/cgroup -mindepth 1 ! -path /sys/fs/cgroup/cpu ! -path '/run/mount*' | sort")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 			out, err := cmd.CombinedOutput()
 			if err != nil {

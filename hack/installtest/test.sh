@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian package in virtual machines with systemd.
+# Installs the Debian packages in virtual machines with systemd.
 #
 #   hack/installtest/test.sh           all of it
 #   hack/installtest/test.sh package   start, pods of berthlet, a reboot, an upgrade and a downgrade under load, removal, purge
@@ -50,7 +50,7 @@ all | package | arm64)
 esac
 case $what in package | arm64) exit ;; esac
 
-cp "$packages"/berth_"$version"*_amd64.deb "$work/one/"
+cp "$packages"/*_"$version"-1_amd64.deb "$work/one/"
 CGO_ENABLED=0 go build -o "$work/gpu-plugin" ./hack/plugin
 walk=(-deb curl -cpus 4 -memory 1536 -timeout 20m -add "$work/one:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages
 	-add "$work/image:/var/lib/berth-images/probe" -add "$work/gpu-plugin:/usr/local/bin/gpu-plugin"

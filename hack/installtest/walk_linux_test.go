@@ -90,10 +90,10 @@ const scrape = "curl -s http://localhost:10470/metrics"
 var walk = []section{
 	{
 		"Install it",
-		"[install.md](install.md) describes the package. Where apt is, `apt install ./berth_*_amd64.deb` does the same. The installation " +
+		"[install.md](install.md) describes the packages. Where apt is, `apt install` with the same files does the same. The installation " +
 			"starts no service.",
 		[]command{
-			{run: "dpkg -i berth_*_amd64.deb"},
+			{run: "dpkg -i berthd_*_amd64.deb berth-client_*_amd64.deb berthlet_*_amd64.deb"},
 			{run: "systemctl is-active berthd berthlet", code: 3},
 		},
 	},
