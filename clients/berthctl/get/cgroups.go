@@ -14,6 +14,7 @@ import (
 	cgroupv1 "github.com/berthd/berth/api/berth/cgroup/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -40,7 +41,7 @@ number of control files that berthd would write now. Values that another program
 			v := valuesOf(g)
 			t.Row(g.GetName(), stateText(g.GetState()), weight(v), quotaText(v), command.LimitText(v.MemoryLimitBytes, command.BytesText),
 				command.LimitText(v.PidsLimit, command.Plain), v.GetCpusetCpus().GetList(), count(len(g.GetPending())),
-				command.Nodes(v.GetCpusetMems()), command.BytesText(g.GetMemoryUsageBytes()), command.YesNo(g.GetManaged()),
+				sentences.Nodes(v.GetCpusetMems()), command.BytesText(g.GetMemoryUsageBytes()), command.YesNo(g.GetManaged()),
 				g.GetLiteral())
 		}
 		f := table.New("WHEN", "CGROUP", "FILE", "FOUND", "WANTED")
@@ -145,7 +146,7 @@ func cgroupFields(c *command.Ctl, g *cgroupv1.Cgroup, drifts []*cgroupv1.Drift) 
 	f.Add("Memory in use", command.BytesText(g.GetMemoryUsageBytes()))
 	f.Add("Processes", command.LimitText(v.PidsLimit, command.Plain))
 	f.Add("CPUs", v.GetCpusetCpus().GetList())
-	f.Add("Memory nodes", command.Nodes(v.GetCpusetMems()))
+	f.Add("Memory nodes", sentences.Nodes(v.GetCpusetMems()))
 	var pages []string
 	for _, l := range v.GetHugepageLimits() {
 		pages = append(pages, command.LimitText(l.LimitBytes, command.BytesText)+" of "+table.Bytes(l.GetPageSizeBytes()))

@@ -12,6 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -79,7 +80,7 @@ func describeAll(c *command.Ctl, w io.Writer, got *allocationv1.GetResponse) {
 	f.Add("Admission", pod.GetAdmissionId())
 	f.Add("State", movingText(pod))
 	f.Add("Annotations", command.Pairs(got.GetSpec().GetMetadata().GetAnnotations())...)
-	f.Add("Holds", command.ClaimTexts(pod.GetClaims())...)
+	f.Add("Holds", sentences.Claims(pod.GetClaims())...)
 	fmt.Fprint(w, f)
 	for _, a := range pod.GetContainers() {
 		f := table.NewFields("  ")
@@ -103,7 +104,7 @@ func addContainer(c *command.Ctl, f *table.Fields, a *typesv1.ContainerAllocatio
 	f.Add("Limits", command.AmountTexts(a.GetResources().GetLimits(), " ")...)
 	f.Add("CPUs", command.CPUsText(c.CPUs(a), a.GetExclusiveCpus()))
 	f.Add("NUMA", affinity(a.GetAffinity()))
-	f.Add("Holds", command.ClaimTexts(a.GetClaims())...)
+	f.Add("Holds", sentences.Claims(a.GetClaims())...)
 	f.Add("Health", c.HealthTexts(a.GetClaims())...)
 	f.Add("External devices", externalTexts(a.GetExternalDevices())...)
 	f.Add("Runtime ids", a.GetContainerIds()...)
@@ -132,9 +133,9 @@ func affinity(h *typesv1.TopologyHint) string {
 	case h.GetNumaNodes() == nil:
 		return "any node"
 	case h.GetPreferred():
-		return command.NodeNoun(command.Nodes(h.GetNumaNodes()))
+		return sentences.NodeNoun(sentences.Nodes(h.GetNumaNodes()))
 	}
-	return command.NodeNoun(command.Nodes(h.GetNumaNodes())) + " (fewer could do on an idle machine)"
+	return sentences.NodeNoun(sentences.Nodes(h.GetNumaNodes())) + " (fewer could do on an idle machine)"
 }
 
 func describeContainer(c *command.Ctl) *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
-	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/internal/command"
@@ -155,18 +155,11 @@ func traceByName(ctx context.Context, s *command.Session, name string) (*inspect
 
 // explainHead prints the decision.
 func explainHead(w io.Writer, t *typesv1.Trace) {
-	outcome := "deferred: " + command.OneLine(t.GetMessage())
-	switch {
-	case t.GetAdmitted():
-		outcome = "admitted"
-	case t.GetReason() != "":
-		outcome = fmt.Sprintf("rejected: %s: %s", t.GetReason(), command.OneLine(t.GetMessage()))
-	}
 	kind := ""
 	if t.GetResourceClaim() {
 		kind = "claim "
 	}
-	fmt.Fprintf(w, "%s%s/%s %s\n", kind, t.GetNamespace(), t.GetName(), outcome)
+	fmt.Fprintf(w, "%s%s/%s %s\n", kind, t.GetNamespace(), t.GetName(), command.OneLine(sentences.Outcome(t)))
 	fmt.Fprintf(w, "uid %s, admission %s, decided on revision %d\n", t.GetPodUid(), t.GetAdmissionId(), t.GetRevision())
 }
 
@@ -180,24 +173,18 @@ func ExplainAll(c *command.Ctl, w io.Writer, t *typesv1.Trace) {
 
 // explainSteps prints the steps of a decision in order, grouped by container.
 func explainSteps(c *command.Ctl, w io.Writer, t *typesv1.Trace) {
-	last, starred := "", false
-	for _, step := range briefNotes(c, t.GetSteps()) {
-		line := stepText(c, step, t)
-		if line == "" {
-			continue
+	parts, starred := sentences.Steps(t, briefNotes(c, t.GetSteps()), c.Wide())
+	if len(parts) > 0 {
+		fmt.Fprintln(w)
+	}
+	for _, part := range parts {
+		fmt.Fprintln(w, part.Owner)
+		for _, line := range part.Steps {
+			fmt.Fprintf(w, "  %s\n", command.OneLine(line))
 		}
-		if last == "" {
-			fmt.Fprintln(w)
-		}
-		if owner := stepOwner(step); owner != last {
-			fmt.Fprintln(w, owner)
-			last = owner
-		}
-		fmt.Fprintf(w, "  %s\n", command.OneLine(line))
-		starred = starred || step.GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED && strings.Contains(line, star)
 	}
 	if starred {
-		fmt.Fprintln(w, starNote)
+		fmt.Fprintln(w, sentences.StarNote)
 	}
 }
 
@@ -214,7 +201,7 @@ func briefNotes(c *command.Ctl, steps []*typesv1.TraceStep) []*typesv1.TraceStep
 	for i := 0; i < len(steps); {
 		n := 0
 		for i+n < len(steps) && steps[i+n].GetKind() == typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED &&
-			stepOwner(steps[i+n]) == stepOwner(steps[i]) {
+			steps[i+n].GetContainerName() == steps[i].GetContainerName() {
 			n++
 		}
 		if n <= shownNotes+1 {
@@ -230,109 +217,4 @@ func briefNotes(c *command.Ctl, steps []*typesv1.TraceStep) []*typesv1.TraceStep
 		i += n
 	}
 	return out
-}
-
-// stepOwner names what a step is about.
-func stepOwner(s *typesv1.TraceStep) string {
-	if s.GetContainerName() == "" {
-		return "pod"
-	}
-	return "container " + s.GetContainerName()
-}
-
-// star marks preferred placements.
-const star = "*"
-
-// starNote explains the mark.
-const starNote = star + " preferred: no smaller set of nodes could do"
-
-// stepText is a step in a line; empty if it is not printed.
-func stepText(c *command.Ctl, s *typesv1.TraceStep, t *typesv1.Trace) string {
-	switch s.GetKind() {
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_NOTED, typesv1.TraceStepKind_TRACE_STEP_KIND_REPLANNED:
-		return "note: " + s.GetText()
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_ANSWERED:
-		return stepAnswer(s)
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_MERGED:
-		return "merge: " + s.GetText() + losers(c, s)
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_PLANNED:
-		return s.GetProvider() + " gives " + command.ClaimText(s.GetClaim())
-	case typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED:
-		return refusedText(s, t)
-	}
-	if !c.Wide() {
-		return ""
-	}
-	line := convert.Word(s.GetKind())
-	if s.GetProvider() != "" {
-		line += " by " + s.GetProvider()
-	}
-	if s.GetResource() != "" && s.GetResource() != s.GetProvider() {
-		line += ", " + s.GetResource()
-	}
-	if s.GetText() != "" {
-		line += ": " + s.GetText()
-	}
-	return line
-}
-
-// refusedText names the refusing provider. The provider's message is added only if the head does
-// not have it.
-func refusedText(s *typesv1.TraceStep, t *typesv1.Trace) string {
-	if s.GetProvider() == "" {
-		return ""
-	}
-	text := s.GetProvider() + " refuses"
-	if s.GetResource() != "" && s.GetResource() != s.GetProvider() {
-		text += " over " + s.GetResource()
-	}
-	if s.GetText() != t.GetMessage() {
-		text += ": " + s.GetText()
-	}
-	return text
-}
-
-// stepAnswer describes a provider's answer.
-func stepAnswer(s *typesv1.TraceStep) string {
-	who := s.GetProvider() + " offers"
-	if s.GetResource() != s.GetProvider() {
-		who += " " + s.GetResource()
-	}
-	switch s.GetAnswer() {
-	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
-		return who + " on any node"
-	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
-		return strings.Replace(who, "offers", "cannot serve", 1) + ": " + s.GetText()
-	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_CAPACITY_CONSTRAINT:
-		if len(s.GetHints()) == 0 {
-			return who + " on " + s.GetText()
-		}
-		return who + " on " + s.GetText() + ": " + offers(s.GetHints(), int(s.GetOmitted()))
-	}
-	return who + " on " + offers(s.GetHints(), int(s.GetOmitted()))
-}
-
-// offers returns a list of placements.
-func offers(hints []*typesv1.TopologyHint, omitted int) string {
-	var list []string
-	for _, h := range hints {
-		text := "{" + command.HintText(h) + "}"
-		if h.GetPreferred() {
-			text += star
-		}
-		list = append(list, text)
-	}
-	text := "nodes " + strings.Join(list, ", ")
-	if omitted > 0 {
-		text += fmt.Sprintf(" and %d more", omitted)
-	}
-	return text
-}
-
-// losers describes the rejected combinations of a merge, in the wide format.
-func losers(c *command.Ctl, s *typesv1.TraceStep) string {
-	if !c.Wide() || len(s.GetHints()) == 0 {
-		return ""
-	}
-	return "; lost: " + offers(s.GetHints(), int(s.GetOmitted()))
 }

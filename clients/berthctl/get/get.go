@@ -15,6 +15,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -229,7 +230,7 @@ container's own.`,
 		for _, p := range list.GetPods() {
 			for _, a := range p.GetContainers() {
 				t.Row(command.PodName(p), a.GetContainerName(), convert.Word(a.GetRole()), s.CPUs(a), command.YesNo(a.GetExclusiveCpus()),
-					command.HintText(a.GetAffinity()), command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()),
+					sentences.Hint(a.GetAffinity()), command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()),
 					command.Joined(a.GetContainerIds()), p.GetUid())
 			}
 		}

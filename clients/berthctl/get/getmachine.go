@@ -15,6 +15,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -54,7 +55,7 @@ func cpuTable(state *cpuv1.GetStateResponse, known command.Names, wide bool) *ta
 	})
 	row := func(pool string, a *typesv1.Claim) {
 		cpus := a.GetCpu().GetCpus()
-		t.Row(pool, cpus.GetList(), strconv.Itoa(command.Set(cpus).Len()), known.Owner(claimOwner(a)), command.HintText(a.GetAffinity()),
+		t.Row(pool, cpus.GetList(), strconv.Itoa(command.Set(cpus).Len()), known.Owner(claimOwner(a)), sentences.Hint(a.GetAffinity()),
 			a.GetPodUid())
 	}
 	for _, pool := range []struct {
@@ -142,7 +143,7 @@ func getDevices(c *command.Ctl) *cobra.Command {
 		for _, r := range state.GetResources() {
 			for _, d := range r.GetDevices() {
 				t.Row(r.GetName(), d.GetDevice().GetId(), command.Health(d.GetDevice().GetHealth()),
-					command.Nodes(d.GetDevice().GetNumaNodes()),
+					sentences.Nodes(d.GetDevice().GetNumaNodes()),
 					known.Owners(d.GetHolders()), convert.Word(r.GetPluginState()), s.HealthSince(d.GetDevice()), holderUIDs(d))
 			}
 		}

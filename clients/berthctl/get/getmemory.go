@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -31,7 +32,7 @@ its nodes. A claim on several nodes, a GROUP, may lie anywhere on them, so only 
 		t := table.New("OWNER", "RESOURCE", "AMOUNT", "NUMA").Wide(s.Wide(), "UID")
 		for _, a := range state.GetAssignments() {
 			for _, b := range a.GetMemory().GetBlocks() {
-				t.Row(known.Owner(claimOwner(a)), a.GetResource(), table.Bytes(b.GetBytes()), command.Nodes(b.GetNumaNodes()),
+				t.Row(known.Owner(claimOwner(a)), a.GetResource(), table.Bytes(b.GetBytes()), sentences.Nodes(b.GetNumaNodes()),
 					a.GetPodUid())
 			}
 		}
@@ -59,7 +60,7 @@ func usedWith(n *memoryv1.NodeState) string {
 	if len(n.GetGroup().GetIds()) < 2 {
 		return ""
 	}
-	return command.Nodes(n.GetGroup())
+	return sentences.Nodes(n.GetGroup())
 }
 
 // freeMemory returns what pods can still have of a node's memory; empty where none is allocated by node.

@@ -13,6 +13,7 @@ import (
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/output"
 	"github.com/berthd/berth/managers/workload"
@@ -58,7 +59,7 @@ func Hints(c *command.Ctl) *cobra.Command {
 				r.write(w, s.Wide())
 			}
 			if slices.ContainsFunc(rounds, round.prefers) {
-				fmt.Fprintf(w, "\n%s\n", starNote)
+				fmt.Fprintf(w, "\n%s\n", sentences.StarNote)
 			}
 		})
 	})
@@ -132,7 +133,7 @@ func Extended(pod *typesv1.Pod) []string {
 
 // write prints a round for people, with all placements or the first of each answer.
 func (r round) write(w io.Writer, all bool) {
-	fmt.Fprintf(w, "\n%s\n", stepOwner(&typesv1.TraceStep{ContainerName: r.container}))
+	fmt.Fprintf(w, "\n%s\n", sentences.Owner(r.container))
 	for _, p := range r.answers.GetProviders() {
 		if len(p.GetTopologyHints()) == 0 {
 			fmt.Fprintf(w, "  %s is not concerned\n", p.GetProvider())
@@ -160,10 +161,10 @@ const shownHints = 8
 func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	switch a.GetKind() {
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE:
-		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
+		return sentences.Answer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
 			Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_IMPOSSIBLE, Text: a.GetReason()})
 	case typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE:
-		return stepAnswer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
+		return sentences.Answer(&typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
 			Answer: typesv1.TopologyHintsKind_TOPOLOGY_HINTS_KIND_NO_PREFERENCE})
 	}
 	step := &typesv1.TraceStep{Provider: provider, Resource: a.GetResource(),
@@ -171,7 +172,7 @@ func answerText(provider string, a *typesv1.TopologyHints, all bool) string {
 	if more := len(step.Hints) - shownHints; more > 0 && !all {
 		step.Hints, step.Omitted = step.Hints[:shownHints], int32(more)
 	}
-	return stepAnswer(step)
+	return sentences.Answer(step)
 }
 
 // printRounds prints for programs: messages under the names of the calls that they belong to.

@@ -15,6 +15,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -121,7 +122,7 @@ func History(c *command.Ctl) *cobra.Command {
 			if e.GetName() == "" {
 				pod = e.GetPodUid()
 			}
-			call, caller := e.GetCall(), callerText(e.GetCaller())
+			call, caller := e.GetCall(), sentences.Caller(e.GetCaller())
 			if e.GetDamage() != "" {
 				pod, call, caller = "", "(damaged)", ""
 			}
@@ -181,18 +182,6 @@ func entryTime(e *inspectv1.HistoryEntry) string {
 		return fmt.Sprintf("entry %d", e.GetNumber())
 	}
 	return e.GetTime().AsTime().Format(command.TimeMillis)
-}
-
-// callerText names a caller.
-func callerText(c *inspectv1.HistoryCaller) string {
-	if c == nil {
-		return "" // berthd itself, or a caller that is not known
-	}
-	name := cmp.Or(c.GetName(), "pid "+strconv.Itoa(int(c.GetPid())))
-	if c.GetName() != "" && strings.ContainsAny(name, ` ()"'`) {
-		name = strconv.Quote(name) // a process chooses its name, also one with the uid of another user
-	}
-	return fmt.Sprintf("%s (uid %d)", name, c.GetUid())
 }
 
 func tookText(e *inspectv1.HistoryEntry) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -88,7 +89,7 @@ func podResourcesAllocatable(c *command.Ctl, socket *string) *cobra.Command {
 		}
 		return c.Show(got, func(w io.Writer) {
 			t := table.New("RESOURCE", "WHICH", "NUMA")
-			t.Row("cpu", command.IDs(got.GetCpuIds()))
+			t.Row("cpu", sentences.IDs(got.GetCpuIds()))
 			for _, m := range got.GetMemory() {
 				t.Row(m.GetMemoryType(), table.Bytes(m.GetSize()), numaIDs(m.GetTopology()))
 			}
@@ -105,7 +106,7 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 	t := table.New("NAMESPACE", "POD", "CONTAINER", "CPUS", "MEMORY", "DEVICES", "CLAIMS")
 	for _, p := range pods {
 		if len(p.GetCpuIds()) > 0 || len(p.GetMemory()) > 0 {
-			t.Row(p.GetNamespace(), p.GetName(), "(pod)", command.IDs(p.GetCpuIds()), memoryIDs(p.GetMemory()))
+			t.Row(p.GetNamespace(), p.GetName(), "(pod)", sentences.IDs(p.GetCpuIds()), memoryIDs(p.GetMemory()))
 		}
 		for _, c := range p.GetContainers() {
 			var devices []string
@@ -120,7 +121,7 @@ func resourcesTable(pods ...*podresourcesv1.PodResources) *table.Table {
 				}
 				claims = append(claims, claim.GetClaimName()+"="+strings.Join(names, "+"))
 			}
-			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), command.IDs(c.GetCpuIds()), memoryIDs(c.GetMemory()),
+			t.Row(p.GetNamespace(), p.GetName(), c.GetName(), sentences.IDs(c.GetCpuIds()), memoryIDs(c.GetMemory()),
 				command.Joined(devices), command.Joined(claims))
 		}
 	}
@@ -140,5 +141,5 @@ func numaIDs(t *podresourcesv1.TopologyInfo) string {
 	for _, n := range t.GetNodes() {
 		ids = append(ids, n.GetID())
 	}
-	return command.IDs(ids)
+	return sentences.IDs(ids)
 }

@@ -15,6 +15,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/output"
 )
@@ -179,7 +180,7 @@ func (w *eventPrinter) text(event *allocationv1.Event) (what, text string) {
 	case *allocationv1.Event_Unbound:
 		return "unbound", e.Unbound.GetContainerId() + " is " + w.owner(e.Unbound) + " no more"
 	case *allocationv1.Event_SharedCpus:
-		return "shared", orNone(e.SharedCpus.GetList(), command.CPUNoun)
+		return "shared", orNone(e.SharedCpus.GetList(), sentences.CPUNoun)
 	case *allocationv1.Event_DeviceResource:
 		return "resource", resourceText(e.DeviceResource)
 	case *allocationv1.Event_DeviceHealth:
@@ -209,13 +210,13 @@ func policyText(p *allocationv1.PolicyState) string {
 		text = "set at " + p.GetSetTime().AsTime().Format(time.RFC3339)
 	}
 	if cpus := p.GetReservedCpus().GetList(); cpus != "" {
-		text += ", " + command.CPUNoun(cpus) + " reserved"
+		text += ", " + sentences.CPUNoun(cpus) + " reserved"
 	}
 	return text
 }
 
 func machineText(m *allocationv1.MachineState) string {
-	text := command.CPUNoun(m.GetCpus().GetList())
+	text := sentences.CPUNoun(m.GetCpus().GetList())
 	if offline := m.GetOfflineCpus().GetList(); offline != "" {
 		text += ", of which " + offline + " offline"
 	}
@@ -225,7 +226,7 @@ func machineText(m *allocationv1.MachineState) string {
 // podText returns what a pod holds.
 func (w *eventPrinter) podText(p *typesv1.PodAllocation) string {
 	text := command.PodName(p) + " on " + orNone(command.OwnCPUs(p).String(),
-		func(list string) string { return command.CPUNoun(list) + " of its own" })
+		func(list string) string { return sentences.CPUNoun(list) + " of its own" })
 	claims := command.AllClaims(p)
 	if m := command.Memory(claims); m != "" {
 		text += ", " + m

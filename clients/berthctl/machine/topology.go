@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/cpuset"
@@ -85,7 +86,7 @@ func showMachine(c *command.Ctl, w io.Writer, m *nodev1.GetMachineResponse) {
 	}{{"offline", m.GetOfflineCpus().GetList()}, {"isolated", m.GetIsolatedCpus().GetList()},
 		{"without a tick", m.GetNohzFullCpus().GetList()}} {
 		if of.list != "" {
-			fmt.Fprintf(w, "%s: %s\n", of.name, command.CPUNoun(of.list))
+			fmt.Fprintf(w, "%s: %s\n", of.name, sentences.CPUNoun(of.list))
 		}
 	}
 	if c.Wide() {

@@ -12,6 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/berthctl/get"
 	"github.com/berthd/berth/clients/internal/command"
@@ -202,7 +203,7 @@ func allocations(c *command.Ctl, list []*typesv1.ContainerAllocation) *table.Tab
 	t := table.New("CONTAINER", "ROLE", "CPUS", "OWN", "NUMA", "DEVICES").Wide(c.Wide(), "MEMORY", "IDS")
 	for _, a := range list {
 		t.Row(a.GetContainerName(), convert.Word(a.GetRole()), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()),
-			command.HintText(a.GetAffinity()),
+			sentences.Hint(a.GetAffinity()),
 			command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()), command.Joined(a.GetContainerIds()))
 	}
 	return t

@@ -10,6 +10,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -85,7 +86,7 @@ func showStart(c *command.Ctl, w io.Writer, a *allocationv1.AllocateResponse) {
 	f := table.NewFields("")
 	r := a.GetResources()
 	f.Add("CPUs", command.CPUsText(r.GetCpusetCpus().GetList(), a.GetAllocation().GetExclusiveCpus()))
-	f.Add("Memory nodes", command.Nodes(r.GetCpusetMems()))
+	f.Add("Memory nodes", sentences.Nodes(r.GetCpusetMems()))
 	f.Add("CPU shares", positive(int64(r.GetCpuShares())))
 	f.Add("CPU quota", quota(r))
 	f.Add("Memory limit", limit(r.GetMemoryLimitBytes()))
@@ -113,7 +114,7 @@ func showStart(c *command.Ctl, w io.Writer, a *allocationv1.AllocateResponse) {
 		f.Add("CDI device", d.GetName())
 	}
 	if c.Wide() {
-		f.Add("Holds", command.ClaimTexts(a.GetAllocation().GetClaims())...)
+		f.Add("Holds", sentences.Claims(a.GetAllocation().GetClaims())...)
 	}
 	f.Add("Notes", a.GetNotes()...)
 	fmt.Fprint(w, f)

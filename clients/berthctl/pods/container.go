@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	lifecyclev1 "github.com/berthd/berth/api/berth/lifecycle/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 )
 
@@ -53,10 +54,10 @@ func containerStart(c *command.Ctl) *cobra.Command {
 		return s.Show(answer, func(w io.Writer) {
 			fmt.Fprintf(w, "%s/%s is bound to %s", command.PodName(pod), args[1], id)
 			if cpus := answer.GetCpusetCpus().GetList(); cpus != "" {
-				fmt.Fprintf(w, ", runs on %s", command.CPUNoun(cpus))
+				fmt.Fprintf(w, ", runs on %s", sentences.CPUNoun(cpus))
 			}
-			if mems := command.Nodes(answer.GetCpusetMems()); mems != "" {
-				fmt.Fprintf(w, " with memory of %s", command.NodeNoun(mems))
+			if mems := sentences.Nodes(answer.GetCpusetMems()); mems != "" {
+				fmt.Fprintf(w, " with memory of %s", sentences.NodeNoun(mems))
 			}
 			if path := answer.GetCgroupPath(); path != "" {
 				fmt.Fprintf(w, ", in cgroup %s", path)

@@ -15,6 +15,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 )
@@ -209,7 +210,7 @@ func moveRows(plan *typesv1.MovePlan) (rows [][]string) {
 			title = "(the pod as a whole)"
 		}
 		rows = append(rows, []string{title, fromTo(first[name].GetCpusBefore().GetList(), last[name].GetCpusAfter().GetList()),
-			fromTo(command.Nodes(first[name].GetMemoryNodesBefore()), command.Nodes(last[name].GetMemoryNodesAfter())), moves})
+			fromTo(sentences.Nodes(first[name].GetMemoryNodesBefore()), sentences.Nodes(last[name].GetMemoryNodesAfter())), moves})
 	}
 	return rows
 }

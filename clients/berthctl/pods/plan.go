@@ -11,6 +11,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/berthctl/drawing"
 	"github.com/berthd/berth/clients/berthctl/nodemap"
 	"github.com/berthd/berth/clients/internal/command"
@@ -199,7 +200,7 @@ func showPlan(w io.Writer, plan *typesv1.MovePlan) {
 		}
 		t.Row(strings.ReplaceAll(command.Word(step.GetKind(), "MOVE_STEP_KIND_"), "-", " "), name,
 			fromTo(step.GetCpusBefore().GetList(), step.GetCpusAfter().GetList()),
-			fromTo(command.Nodes(step.GetMemoryNodesBefore()), command.Nodes(step.GetMemoryNodesAfter())), moves)
+			fromTo(sentences.Nodes(step.GetMemoryNodesBefore()), sentences.Nodes(step.GetMemoryNodesAfter())), moves)
 	}
 	fmt.Fprint(w, t)
 }

@@ -12,6 +12,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/api/input"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 )
 
@@ -72,7 +73,7 @@ func removed(w io.Writer, name string, answer *admissionv1.RemovePodResponse) {
 		return
 	}
 	fmt.Fprintf(w, "%s is removed\n", name)
-	for _, text := range command.ClaimTexts(answer.GetReleased()) {
+	for _, text := range sentences.Claims(answer.GetReleased()) {
 		fmt.Fprintf(w, "  free: %s\n", text)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/berthctl/get"
 	"github.com/berthd/berth/clients/berthctl/pods"
 	"github.com/berthd/berth/clients/internal/command"
@@ -59,7 +60,7 @@ func simulatedPods(c *command.Ctl, s *admissionv1.Simulation) *table.Table {
 		}
 		c.Shared = p.GetVerdict().GetSharedCpus()
 		for _, a := range p.GetVerdict().GetAllocations() {
-			t.Row(name, "admitted", a.GetContainerName(), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()), command.HintText(a.GetAffinity()),
+			t.Row(name, "admitted", a.GetContainerName(), c.CPUs(a), command.YesNo(a.GetExclusiveCpus()), sentences.Hint(a.GetAffinity()),
 				command.DeviceCounts(a.GetClaims()), command.Memory(a.GetClaims()), convert.Word(a.GetRole()), p.GetUid())
 		}
 	}

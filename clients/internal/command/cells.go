@@ -11,6 +11,7 @@ import (
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/workload"
@@ -25,20 +26,6 @@ func Set(m *typesv1.CPUSet) cpuset.Set {
 	return s
 }
 
-// Nodes returns NUMA nodes as a list; empty for none.
-func Nodes(m *typesv1.NUMANodeSet) string { return IDs(m.GetIds()) }
-
-// IDs returns the ids of CPUs or NUMA nodes as a list, in the kernel's format.
-func IDs[N uint32 | int64](ids []N) string {
-	var b cpuset.Builder
-	for _, id := range ids {
-		if id >= 0 && id < cpuset.MaxCPUs {
-			b.Add(int(id))
-		}
-	}
-	return b.Set().String()
-}
-
 // Health returns the health of a device as the kubelet does; empty if unknown.
 func Health(h typesv1.Health) string {
 	text := convert.Word(h)
@@ -46,17 +33,6 @@ func Health(h typesv1.Health) string {
 		return ""
 	}
 	return strings.ToUpper(text[:1]) + text[1:]
-}
-
-// HintText returns a placement: the nodes, or any.
-func HintText(h *typesv1.TopologyHint) string {
-	switch {
-	case h == nil:
-		return ""
-	case h.GetNumaNodes() == nil:
-		return "any"
-	}
-	return Nodes(h.GetNumaNodes())
 }
 
 // Word returns a value of an enum: PREFIX_MOVE_CPUS is move-cpus; empty if it is not specified.
@@ -88,61 +64,10 @@ func Memory(claims []*typesv1.Claim) string {
 	var out []string
 	for _, c := range claims {
 		for _, b := range c.GetMemory().GetBlocks() {
-			out = append(out, fmt.Sprintf("%s=%s@%s", c.GetResource(), table.Bytes(b.GetBytes()), Nodes(b.GetNumaNodes())))
+			out = append(out, fmt.Sprintf("%s=%s@%s", c.GetResource(), table.Bytes(b.GetBytes()), sentences.Nodes(b.GetNumaNodes())))
 		}
 	}
 	return strings.Join(out, ",")
-}
-
-// ClaimText returns what one claim holds.
-func ClaimText(c *typesv1.Claim) string {
-	switch {
-	case c.GetCpu() != nil:
-		return fmt.Sprintf("%s (%s)", CPUNoun(c.GetCpu().GetCpus().GetList()), convert.Word(c.GetCpu().GetSharing()))
-	case c.GetDevice() != nil:
-		var ids []string
-		for _, d := range c.GetDevice().GetDevices() {
-			ids = append(ids, d.GetId()+onNodes(d.GetNumaNodes()))
-		}
-		return c.GetResource() + " " + strings.Join(ids, ", ")
-	case c.GetMemory() != nil:
-		var blocks []string
-		for _, b := range c.GetMemory().GetBlocks() {
-			blocks = append(blocks, table.Bytes(b.GetBytes())+onNodes(b.GetNumaNodes()))
-		}
-		return c.GetResource() + " " + strings.Join(blocks, ", ")
-	}
-	return fmt.Sprintf("%s (%s of %s)", c.GetResource(), table.Count(len(c.GetOpaque()), "byte"), c.GetProvider())
-}
-
-// onNodes names the nodes of a device; empty if its plugin does not report them.
-func onNodes(m *typesv1.NUMANodeSet) string {
-	if len(m.GetIds()) == 0 {
-		return ""
-	}
-	return " on " + NodeNoun(Nodes(m))
-}
-
-// NodeNoun puts the noun before a list of nodes.
-func NodeNoun(list string) string { return withNoun("node", list) }
-
-// CPUNoun puts the noun before a list of CPUs.
-func CPUNoun(list string) string { return withNoun("CPU", list) }
-
-func withNoun(noun, list string) string {
-	if strings.ContainsAny(list, "-,") {
-		noun += "s"
-	}
-	return noun + " " + list
-}
-
-// ClaimTexts returns what claims hold, one each.
-func ClaimTexts(claims []*typesv1.Claim) []string {
-	var out []string
-	for _, c := range claims {
-		out = append(out, ClaimText(c))
-	}
-	return out
 }
 
 // YesNo returns a truth.
