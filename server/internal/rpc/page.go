@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -15,9 +16,15 @@ import (
 // pageUID is the user that calls of the page have in the log and in the history: nobody.
 const pageUID = 65534
 
-// pageMethod is the only call of the page that needs more than the role read. It is a dry run, and only for a user
+// pageMethods are the calls of the page that need more than the role read. They are dry runs, and only for a user
 // with the role admin; the HTTP server has checked that.
-const pageMethod = "/berth.topology.v1.TopologyService/SetPolicy"
+var pageMethods = []string{"/berth.topology.v1.TopologyService/SetPolicy", "/berth.admission.v1.AdmissionService/Defragment"}
+
+// triesOnPage reports whether a call is one of them, so that its role depends on its request.
+func triesOnPage(ctx context.Context, fullMethod string) bool {
+	who, ok := PeerOf(ctx)
+	return ok && who.Page && slices.Contains(pageMethods, fullMethod)
+}
 
 // Page marks berthd's own connections for the page. Whoever sends requests to the page does not have the rights of
 // berthd's user: all of them count as one user without privileges, with the role read.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/berthd/berth/api/access"
+	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 )
 
@@ -58,14 +59,17 @@ func TestPagePeer(t *testing.T) {
 	nobody := uint32(pageUID)
 	a := NewAccess(nobody, []access.Grant{{UID: &nobody, Roles: access.Roles()}}, nil)
 	ctx := peer.NewContext(t.Context(), &peer.Peer{AuthInfo: who})
-	const get, set, admit = "/berth.topology.v1.TopologyService/GetPolicy", pageMethod, "/berth.admission.v1.AdmissionService/Admit"
+	const get, admit = "/berth.topology.v1.TopologyService/GetPolicy", "/berth.admission.v1.AdmissionService/Admit"
+	set, defragment := pageMethods[0], pageMethods[1]
 	for _, tt := range []struct {
 		method string
 		req    any
 		want   bool
 	}{
 		{get, nil, true}, {set, &topologyv1.SetPolicyRequest{DryRun: true}, true}, {set, &topologyv1.SetPolicyRequest{}, false},
-		{admit, nil, false}, {"/berth.inspect.v1.InspectService/Import", &topologyv1.SetPolicyRequest{DryRun: true}, false},
+		{defragment, &admissionv1.DefragmentRequest{DryRun: true}, true}, {defragment, &admissionv1.DefragmentRequest{}, false},
+		{defragment, nil, false}, {admit, nil, false},
+		{"/berth.inspect.v1.InspectService/Import", &topologyv1.SetPolicyRequest{DryRun: true}, false},
 	} {
 		if err := a.authorize(ctx, tt.method, tt.req); (err == nil) != tt.want {
 			t.Errorf("%s %v: %v", tt.method, tt.req, err)

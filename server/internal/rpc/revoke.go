@@ -73,9 +73,9 @@ func (a Access) While(ctx context.Context, p Peer, r access.Role) (_ context.Con
 var errRevoked error = errdefs.PermissionDeniedf("the caller's role has ended").Coded(errdefs.RoleMissing)
 
 // following returns the context of a call that ends with the caller's role. Calls of root, and of berthd's own
-// user, depend on no role.
+// user, depend on no role, and the server of the page ends the streams of its users.
 func (cfg Config) following(ctx context.Context, method string, req any) (_ context.Context, end func()) {
-	if cfg.Access == nil || cfg.trusts(ctx) {
+	if cfg.Access == nil || cfg.trusts(ctx) || req == nil && triesOnPage(ctx, method) {
 		return ctx, func() {}
 	}
 	return cfg.Access.while(ctx, func() error { return cfg.Access.authorize(ctx, method, req) })

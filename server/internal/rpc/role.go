@@ -129,7 +129,7 @@ var alsoOfAdmins = []string{"/berth.hint.v1.HintBusService/Unregister"}
 func (a Access) mayAuthorize(ctx context.Context, fullMethod string) error {
 	role, ok := access.RoleOf(fullMethod)
 	switch {
-	case !ok, fullMethod == pageMethod && isPage(ctx): // authorize looks at the request
+	case !ok, triesOnPage(ctx, fullMethod): // authorize looks at the request
 		return nil
 	case !slices.Contains(triable, fullMethod):
 		return a.need(ctx, fullMethod, role, "")
@@ -145,19 +145,13 @@ func (a Access) authorize(ctx context.Context, fullMethod string, req any) error
 	if !ok {
 		return errdefs.PermissionDeniedf("method %s cannot be called: it has no role", fullMethod)
 	}
-	if r, ok := req.(requirer); ok && r.GetDryRun() && (role == access.Agent || fullMethod == pageMethod && isPage(ctx)) {
+	if r, ok := req.(requirer); ok && r.GetDryRun() && (role == access.Agent || triesOnPage(ctx, fullMethod)) {
 		role = access.Read
 	}
 	if err := a.need(ctx, fullMethod, role, ""); err != nil || role != access.Agent {
 		return err
 	}
 	return a.mayActFor(ctx, fullMethod, req)
-}
-
-// isPage reports whether a call is the page's.
-func isPage(ctx context.Context) bool {
-	who, ok := PeerOf(ctx)
-	return ok && who.Page
 }
 
 // owned is a request that is made for an owner of pods, and everyone one that may be made

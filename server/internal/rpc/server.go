@@ -249,7 +249,11 @@ func (cfg Config) slot(ctx context.Context, method string, req any) (leave func(
 }
 
 func (cfg Config) gateStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if cfg.Access != nil {
+	switch {
+	case cfg.Access == nil:
+	case triesOnPage(ss.Context(), info.FullMethod): // only a dry run, which the request says
+		ss = gatedStream{ss, func(req any) error { return cfg.Access.authorize(ss.Context(), info.FullMethod, req) }}
+	default:
 		if err := cfg.Access.authorize(ss.Context(), info.FullMethod, nil); err != nil {
 			return Status(ss.Context(), err)
 		}
