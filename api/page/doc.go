@@ -2,13 +2,15 @@
 // JSON and the events that the page reads. berthd and berthctl serve the same page.
 //
 // It owns the page, its data and their protection. It makes calls over a connection to berthd,
-// with the rights of that connection, and it makes only those in the table of handlers.go: they
-// read, or they are dry runs. It stores nothing and makes no call while no page is open.
+// with the rights of that connection, and it makes only those in the tables of handlers.go and
+// trials.go: they read, or they are dry runs. It stores nothing and makes no call while no page is open.
 //
 // # Words
 //
 //   - guard: the checks that come before every answer (guard.go).
-//   - trial: a dry run that a person starts on the page, of an admission or of a policy.
+//   - trial: a dry run that a person starts on the page: of an admission, a policy, a resize or a defragmentation.
+//   - remark: what is to be said about a line of a pod's text, a mistake or a field that is ignored.
+//   - attention: what a person may have to do something about.
 //
 // # Invariants
 //

@@ -23,12 +23,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/berthd/berth/api/access"
-	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
-	cpuv1 "github.com/berthd/berth/api/berth/cpu/v1"
-	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
-	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
@@ -59,8 +55,8 @@ var static embed.FS
 type Options struct {
 	// Conn reaches berthd; calls have its rights.
 	Conn grpc.ClientConnInterface
-	// ReadPod reads the pod of a trial from YAML or JSON.
-	ReadPod func(text []byte) (*typesv1.Pod, error)
+	// ReadPod reads the pod of a trial from YAML or JSON. It returns in sentences what it does not understand.
+	ReadPod func(text []byte) (pod *typesv1.Pod, ignored []string, err error)
 	// Turns is how many answers are made at once; 0 is 1. The others wait. An answer can cost as
 	// much as a large list, and all callers of a page are one caller of berthd.
 	Turns int
@@ -98,16 +94,18 @@ func New(o Options) http.Handler {
 	}
 	mux.Handle("GET /", http.FileServerFS(files))
 	mux.HandleFunc("GET /api/v1/about", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]json.RawMessage{"about": quoted(s.About)})
+		answer(w, object{"about": s.About})
 	})
 	for path, read := range map[string]func(context.Context, *http.Request) (any, error){
 		"machine": s.machine, "state": s.state, "pods": s.pods, "usage": s.usage, "policy": s.policy, "traces": s.traces, "trace": s.trace,
+		"attention": s.attention, "history": s.history, "past": s.past,
 	} {
 		mux.HandleFunc("GET /api/v1/"+path, s.handle(read))
 	}
 	mux.HandleFunc("GET /api/v1/events", s.events)
-	mux.HandleFunc("POST /api/v1/trials/pod", s.trial(s.tryPod))
-	mux.HandleFunc("POST /api/v1/trials/policy", s.trial(s.tryPolicy))
+	for path, try := range trials {
+		mux.HandleFunc("POST "+path, s.trial(try.make))
+	}
 	return guard(mux)
 }
 
@@ -116,16 +114,10 @@ const Reader = access.Read
 
 // RoleOf is the role that a request needs: that of the call that it makes.
 func RoleOf(r *http.Request) access.Role {
-	if r.URL.Path == "/api/v1/trials/policy" {
-		return access.Admin
+	if try, ok := trials[r.URL.Path]; ok {
+		return try.role
 	}
 	return Reader
-}
-
-// quoted is a text as JSON.
-func quoted(text string) json.RawMessage {
-	raw, _ := json.Marshal(text) // a string always has a form
-	return raw
 }
 
 // handle serves a call that reads.
@@ -177,14 +169,14 @@ func (s *server) turn(ctx context.Context) (end func(), err error) {
 }
 
 // trial serves a dry run, within the bounds of its text and of the rate.
-func (s *server) trial(try func(ctx context.Context, body []byte) (any, error)) http.HandlerFunc {
+func (s *server) trial(try func(s *server, ctx context.Context, r *http.Request, body []byte) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get(trialHeader) == "" {
 			http.Error(w, "the header "+trialHeader+" is missing", http.StatusForbidden)
 			return
 		}
 		if !s.trials.Allow() {
-			fail(w, status.Error(codes.ResourceExhausted, "too many trials: try again in a second"))
+			fail(w, errTooMany)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -192,7 +184,7 @@ func (s *server) trial(try func(ctx context.Context, body []byte) (any, error)) 
 			fail(w, status.Errorf(codes.InvalidArgument, "the text is too long: at most %d bytes are read", maxBody))
 			return
 		}
-		s.handle(func(ctx context.Context, _ *http.Request) (any, error) { return try(ctx, body) })(w, r)
+		s.handle(func(ctx context.Context, r *http.Request) (any, error) { return try(s, ctx, r, body) })(w, r)
 	}
 }
 
@@ -212,32 +204,6 @@ func (s *server) machine(ctx context.Context, _ *http.Request) (any, error) {
 	return json.RawMessage(text), err
 }
 
-// state is what the managers have, of one revision as far as there is a quiet moment.
-func (s *server) state(ctx context.Context, _ *http.Request) (any, error) {
-	var out struct {
-		CPU    *cpuv1.GetStateResponse
-		Memory *memoryv1.GetStateResponse
-		Device *devicev1.GetStateResponse
-	}
-	var err error
-	for range 3 {
-		if out.CPU, err = cpuv1.NewCPUServiceClient(s.Conn).GetState(ctx, &cpuv1.GetStateRequest{}); err != nil {
-			return nil, err
-		}
-		if out.Memory, err = memoryv1.NewMemoryServiceClient(s.Conn).GetState(ctx, &memoryv1.GetStateRequest{}); err != nil {
-			return nil, err
-		}
-		if out.Device, err = devicev1.NewDeviceServiceClient(s.Conn).GetState(ctx, &devicev1.GetStateRequest{}); err != nil {
-			return nil, err
-		}
-		if out.CPU.GetRevision() == out.Memory.GetRevision() && out.CPU.GetRevision() == out.Device.GetRevision() {
-			break
-		}
-	}
-	out.CPU.Assignments, out.Memory.Assignments = nil, nil // pods have their claims
-	return map[string]proto.Message{"cpu": out.CPU, "memory": out.Memory, "device": out.Device}, nil
-}
-
 func (s *server) pods(ctx context.Context, _ *http.Request) (any, error) {
 	return allocationv1.NewAllocationServiceClient(s.Conn).List(ctx, &allocationv1.ListRequest{})
 }
@@ -252,37 +218,9 @@ func (s *server) policy(ctx context.Context, _ *http.Request) (any, error) {
 
 func (s *server) traces(ctx context.Context, r *http.Request) (any, error) {
 	return inspectv1.NewInspectServiceClient(s.Conn).ListTraces(ctx, &inspectv1.ListTracesRequest{
-		PodUid: r.FormValue("pod"), Refused: r.FormValue("refused") == "true", PageToken: r.FormValue("page"),
+		PodUid: r.FormValue("pod"), Refused: r.FormValue("refused") == "true", Reason: r.FormValue("reason"),
+		PageToken: r.FormValue("page"),
 	})
-}
-
-func (s *server) trace(ctx context.Context, r *http.Request) (any, error) {
-	req := &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: r.FormValue("admission")}}
-	if uid := r.FormValue("pod"); uid != "" {
-		req.Subject = &inspectv1.GetTraceRequest_PodUid{PodUid: uid}
-	}
-	return inspectv1.NewInspectServiceClient(s.Conn).GetTrace(ctx, req)
-}
-
-// tryPod is a dry run of an admission.
-func (s *server) tryPod(ctx context.Context, body []byte) (any, error) {
-	pod, err := s.ReadPod(body)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
-	}
-	return admissionv1.NewAdmissionServiceClient(s.Conn).Admit(ctx, &admissionv1.AdmitRequest{
-		Subject: &admissionv1.AdmitRequest_Pod{Pod: pod}, DryRun: true, TraceLevel: admissionv1.TraceLevel_TRACE_LEVEL_FULL,
-	})
-}
-
-// tryPolicy is always a dry run of a change of the policy.
-func (s *server) tryPolicy(ctx context.Context, body []byte) (any, error) {
-	req := &topologyv1.SetPolicyRequest{}
-	if err := protojson.Unmarshal(body, req); err != nil {
-		return nil, status.Errorf(codes.InvalidArgument, "a policy as berth.topology.v1.SetPolicyRequest in JSON is expected: %v", err)
-	}
-	req.DryRun = true
-	return topologyv1.NewTopologyServiceClient(s.Conn).SetPolicy(ctx, req)
 }
 
 // events is Watch as server-sent events. The id of an event is its revision, from which a browser
@@ -349,28 +287,33 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 // marshal spells messages with their default values.
 var marshal = protojson.MarshalOptions{EmitDefaultValues: true}
 
-// answer writes JSON as it is, or a message, or an object of messages, as JSON.
-func answer(w http.ResponseWriter, v any) {
-	var raw []byte
-	var err error
+// object is an answer of several parts: messages, and what has a form in JSON of its own.
+type object map[string]any
+
+// encodeJSON spells a message, or an object of messages, as JSON; JSON stays as it is.
+func encodeJSON(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case json.RawMessage:
-		raw = v
+		return v, nil
 	case proto.Message:
-		raw, err = marshal.Marshal(v)
-	case map[string]proto.Message:
+		return marshal.Marshal(v)
+	case object:
 		parts := map[string]json.RawMessage{}
 		for name, m := range v {
-			if parts[name], err = marshal.Marshal(m); err != nil {
-				break
+			part, err := encodeJSON(m)
+			if err != nil {
+				return nil, err
 			}
+			parts[name] = part
 		}
-		if err == nil {
-			raw, err = json.Marshal(parts)
-		}
-	default:
-		raw, err = json.Marshal(v)
+		return json.Marshal(parts)
 	}
+	return json.Marshal(v)
+}
+
+// answer writes an answer as JSON.
+func answer(w http.ResponseWriter, v any) {
+	raw, err := encodeJSON(v)
 	if err != nil {
 		fail(w, err)
 		return
@@ -386,7 +329,7 @@ var httpCodes = map[codes.Code]int{
 	codes.Unimplemented: http.StatusNotImplemented,
 }
 
-// fail writes an error as {"code", "message"}.
+// fail writes an error as {"code", "message"}, and of a pod that cannot be read also {"mistakes"}.
 func fail(w http.ResponseWriter, err error) {
 	code, message := status.Code(err), err.Error()
 	var s interface{ GRPCStatus() *status.Status }
@@ -397,7 +340,11 @@ func fail(w http.ResponseWriter, err error) {
 	if !ok {
 		at = http.StatusBadGateway
 	}
+	answer := map[string]any{"code": code.String(), "message": message}
+	if bad := (*badPod)(nil); errors.As(err, &bad) {
+		answer["mistakes"] = mistakes(bad.text, message)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(at)
-	_ = json.NewEncoder(w).Encode(map[string]string{"code": code.String(), "message": message})
+	_ = json.NewEncoder(w).Encode(answer)
 }

@@ -173,7 +173,7 @@ func TestOnlyReads(t *testing.T) {
 	c := &conn{watched: []*allocationv1.WatchResponse{{}}}
 	h := New(Options{Conn: c, ReadPod: ReadPod})
 	for _, path := range []string{"machine", "state", "pods", "usage", "policy", "traces", "trace?pod=a", "trace?admission=b", "events",
-		"about"} {
+		"about", "attention", "history", "past?at=3", "past?at=2026-11-20T03:00:00Z"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, r.StatusCode, text(t, r))
 		}
@@ -181,7 +181,7 @@ func TestOnlyReads(t *testing.T) {
 			t.Errorf("POST %s: %d", path, r.StatusCode)
 		}
 	}
-	reads := regexp.MustCompile(`/(Get\w*|List\w*|Watch)$`)
+	reads := regexp.MustCompile(`/(Get\w*|List\w*|Watch|Check)$`)
 	for _, m := range c.methods {
 		if !reads.MatchString(m) {
 			t.Errorf("a read has called %s", m)
@@ -192,6 +192,15 @@ func TestOnlyReads(t *testing.T) {
 	if req, ok := c.last.(*admissionv1.AdmitRequest); !ok || !req.GetDryRun() ||
 		req.GetPod().GetSpec().GetContainers()[0].GetResources().GetLimits()["cpu"] != "2" {
 		t.Errorf("a trial of a pod has sent %v", c.last)
+	}
+	request(t, h, "POST", "/api/v1/trials/resize", `{"dryRun": false, "podUid": "a", "admissionId": "x"}`, trialHeader, "1")
+	if req, ok := c.last.(*admissionv1.ResizeRequest); !ok || !req.GetDryRun() || req.GetPodUid() != "a" || req.GetAdmissionId() != "" {
+		t.Errorf("a trial of a resize has sent %v", c.last)
+	}
+	h = New(Options{Conn: c, ReadPod: ReadPod}) // with other trials
+	request(t, h, "POST", "/api/v1/trials/defrag?moves=3", "{kind: Pod, metadata: {name: a}}", trialHeader, "1")
+	if req, ok := c.last.(*admissionv1.DefragmentRequest); !ok || !req.GetDryRun() || req.GetMaxMoves() != 3 {
+		t.Errorf("a trial of a defragmentation has sent %v", c.last)
 	}
 	request(t, h, "POST", "/api/v1/trials/policy", `{"dryRun": false, "topologyPolicy": "none"}`, trialHeader, "1")
 	if req, ok := c.last.(*topologyv1.SetPolicyRequest); !ok || !req.GetDryRun() || req.GetTopologyPolicy() != "none" {
@@ -346,7 +355,8 @@ func TestParameters(t *testing.T) {
 	t.Parallel()
 	c := &conn{}
 	h := New(Options{Conn: c})
-	for _, path := range []string{"trace?pod=%ff", "trace?admission=%c3%28", "traces?pod=%ff", "traces?page=%ff", "pods?%ff=%ff"} {
+	for _, path := range []string{"trace?pod=%ff", "trace?admission=%c3%28", "traces?pod=%ff", "traces?page=%ff", "pods?%ff=%ff",
+		"past?at=%ff"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "UTF-8") {
 			t.Errorf("%s: %d", path, r.StatusCode)
 		}
@@ -387,7 +397,7 @@ func TestSharedLogin(t *testing.T) {
 
 func TestReadPod(t *testing.T) {
 	t.Parallel()
-	pod, err := ReadPod([]byte("kind: Pod\nmetadata: {name: a, extra: {b: 1}}\nspec:\n  overhead: {cpu: 0.5}\n  containers: [{name: c, image: x, resources: {requests: {cpu: 1, memory: 1073741824}}}]\n"))
+	pod, _, err := ReadPod([]byte("kind: Pod\nmetadata: {name: a, extra: {b: 1}}\nspec:\n  overhead: {cpu: 0.5}\n  containers: [{name: c, image: x, resources: {requests: {cpu: 1, memory: 1073741824}}}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +407,7 @@ func TestReadPod(t *testing.T) {
 		t.Errorf("%v", pod)
 	}
 	for _, bad := range []string{"", "[]", "kind: Node", "kind: [", "a: &a [*a]", "kind: Pod\nkind: Pod"} {
-		if pod, err := ReadPod([]byte(bad)); err == nil {
+		if pod, _, err := ReadPod([]byte(bad)); err == nil {
 			t.Errorf("%q: %v", bad, pod)
 		}
 	}
@@ -406,8 +416,57 @@ func TestReadPod(t *testing.T) {
 func FuzzReadPod(f *testing.F) {
 	f.Add([]byte("kind: Pod\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if pod, err := ReadPod(text); (pod == nil) == (err == nil) {
+		if pod, _, err := ReadPod(text); (pod == nil) == (err == nil) {
 			t.Errorf("%v, %v", pod, err)
 		}
 	})
+}
+
+// TestMistakes: each mistake in a pod has its line.
+func TestMistakes(t *testing.T) {
+	t.Parallel()
+	const pod = "kind: Pod\nmetadata: {name: a}\nspec:\n  nodename: x\n  containers:\n  - name: b\n    resources:\n      limits:\n        cpu: x\n        cpuu: 1\n"
+	for message, want := range map[string]int{
+		`document 1: pod default/a: pod.spec.containers[0].resources.limits["cpu"]: "x": expected a Kubernetes quantity`: 9,
+		`unknown field "spec.nodename"`: 4, `unknown resource "cpuu" in "spec.containers[0].resources.limits" (expected cpu)`: 10,
+		"document 1: not YAML: yaml: line 7: did not find expected key": 7, "kind is missing: expected Pod or List": 1, "something else": 0,
+		"there is no spec.": 0,
+	} {
+		if got := mistakes([]byte(pod), message); len(got) != 1 || got[0].Line != want || got[0].Text != message {
+			t.Errorf("%s: %v, want line %d", message, got, want)
+		}
+	}
+	if got := mistakes([]byte(pod), "metadata.name: too long; or so; spec.nodename: unknown"); len(got) != 2 || got[0].Line != 2 ||
+		got[0].Text != "metadata.name: too long; or so" || got[1].Line != 4 {
+		t.Errorf("two mistakes: %v", got)
+	}
+	h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+	answer := request(t, h, "POST", "/api/v1/trials/pod", "kind: Pod\nkind: Pod\n", trialHeader, "1")
+	if got := text(t, answer); answer.StatusCode != http.StatusBadRequest || !strings.Contains(got, `"mistakes":[{"line":2,`) {
+		t.Errorf("%d %s", answer.StatusCode, got)
+	}
+	h = New(Options{Conn: &conn{fail: status.Error(codes.InvalidArgument, "pod.metadata.name: too long")}, ReadPod: ReadPod})
+	answer = request(t, h, "POST", "/api/v1/trials/pod", "kind: Pod\nmetadata:\n  name: a\n", trialHeader, "1")
+	if got := text(t, answer); !strings.Contains(got, `"mistakes":[{"line":3,`) {
+		t.Errorf("a mistake that berthd finds: %s", got)
+	}
+}
+
+// TestAttention: what a user may not read, or a node does not have, is said, and the rest is there.
+func TestAttention(t *testing.T) {
+	t.Parallel()
+	h := New(Options{Conn: &conn{fail: status.Error(codes.PermissionDenied, "the role admin is missing")}})
+	answer := request(t, h, "GET", "/api/v1/attention", "")
+	if got := text(t, answer); answer.StatusCode != http.StatusOK || strings.Count(got, "the role admin is missing") != 4 {
+		t.Errorf("%d %s", answer.StatusCode, got)
+	}
+	h = New(Options{Conn: &conn{fail: status.Error(codes.Unavailable, "gone")}})
+	if answer := request(t, h, "GET", "/api/v1/attention", ""); answer.StatusCode != http.StatusBadGateway {
+		t.Errorf("without a berthd: %d", answer.StatusCode)
+	}
+	for _, bad := range []string{"", "x", "-1", "2026-11-20"} {
+		if r := request(t, h, "GET", "/api/v1/past?at="+bad, ""); r.StatusCode != http.StatusBadRequest {
+			t.Errorf("the past at %q: %d", bad, r.StatusCode)
+		}
+	}
 }

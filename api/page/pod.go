@@ -12,25 +12,25 @@ import (
 )
 
 // ReadPod reads a pod as the API does: fields that berth does not have are left out. A pod
-// without uid or namespace, as it is before an API server has it, gets them.
-func ReadPod(text []byte) (*typesv1.Pod, error) {
+// without uid or namespace, as it is before an API server has it, gets them. Which fields no pod has is not known here.
+func ReadPod(text []byte) (pod *typesv1.Pod, ignored []string, err error) {
 	raw, err := yamltext.ToJSON(text)
 	if err != nil {
-		return nil, fmt.Errorf("the pod is no YAML: %w", err)
+		return nil, nil, fmt.Errorf("the pod is no YAML: %w", err)
 	}
 	var document any
 	if err := json.Unmarshal(raw, &document); err != nil {
-		return nil, fmt.Errorf("the pod is no JSON: %w", err)
+		return nil, nil, fmt.Errorf("the pod is no JSON: %w", err)
 	}
 	if top, ok := document.(map[string]any); !ok || top["kind"] != "Pod" {
-		return nil, fmt.Errorf("expected one object of kind Pod")
+		return nil, nil, fmt.Errorf("expected one object of kind Pod")
 	}
 	if raw, err = json.Marshal(quantities(document, false)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	pod := &typesv1.Pod{}
+	pod = &typesv1.Pod{}
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, pod); err != nil {
-		return nil, fmt.Errorf("read the pod: %w", err)
+		return nil, nil, fmt.Errorf("read the pod: %w", err)
 	}
 	if pod.Metadata == nil {
 		pod.Metadata = &typesv1.PodMetadata{}
@@ -41,7 +41,7 @@ func ReadPod(text []byte) (*typesv1.Pod, error) {
 	if pod.Metadata.Uid == "" {
 		pod.Metadata.Uid = "trial-" + pod.Metadata.Name
 	}
-	return pod, nil
+	return pod, nil, nil
 }
 
 // quantities turns the numbers of amounts (cpu: 2) into texts, as an API server does.

@@ -75,3 +75,27 @@ func FuzzToJSON(f *testing.F) {
 		}
 	})
 }
+
+// TestLines: a field has its line, and one that is not there has that of the field around it.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	const text = "kind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: b\n    resources:\n      limits:\n        cpu: x\n        example.com/gpu: 1\n"
+	line := Lines([]byte(text))
+	for path, want := range map[string]int{
+		"kind": 1, "metadata.name": 2, "spec.containers": 4, "spec.containers[0]": 5, "spec.containers[0].resources.limits.cpu": 8,
+		`spec.containers[0].resources.limits["example.com/gpu"]`: 9, "spec.containers[0].resources.requests": 6, "spec.containers[3].name": 4,
+		"status": 0, "": 0, "[": 0, `["`: 0, "spec.containers[-1]": 4,
+	} {
+		if got := line(path); got != want {
+			t.Errorf("%s: line %d, want %d", path, got, want)
+		}
+	}
+	if got := Lines([]byte("a: 1\n---\nb:\n  c: 1\n"))("b.c"); got != 4 {
+		t.Errorf("in a later document: line %d", got)
+	}
+	for name, bomb := range bombs() {
+		if got := Lines([]byte(bomb))("b"); got != 0 {
+			t.Errorf("%s: line %d", name, got)
+		}
+	}
+}

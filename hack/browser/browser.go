@@ -272,6 +272,48 @@ func (p *Page) ProcessorTime() time.Duration {
 	return 0
 }
 
+// Resize gives the page another size.
+func (p *Page) Resize(width, height int) {
+	p.t.Helper()
+	p.call("Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+}
+
+// codes are the keys that write nothing, with the number that browsers have for each.
+var codes = map[string]int{"Tab": 9, "Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, " ": 32}
+
+// Press presses keys one after the other, as a keyboard does: "Tab", "Shift+Tab", "Ctrl+Enter", "a".
+func (p *Page) Press(keys ...string) {
+	p.t.Helper()
+	for _, key := range keys {
+		modifiers := 0
+		for name, bit := range map[string]int{"Ctrl+": 2, "Shift+": 8} {
+			if rest, ok := strings.CutPrefix(key, name); ok {
+				key, modifiers = rest, modifiers|bit
+			}
+		}
+		text := key
+		code, ok := codes[key]
+		if ok {
+			text = map[string]string{"Enter": "\r", " ": " "}[key]
+		}
+		event := map[string]any{"type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers}
+		if text != "" {
+			event["text"] = text
+		}
+		p.call("Input.dispatchKeyEvent", event, nil)
+		delete(event, "text")
+		event["type"] = "keyUp"
+		p.call("Input.dispatchKeyEvent", event, nil)
+	}
+}
+
+// Type writes a text where the focus is.
+func (p *Page) Type(text string) {
+	p.t.Helper()
+	p.call("Input.insertText", map[string]any{"text": text}, nil)
+}
+
 // Picture returns the page as PNG.
 func (p *Page) Picture() []byte {
 	p.t.Helper()

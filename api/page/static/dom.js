@@ -44,13 +44,25 @@ function fill(node, attributes, children) {
 /**
  * table makes a table in a frame that scrolls.
  * @param {string[]} headers
- * @param {(Node|string|number|null|undefined)[][]} rows
+ * @param {(Node|string|number|null|undefined)[][]} [body]
  */
-export function table(headers, rows) {
+export function table(headers, body = []) {
   return el('div', { class: 'wide' }, el('table', {},
     el('thead', {}, el('tr', {}, ...headers.map((h) => el('th', { scope: 'col' }, h)))),
-    el('tbody', {}, ...rows.map((row) => el('tr', {}, ...row.map((cell) => el('td', {}, cell === '' || cell === null || cell === undefined ? '–' : cell)))))));
+    el('tbody', {}, ...body.map((row) => el('tr', {}, ...row.map(data))))));
 }
+
+/**
+ * rows puts rows into a table, each with attributes that say what it is about.
+ * @param {HTMLElement} into of table
+ * @param {{about: Record<string, any>, cells: (Node|string|number|null|undefined)[]}[]} all
+ */
+export function rows(into, all) {
+  /** @type {HTMLElement} */ (into.querySelector('tbody')).replaceChildren(...all.map((r) => el('tr', r.about, ...r.cells.map(data))));
+}
+
+/** @param {Node|string|number|null|undefined} cell */
+function data(cell) { return el('td', {}, cell === '' || cell === null || cell === undefined ? '–' : cell); }
 
 /** @param {string[]} lines */
 export function list(lines) {
@@ -92,4 +104,54 @@ export function ids(text) {
  */
 export function word(name, prefix) {
   return (name || '').replace(prefix, '').toLowerCase().replaceAll('_', ' ');
+}
+
+/**
+ * ranges spells sorted numbers as "0-3,8".
+ * @param {number[]} list
+ */
+export function ranges(list) {
+  const out = [];
+  for (let i = 0; i < list.length;) {
+    let j = i;
+    while (j + 1 < list.length && list[j + 1] === list[j] + 1) j++;
+    out.push(i === j ? `${list[i]}` : `${list[i]}-${list[j]}`);
+    i = j + 1;
+  }
+  return out.join(',');
+}
+
+/**
+ * count puts a number before a noun.
+ * @param {number} n
+ * @param {string} noun
+ */
+export function count(n, noun) { return n === 1 ? `1 ${noun}` : `${n} ${noun}s`; }
+
+/**
+ * name makes the text of a name that may break between its parts, never within a word.
+ * @param {string} text
+ */
+export function name(text) {
+  const out = el('span', { class: 'name' });
+  if (text.length < 16) {
+    out.append(text);
+    return out;
+  }
+  for (const part of text.split(/(?<=[/.:_-])/)) out.append(part, el('wbr'));
+  return out;
+}
+
+const [clock, full] = [new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' }), new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' })];
+
+/**
+ * when spells a time: the clock of today, else the date, too.
+ * @param {string|undefined} stamp
+ */
+export function when(stamp) {
+  if (!stamp) return '';
+  const at = new Date(stamp);
+  if (Number.isNaN(at.getTime())) return stamp;
+  const today = at.toDateString() === new Date().toDateString();
+  return el('time', { datetime: stamp, title: today ? null : stamp }, (today ? clock : full).format(at));
 }

@@ -21,9 +21,9 @@ import (
 	"github.com/berthd/berth/clients/internal/command"
 )
 
-const webLong = `Serve a page for a browser that shows the machine with the pods on it, live: a map, pods, verdicts with their
-explanation, trials of pods and of policies, and devices. The page has the rights of the user who runs this command. It
-reads and makes dry runs, and it changes nothing.
+const webLong = `Serve a page for a browser that shows the machine, live: a map with the pods, what needs attention, and what is free. It
+explains verdicts, draws states of the past, and tries pods, policies, resizes and defragmentations. The page has the rights
+of the user who runs this command. It reads and makes dry runs, and it changes nothing.
 
 The command prints a link and opens it in a browser. The link works once, and only that browser gets the page: other users
 of this machine can connect to the port, and get nothing. The command ends with Ctrl+C.
@@ -124,16 +124,18 @@ func serveWeb(ctx context.Context, s *command.Session, f webFlags) error {
 	return nil
 }
 
-// ReadTrial reads a pod as admit --dry-run --generate-uid does.
-func ReadTrial(text []byte) (*typesv1.Pod, error) {
-	pods, err := podspec.Decode(bytes.NewReader(text), podspec.Options{GenerateUID: true})
+// ReadTrial reads a pod as admit --dry-run --generate-uid does, and returns what that warns of.
+func ReadTrial(text []byte) (pod *typesv1.Pod, ignored []string, err error) {
+	pods, err := podspec.Decode(bytes.NewReader(text), podspec.Options{
+		GenerateUID: true, Ignored: func(_, what string) { ignored = append(ignored, what) },
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(pods) != 1 {
-		return nil, fmt.Errorf("expected one pod, found %d", len(pods))
+		return nil, nil, fmt.Errorf("expected one pod, found %d", len(pods))
 	}
-	return pods[0], nil
+	return pods[0], ignored, nil
 }
 
 // redirect sends a browser on. The link is not on a command line, where other users could read it.

@@ -25,7 +25,7 @@ func TestAllowPage(t *testing.T) {
 	reader, admin := uint32(1001), uint32(1002)
 	grants := []access.Grant{{UID: &reader, Roles: []access.Role{access.Read}},
 		{UID: &admin, Roles: []access.Role{access.Admin, access.Read}}}
-	const read, change = "/api/v1/pods", "/api/v1/trials/policy"
+	const read, change, move = "/api/v1/pods", "/api/v1/trials/policy", "/api/v1/trials/defrag"
 	for _, tt := range []struct {
 		name   string
 		peer   any
@@ -39,6 +39,9 @@ func TestAllowPage(t *testing.T) {
 		{"a reader sees the page", rpc.Peer{UID: reader}, false, "", "/", ""},
 		{"a reader tries a policy", rpc.Peer{UID: reader}, false, "", change, "the role admin is missing for uid 1001"},
 		{"an admin tries a policy", rpc.Peer{UID: admin}, false, "", change, ""},
+		{"a reader tries a defragmentation", rpc.Peer{UID: reader}, false, "", move, "the role admin is missing for uid 1001"},
+		{"an admin tries a defragmentation", rpc.Peer{UID: admin}, false, "", move, ""},
+		{"a reader tries a resize", rpc.Peer{UID: reader}, false, "", "/api/v1/trials/resize", ""},
 		{"nobody", rpc.Peer{UID: 7}, true, "", read, "the role read is missing for uid 7"},
 		{"nobody sees the page", rpc.Peer{UID: 7}, true, "", "/", "the role read is missing"},
 		{"unknown", errors.New("no"), true, "127.0.0.1:5", read, "user of the connection is unknown"},

@@ -82,7 +82,7 @@ func load(ctx context.Context, url string) (pods, cpus int, err error) {
 		}
 		return answer, err
 	}
-	for _, path := range []string{"machine", "state"} {
+	for _, path := range []string{"machine", "state", "attention"} {
 		answer, err := get(path)
 		if err != nil {
 			return 0, 0, err
@@ -142,7 +142,7 @@ func BenchmarkPage(b *testing.B) {
 		for b.Loop() {
 			p.Eval(`new Promise((done) => { const main = document.getElementById('main');
 				new MutationObserver((_, o) => { o.disconnect(); requestAnimationFrame(() => setTimeout(done)); }).observe(main, {childList: true});
-				location.hash = location.hash === '#machine' ? '#machine/' : '#machine'; })`, nil)
+				location.hash = location.hash === '#/now?again=1' ? '#/now' : '#/now?again=1'; })`, nil)
 		}
 		b.ReportMetric(float64(p.ProcessorTime()-start)/float64(b.N), "cpu-ns/op")
 	})
@@ -151,7 +151,7 @@ func BenchmarkPage(b *testing.B) {
 		url := servePage(b, berthd.Conn())
 		p := browser.Open(b, 1280, 1000)
 		p.Load(url)
-		p.Until(`document.getElementById('main').dataset.view === 'machine'`)
+		p.Until(`document.getElementById('main').dataset.view === 'now'`)
 		sum := 0.0
 		n := 0
 		for b.Loop() {
@@ -160,8 +160,8 @@ func BenchmarkPage(b *testing.B) {
 				b.Fatal(err)
 			}
 			p.Eval(fmt.Sprintf(`window.seen = new Promise((done) => { const from = performance.now(); new MutationObserver((_, o) => {
-				if ([...document.querySelectorAll('.legend button')].some((x) => x.textContent.endsWith(%s.split('/')[1]))) { o.disconnect(); done(performance.now() - from); }
-				}).observe(document.getElementById('main'), {childList: true}); }); 0`, name), nil)
+				if ([...document.querySelectorAll('#pods td a')].some((x) => x.textContent.endsWith(%s.split('/')[1]))) { o.disconnect(); done(performance.now() - from); }
+				}).observe(document.getElementById('main'), {childList: true, subtree: true}); }); 0`, name), nil)
 			pod := wirePod(fmt.Sprint("late", n))
 			if err := berthd.admitPod(b.Context(), pod, false); err != nil {
 				b.Fatal(err)
@@ -172,7 +172,7 @@ func BenchmarkPage(b *testing.B) {
 			if err := berthd.remove(b.Context(), pod.GetMetadata().GetUid()); err != nil {
 				b.Fatal(err)
 			}
-			p.Until(fmt.Sprintf(`![...document.querySelectorAll('.legend button')].some((x) => x.textContent.endsWith(%s.split('/')[1]))`,
+			p.Until(fmt.Sprintf(`![...document.querySelectorAll('#pods td a')].some((x) => x.textContent.endsWith(%s.split('/')[1]))`,
 				name))
 			n++
 		}
