@@ -97,7 +97,7 @@ func New(o Options) http.Handler {
 		answer(w, object{"about": s.About})
 	})
 	for path, read := range map[string]func(context.Context, *http.Request) (any, error){
-		"machine": s.machine, "state": s.state, "pods": s.pods, "usage": s.usage, "policy": s.policy, "traces": s.traces, "trace": s.trace,
+		"machine": s.machine, "state": s.state, "pods": s.pods, "policy": s.policy, "traces": s.traces, "trace": s.trace,
 		"attention": s.attention, "history": s.history, "past": s.past,
 	} {
 		mux.HandleFunc("GET /api/v1/"+path, s.handle(read))
@@ -206,10 +206,6 @@ func (s *server) machine(ctx context.Context, _ *http.Request) (any, error) {
 
 func (s *server) pods(ctx context.Context, _ *http.Request) (any, error) {
 	return allocationv1.NewAllocationServiceClient(s.Conn).List(ctx, &allocationv1.ListRequest{})
-}
-
-func (s *server) usage(ctx context.Context, _ *http.Request) (any, error) {
-	return nodev1.NewNodeServiceClient(s.Conn).GetUsage(ctx, &nodev1.GetUsageRequest{})
 }
 
 func (s *server) policy(ctx context.Context, _ *http.Request) (any, error) {

@@ -172,7 +172,7 @@ func TestOnlyReads(t *testing.T) {
 	t.Parallel()
 	c := &conn{watched: []*allocationv1.WatchResponse{{}}}
 	h := New(Options{Conn: c, ReadPod: ReadPod})
-	for _, path := range []string{"machine", "state", "pods", "usage", "policy", "traces", "trace?pod=a", "trace?admission=b", "events",
+	for _, path := range []string{"machine", "state", "pods", "policy", "traces", "trace?admission=b", "events",
 		"about", "attention", "history", "past?at=3", "past?at=2026-11-20T03:00:00Z"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != 200 {
 			t.Errorf("%s: %d %s", path, r.StatusCode, text(t, r))
@@ -355,7 +355,7 @@ func TestParameters(t *testing.T) {
 	t.Parallel()
 	c := &conn{}
 	h := New(Options{Conn: c})
-	for _, path := range []string{"trace?pod=%ff", "trace?admission=%c3%28", "traces?pod=%ff", "traces?page=%ff", "pods?%ff=%ff",
+	for _, path := range []string{"trace?admission=%c3%28", "traces?pod=%ff", "traces?page=%ff", "pods?%ff=%ff",
 		"past?at=%ff"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != http.StatusBadRequest || !strings.Contains(text(t, r), "UTF-8") {
 			t.Errorf("%s: %d", path, r.StatusCode)

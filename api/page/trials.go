@@ -78,9 +78,6 @@ func told(t *typesv1.Trace) object {
 func (s *server) trace(ctx context.Context, r *http.Request) (any, error) {
 	client := inspectv1.NewInspectServiceClient(s.Conn)
 	req := &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_AdmissionId{AdmissionId: r.FormValue("admission")}}
-	if uid := r.FormValue("pod"); uid != "" {
-		req.Subject = &inspectv1.GetTraceRequest_PodUid{PodUid: uid}
-	}
 	found, err := client.GetTrace(ctx, req)
 	if err != nil {
 		return nil, err

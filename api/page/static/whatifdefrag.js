@@ -24,7 +24,7 @@ function result(plan) {
   const moves = (plan.moves || []).filter((/** @type {any} */ m) => known.pods.has(m.podUid));
   const text = plan.verdict === 'VERDICT_ADMITTED' ? '✓ The pod fits as things are: no pod moves.' : plan.fits ? `✓ The pod fits after ${count(moves.length, 'move')}.` : '× The pod does not fit.';
   const head = el('p', { id: 'verdict' }, el('span', { class: `badge ${plan.fits ? 'good' : 'bad'}` }, text));
-  const why = [...new Set([plan.why, plan.verdict === 'VERDICT_ADMITTED' ? '' : plan.message].filter((t) => t))].map((t) => el('p', {}, t));
+  const why = [...new Set([plan.why, plan.verdict === 'VERDICT_ADMITTED' || !plan.message ? '' : plan.fits ? `Without them: ${plan.message}` : plan.message].filter((t) => t))].map((t) => el('p', {}, t));
   if (!moves.length) return el('div', {}, head, ...why);
   const after = moves.map((/** @type {any} */ m) => afterMove(known.pods.get(m.podUid), m.plan));
   const shown = moves.map((/** @type {any} */ m, /** @type {number} */ i) => ({ from: podOnMap(known.pods.get(m.podUid)).cpus, to: after[i].cpus }));
