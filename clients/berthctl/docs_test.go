@@ -18,7 +18,7 @@ func TestDocumentedSessions(t *testing.T) {
 		code       int
 	}{
 		{"rejected.md", "worker.yaml", command.ExitRejected},
-		{"map.md", "pods.yaml", command.ExitDone},
+		{"look.md", "pods.yaml", command.ExitDone},
 	} {
 		text, err := os.ReadFile("../../docs/" + row.page)
 		if err != nil {
