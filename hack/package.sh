@@ -81,7 +81,7 @@ check_links() {
 	while read -r page; do
 		while read -r link; do
 			[ -e "$(dirname "$page")/$link" ] || { echo "${page#"$1"}: the link $link leads nowhere"; bad=1; }
-		done < <(grep -oE '\]\([^)#]+' "$page" | sed 's/^](//' | grep -vE '^(https?|mailto):' || true)
+		done < <(awk '/^```/ {code = !code} !code' "$page" | grep -oE '\]\([^)#]+' | sed 's/^](//' | grep -vE '^(https?|mailto):' || true)
 	done < <(find "$1/usr/share/doc/berth" -name '*.md')
 	return $bad
 }
@@ -112,7 +112,7 @@ check() {
 			;;
 		berth-client_*)
 			check_deb "$deb" ./usr/bin/berthctl ./usr/share/man/man1/berthctl-admit.1.gz ./usr/share/bash-completion/completions/berthctl \
-				./usr/share/doc/berth/docs/page-machine.png ./usr/share/doc/berth/proto/berth/node/v1/node.proto ./usr/share/doc/berth/berth.cdx.json || missing=1
+				./usr/share/doc/berth/docs/page-now.png ./usr/share/doc/berth/proto/berth/node/v1/node.proto ./usr/share/doc/berth/berth.cdx.json || missing=1
 			mkdir -p "$work/links"
 			dpkg-deb -x "$deb" "$work/links"
 			check_links "$work/links" || missing=1
