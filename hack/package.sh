@@ -38,22 +38,23 @@ owner() {
 
 # describe NAME sets what the description of a package has.
 describe() {
+	# berthd.service reloads with berthctl. All are of one version, as the commit that they are built from.
 	units="" depends="" recommends=systemd
 	case $1 in
 	berthd)
-		summary="CPUs, memory, devices and cgroups for the containers of a machine" units="berthd.service berthd.socket" recommends="systemd, berth-client"
+		summary="CPUs, memory, devices and cgroups for the containers of a machine" units="berthd.service berthd.socket" depends=", berth-client (= $version-1)"
 		text="berthd decides which CPUs, memory, devices and cgroup a container gets, and applies that to the kernel. This is the job of the kubelet's managers, as a separate service."
 		;;
 	berth-client)
-		summary="berthctl, which asks berthd, and the documentation of berth" recommends=berthd
+		summary="berthctl, which asks berthd, and the documentation of berth" recommends=
 		text="berthctl shows what pods hold and why, tries pods and policies without an effect, reads the node of a kubelet, and tests device plugins."
 		;;
 	berth-kubernetes)
-		summary="berth-nri and berth-dra, for nodes of Kubernetes" units=berth-nri.service depends=", berthd"
+		summary="berth-nri and berth-dra, for nodes of Kubernetes" units=berth-nri.service depends=", berthd (= $version-1)"
 		text="berth-nri gives the containers of a runtime what berthd has decided. berth-dra is the driver for claims on dynamic resources."
 		;;
 	berthlet)
-		summary="berthlet, which runs the pods of a directory with berthd" units=berthlet.service depends=", berthd"
+		summary="berthlet, which runs the pods of a directory with berthd" units=berthlet.service depends=", berthd (= $version-1)"
 		text="An agent that is not the kubelet: it runs pods with a runtime of its own, or with one that has the CRI."
 		;;
 	esac
@@ -166,7 +167,7 @@ for arch; do
 		root=$work/split/$arch/$name
 		scripts "$name" "$work/scripts/$name"
 		sed "s|@NAME@|$name|; s|@ARCH@|$arch|; s|@VERSION@|$version|; s|@ROOT@|$root|; s|@MTIME@|$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)|
-			s|@SUMMARY@|$summary\n  $text|; s|@SCRIPTS@|$work/scripts/$name|; s|@DEPENDS@|$depends|; s|@RECOMMENDS@|$recommends|" deploy/package/nfpm.yaml >"$work/nfpm.yaml"
+			s|@SUMMARY@|$summary\n  $text|; s|@SCRIPTS@|$work/scripts/$name|; s|@DEPENDS@|$depends|; s|@REQUIRES@|${depends//[()]/}|; s|@RECOMMENDS@|$recommends|" deploy/package/nfpm.yaml >"$work/nfpm.yaml"
 		[ -d "$root/etc" ] || sed -i '/dst: \/etc/d' "$work/nfpm.yaml"
 		for kind in deb rpm; do
 			"$work/nfpm" package -f "$work/nfpm.yaml" -p "$kind" -t "$dist/"

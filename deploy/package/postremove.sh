@@ -22,7 +22,12 @@ purge:berthlet)
 	unless_used /etc/berth/manifests /etc/berth /var/log/pods
 	;;
 purge:berthd)
-	rm -rf /var/lib/berth /run/berth
+	# Another berthd may use them, such as that of a DaemonSet. A lock of a process that has ended is free.
+	if [ -e /var/lib/berth/berthd.lock ] && ! flock --nonblock /var/lib/berth/berthd.lock true; then
+		echo "berthd: another berthd runs with /var/lib/berth, so it stays, and /run/berth." >&2
+	else
+		rm -rf /var/lib/berth /run/berth
+	fi
 	unless_used /etc/berth \
 		/var/lib/kubelet/device-plugins /var/lib/kubelet/plugins_registry /var/lib/kubelet/pod-resources /var/lib/kubelet
 	# The cgroups above those of the pods, if they are empty. With a kubelet they are the kubelet's.

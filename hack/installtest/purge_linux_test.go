@@ -47,6 +47,12 @@ func TestPurge(t *testing.T) {
 				"/var/lib/kubelet/pods",
 			},
 		},
+		"another berthd runs": {
+			argument: "purge", before: "exec 9>/var/lib/berth/berthd.lock\nflock 9\nrm -r /var/lib/berthlet\n",
+			want: []string{"/run/berth", "/run/berth/berth.sock", "/run/berth/claims", "/var/lib/berth",
+				"/var/lib/berth/berthd.lock", "/var/lib/berth/ledger.db"},
+			message: "berthd: another berthd runs with /var/lib/berth",
+		},
 		"a container runs": {
 			argument: "purge", before: "mkdir /var/lib/berthlet/runtime/root\nmount -t tmpfs tmpfs /var/lib/berthlet/runtime/root\n",
 			want: []string{"/var/lib/berthlet", "/var/lib/berthlet/runtime", "/var/lib/berthlet/runtime/root",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/page"
 	"github.com/berthd/berth/api/podspec"
@@ -72,12 +73,19 @@ const (
 	webReadTimeout   = 10 * time.Second
 	webWriteTimeout  = 30 * time.Second
 	webGrace         = time.Second
+	webFirstCall     = 10 * time.Second
 	// webConnections is how many are open; a browser has six.
 	WebConnections = 32
 )
 
 // serveWeb serves the page until the context ends.
 func serveWeb(ctx context.Context, s *command.Session, f webFlags) error {
+	// A page of nothing helps nobody. Once it is there, it outlives berthd, and shows that berthd is away.
+	first, cancel := context.WithTimeout(ctx, webFirstCall)
+	_, err := s.Topology().GetPolicy(first, &topologyv1.GetPolicyRequest{})
+	if cancel(); err != nil {
+		return err
+	}
 	listeners, err := listenLoopback(ctx, f.listen)
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ func listenLoopback(ctx context.Context, address string) ([]net.Listener, error)
 			return listeners, nil
 		}
 		if number, _ := net.LookupPort("tcp", port); number != 0 || try == portTries {
-			return nil, fmt.Errorf("--listen %s: both loopback addresses are needed, because browsers and ssh may use either: %w",
+			return nil, fmt.Errorf("--listen %s: both loopback addresses are needed, because browsers and ssh may use either: %w; name another port",
 				address, err)
 		}
 	}
