@@ -79,7 +79,13 @@ func (c *Ctl) printColumns(spec string, raw []byte) error {
 }
 
 // cellOf returns what an expression selects, several values with commas.
-func cellOf(path *jsonpath.JSONPath, item any) (string, error) {
+func cellOf(path *jsonpath.JSONPath, item any) (text string, err error) {
+	// The library fails so on some expressions that it has parsed.
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("custom-columns: this expression cannot be evaluated: %v", r)
+		}
+	}()
 	found, err := path.FindResults(item)
 	if err != nil {
 		return "", fmt.Errorf("custom-columns: %w", err)
@@ -87,11 +93,14 @@ func cellOf(path *jsonpath.JSONPath, item any) (string, error) {
 	var values []string
 	for _, group := range found {
 		for _, v := range group {
-			text, err := valueText(v)
+			if !v.IsValid() {
+				continue
+			}
+			value, err := valueText(v)
 			if err != nil {
 				return "", err
 			}
-			values = append(values, text)
+			values = append(values, value)
 		}
 	}
 	return strings.Join(values, ","), nil

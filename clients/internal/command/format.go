@@ -237,6 +237,16 @@ func oneLines(document any) any {
 	return document
 }
 
+// execute evaluates an expression. The library panics on some that it has parsed.
+func execute(p *jsonpath.JSONPath, b *bytes.Buffer, document any) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be evaluated: %v", r)
+		}
+	}()
+	return p.Execute(b, document)
+}
+
 // printPath prints what an expression selects of a document.
 func (c *Ctl) printPath(expression string, raw []byte) error {
 	p, err := parsePath(expression)
@@ -248,7 +258,7 @@ func (c *Ctl) printPath(expression string, raw []byte) error {
 		return fmt.Errorf("print the answer: %w", err)
 	}
 	var b bytes.Buffer
-	if err := p.Execute(&b, oneLines(document)); err != nil {
+	if err := execute(p, &b, oneLines(document)); err != nil {
 		return fmt.Errorf("jsonpath %s: %w", expression, err)
 	}
 	text := table.Text(b.String())

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestSortBy(t *testing.T) {
@@ -12,6 +14,9 @@ func TestSortBy(t *testing.T) {
 	for _, row := range []struct{ name, by, cells, want string }{
 		{"bytes", "size", "1.5Gi 200Mi 3Ki 1000Gi", "3Ki 200Mi 1.5Gi 1000Gi"},
 		{"ages", "SIZE", "3h 90s 100m 2d 50h", "90s 100m 3h 2d 50h"},
+		{"amounts in texts", "SIZE", "memory=1Gi@0 memory=512Mi@0 hugepages-2Mi=4Mi", "hugepages-2Mi=4Mi memory=512Mi@0 memory=1Gi@0"},
+		{"CPUs in thousandths", "SIZE", "1500m 2 500m", "500m 1500m 2"},
+		{"amounts, words and both", "SIZE", "1Ki 9x 10", "9x 10 1Ki"},
 		{"counts", "SIZE", "10 9 1.5", "1.5 9 10"},
 		{"names", "SIZE", "gpu10 gpu2 gpu02 nic", "gpu2 gpu02 gpu10 nic"},
 		{"CPUs", "SIZE", "10-11 2-3,8 2-3 shared", "2-3 2-3,8 10-11 shared"},
@@ -37,6 +42,16 @@ func TestSortBy(t *testing.T) {
 			}
 		})
 	}
+	rapid.Check(t, func(r *rapid.T) {
+		cell := rapid.StringMatching(`([0-9]{1,3}(Ki|Gi|m|s|x|\.5)?|[a-z=@-]{0,3}){0,3}`)
+		a, b, c := cell.Draw(r, "a"), cell.Draw(r, "b"), cell.Draw(r, "c")
+		if compare(a, b, minute) > 0 || compare(b, c, minute) > 0 {
+			return
+		}
+		if compare(a, c, minute) > 0 || compare(b, a, minute) < 0 {
+			r.Errorf("%q, %q, %q are in no order", a, b, c)
+		}
+	})
 	if table := New("NAME"); table.SortBy("age") {
 		t.Error("there is no such column")
 	}

@@ -58,6 +58,11 @@ func (t *Table) SortBy(name string) bool {
 	if at < 0 {
 		return false
 	}
+	cells := make([]string, len(t.rows))
+	for i, row := range t.rows {
+		cells[i] = cell(row, at)
+	}
+	m := unitOfM(cells)
 	slices.SortStableFunc(t.rows, func(x, y []string) int {
 		a, b := cell(x, at), cell(y, at)
 		switch {
@@ -66,7 +71,7 @@ func (t *Table) SortBy(name string) bool {
 		case back:
 			a, b = b, a
 		}
-		return compare(a, b)
+		return compare(a, b, m)
 	})
 	return true
 }
