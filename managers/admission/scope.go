@@ -26,7 +26,7 @@ func (s Scope) Check(uid, owner string) error {
 	if s.has(owner) {
 		return nil
 	}
-	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner to act on it", uid, owner,
+	return errdefs.Preconditionf("pod %s belongs to the owner %q, not to %q: an admin may name its owner (--owner) to act on it", uid, owner,
 		s.Agent()).
 		Coded(errdefs.OwnerDiffers, "pod_uid", uid, "owner", owner)
 }
