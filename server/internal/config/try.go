@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -38,6 +39,12 @@ func CheckTryFlags(fs *pflag.FlagSet) error {
 		if f := fs.Lookup(name); f.Changed && f.Value.String() != "" {
 			vs.Addf("--"+name, "expected nothing with --try, which has a directory and a cgroup of its own; leave out one of the two")
 		}
+	}
+	if strings.HasPrefix(fs.Lookup("http").Value.String(), "unix://") {
+		vs.Addf("--http", "expected HOST:PORT with --try, such as localhost:10470: a socket lies outside of its directory")
+	}
+	if fs.Lookup("kernel-tunables").Value.String() == config.TunablesSet {
+		vs.Addf("--kernel-tunables", "expected ignore, warn or require with --try: settings of the kernel would stay")
 	}
 	return vs.Err("the command line")
 }

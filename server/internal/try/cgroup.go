@@ -16,9 +16,11 @@ import (
 type tree interface {
 	cgroup.Tree
 	io.Closer
+	// Missing lists the directories of a cgroup that Ensure would make.
+	Missing(cgroup.Name) ([]string, error)
 }
 
-func open(r Record) (tree, error) {
+func openTree(r Record) (tree, error) {
 	options := cgroupfs.Options{Mount: r.Mount}
 	if cgroup.Driver(r.Driver) == cgroup.Systemd {
 		return systemd.Open(options)
@@ -26,20 +28,20 @@ func open(r Record) (tree, error) {
 	return cgroupfs.Open(options)
 }
 
-// makeCgroup makes the cgroup of a record, in a cgroup that is there.
+// makeCgroup makes the cgroup of a record, in a cgroup that is there: what Ensure makes above would stay.
 func makeCgroup(ctx context.Context, r Record) (err error) {
-	t, err := open(r)
+	t, err := openTree(r)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
 	name := cgroup.ParseCgroupfs(r.Cgroup)
-	above, err := t.Observe(ctx, name.Parent(), 0)
+	missing, err := t.Missing(name.Parent())
 	if err != nil {
 		return err
 	}
-	if !name.Parent().IsRoot() && above.Find(name.Parent()).State == cgroup.Absent {
-		return errdefs.Preconditionf("there is no cgroup %s: make it, or leave out --cgroup-root (cgroups.root)", name.Parent())
+	if len(missing) > 0 {
+		return errdefs.Preconditionf("there is no %s: make it, or leave out --cgroup-root (cgroups.root)", strings.Join(missing, ", no "))
 	}
 	created, err := t.Ensure(ctx, cgroup.Node{Name: name})
 	if err == nil && !created {
@@ -51,12 +53,23 @@ func makeCgroup(ctx context.Context, r Record) (err error) {
 // removeCgroup removes the cgroup of a record, and kills what is in it. A cgroup with another kind of name is not a try's.
 func removeCgroup(ctx context.Context, r Record) (err error) {
 	name := cgroup.ParseCgroupfs(r.Cgroup)
-	if r.Memory || !strings.HasPrefix(name.Base(), cgroupPrefix) {
+	if !strings.HasPrefix(name.Base(), cgroupPrefix) {
 		return nil
 	}
-	t, err := open(r)
+	t, err := openTree(r)
 	if err != nil {
+		if r.Memory {
+			return nil // nor could it be made
+		}
 		return err
 	}
-	return errors.Join(t.Remove(ctx, name), t.Close())
+	defer func() { err = errors.Join(err, t.Close()) }()
+	if r.Memory {
+		// It is there only if makeCgroup has failed in the middle. Its user may have no right to remove what is not there.
+		seen, err := t.Observe(ctx, name, 0)
+		if err != nil || seen.Find(name).State == cgroup.Absent {
+			return nil
+		}
+	}
+	return t.Remove(ctx, name)
 }

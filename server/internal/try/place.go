@@ -52,19 +52,38 @@ func ReadRecord(dir string) (r Record, err error) {
 
 // place is a directory that this process has locked.
 type place struct {
-	dir  string
+	dir string
+	// root is the directory itself, whatever is at its path by now.
+	root *os.Root
 	lock *os.File
+	// record is what is in the file, which others may remove.
+	record Record
 }
 
-// parent is where places lie: a directory for what lives until the next boot.
-func parent(uid int, getenv func(string) string) string {
+// base is where places lie.
+type base struct {
+	dir string
+	// variable of the environment says so; empty if none does.
+	variable string
+}
+
+// baseOf returns a directory for what lives until the next boot.
+func baseOf(uid int, getenv func(string) string) base {
 	if uid == 0 {
-		return "/run"
+		return base{dir: "/run"}
 	}
 	if dir := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
-		return dir
+		return base{dir, "XDG_RUNTIME_DIR"}
 	}
-	return os.TempDir()
+	return base{os.TempDir(), "TMPDIR"}
+}
+
+// refusal is the error of a base in which there is no place.
+func (b base) refusal(err error) error {
+	if b.variable == "" {
+		return fmt.Errorf("--try makes its directory in %s: %w", b.dir, err)
+	}
+	return fmt.Errorf("--try makes its directory in %s: %w; %s can name another directory of yours", b.dir, err, b.variable)
 }
 
 // placesIn lists the paths of places.
@@ -80,12 +99,12 @@ func placesIn(dir string) (paths []string) {
 }
 
 // take makes the first place that is free, and removes those that dead tries have left. warn gets what could not be removed.
-func take(ctx context.Context, dir string, warn func(error)) (*place, error) {
+func take(ctx context.Context, b base, warn func(error)) (*place, error) {
 	// Of a file that is not there, the way is checked: the directory may have the sticky bit.
-	if err := trust.CheckExisting(filepath.Join(dir, rand.Text())); err != nil {
-		return nil, fmt.Errorf("--try makes its directory in %s: %w", dir, err)
+	if err := trust.CheckExisting(filepath.Join(b.dir, rand.Text())); err != nil {
+		return nil, b.refusal(err)
 	}
-	paths := placesIn(dir)
+	paths := placesIn(b.dir)
 	for _, path := range paths {
 		if err := removeDead(ctx, path); err != nil {
 			warn(err)
@@ -93,11 +112,49 @@ func take(ctx context.Context, dir string, warn func(error)) (*place, error) {
 	}
 	for _, path := range paths {
 		p, err := create(path)
-		if p != nil || err != nil {
-			return p, err
+		if err != nil {
+			return nil, b.refusal(err)
+		}
+		if p != nil {
+			return p, nil
 		}
 	}
-	return nil, errdefs.Conflictf("--try: %s to %s are all in use: end one of the running tries", paths[0], paths[len(paths)-1])
+	return nil, b.refusal(noneIsFree(paths))
+}
+
+// noneIsFree says who has the places.
+func noneIsFree(paths []string) error {
+	var running, others []string
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		switch {
+		case err != nil: // gone meanwhile
+		case inUse(path, info):
+			running = append(running, path)
+		default:
+			others = append(others, fmt.Sprintf("%s (of user %d)", path, owner(info)))
+		}
+	}
+	var todo []string
+	if len(running) > 0 {
+		todo = append(todo, fmt.Sprintf("%s are in use: end a running try", strings.Join(running, ", ")))
+	}
+	if len(others) > 0 {
+		todo = append(todo, fmt.Sprintf("%s are not running tries: remove one", strings.Join(others, ", ")))
+	}
+	return errdefs.Conflictf("no name is free: %s", strings.Join(todo, "; "))
+}
+
+// inUse reports whether a try of this user has locked the place at a path.
+func inUse(path string, info fs.FileInfo) bool {
+	if !own(info, fs.ModeDir) {
+		return false
+	}
+	p, err := open(path, 0)
+	if p != nil {
+		p.close()
+	}
+	return p == nil && err == nil
 }
 
 // create makes a place; nil if the path is taken.
@@ -108,65 +165,98 @@ func create(path string) (*place, error) {
 			return nil, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("--try makes its directory: %w", err)
+			return nil, err
 		}
-		lock, err := os.OpenFile(filepath.Join(path, recordName), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		p, err := open(path, os.O_CREATE|os.O_EXCL)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) {
 			continue // another try has removed the empty directory
 		}
 		if err != nil {
 			return nil, errors.Join(err, os.Remove(path))
 		}
-		if locked(lock) {
-			return &place{path, lock}, nil
+		if p != nil {
+			return p, nil
 		}
-		_ = lock.Close() // another try removes it
+		// another try removes it
 	}
-	return nil, errdefs.Unavailablef("--try: %s is made and removed by other tries again and again", path)
+	return nil, errdefs.Unavailablef("%s is made and removed by other tries again and again", path)
 }
 
-// locked takes the lock of a record, and reports whether the record is still the one of its path.
-func locked(f *os.File) bool {
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+// open opens the place at a path and locks it; nil if it is another's.
+func open(path string, flags int) (*place, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := root.OpenFile(recordName, os.O_RDWR|syscall.O_NONBLOCK|flags, 0o600)
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	p := &place{dir: path, root: root, lock: lock}
+	if p.locked() {
+		return p, nil
+	}
+	p.close()
+	return nil, nil
+}
+
+// close gives the lock back.
+func (p *place) close() { _, _ = p.lock.Close(), p.root.Close() }
+
+// locked takes the lock of the record, and reports whether the record is still the one in the directory.
+func (p *place) locked() bool {
+	if syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false
 	}
-	mine, err := f.Stat()
+	mine, err := p.lock.Stat()
 	if err != nil {
 		return false
 	}
-	there, err := os.Lstat(f.Name())
+	there, err := p.root.Lstat(recordName)
 	return err == nil && os.SameFile(mine, there)
 }
 
 // removeDead removes what a dead try has left at a path. What may be another's stays, without an error.
 func removeDead(ctx context.Context, path string) error {
-	if !own(path, fs.ModeDir) || trust.Check(path) != nil {
+	info, err := os.Lstat(path)
+	if err != nil || !own(info, fs.ModeDir) || trust.Check(path) != nil {
 		return nil
 	}
-	record := filepath.Join(path, recordName)
-	f, err := os.OpenFile(record, os.O_RDWR|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	p, err := open(path, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		_ = os.Remove(path) // only an empty directory: a try was killed when it had just made it
 		return nil
 	}
+	if p == nil || err != nil {
+		return nil
+	}
+	defer p.close()
+	if info, err := p.root.Lstat(recordName); err != nil || !own(info, 0) {
+		return nil
+	}
+	text, err := trust.ReadFile(p.lock.Name(), maxRecord)
 	if err != nil {
-		return nil
+		return fmt.Errorf("--try removes %s: %w", path, err)
 	}
-	defer f.Close()
-	if !own(record, 0) || !locked(f) {
-		return nil
+	var r Record
+	// The record is empty where a try was killed early.
+	if json.Unmarshal(text, &r) == nil {
+		p.record = r
 	}
-	return (&place{path, f}).remove(ctx)
+	return p.remove(ctx)
 }
 
-// own reports whether a path itself, not what a link leads to, is a file of that type of this process's user.
-func own(path string, kind fs.FileMode) bool {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != kind {
-		return false
+// own reports whether something itself, not what a link leads to, is a file of that type of this process's user.
+func own(info fs.FileInfo, kind fs.FileMode) bool {
+	return info.Mode().Type() == kind && owner(info) == os.Geteuid()
+}
+
+// owner is the user that a file belongs to; -1 where that is unknown.
+func owner(info fs.FileInfo) int {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int(stat.Uid)
 	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	return ok && int(stat.Uid) == os.Geteuid()
+	return -1
 }
 
 // newRecord returns a record with a new name for a cgroup below another.
@@ -177,6 +267,7 @@ func newRecord(root, driver, mount string) Record {
 
 // write keeps a record in the place.
 func (p *place) write(r Record) error {
+	p.record = r
 	text, err := json.Marshal(r)
 	if err == nil {
 		err = p.lock.Truncate(0)
@@ -190,31 +281,55 @@ func (p *place) write(r Record) error {
 	return nil
 }
 
-// remove removes the cgroup of the place with all processes in it, and the directory, the record last. If the cgroup stays, so does
-// the record, for the next try.
+// remove removes the cgroup of the place with all processes in it, and the directory. If the cgroup or a part of the content stays, so
+// does the record, for the next try. Where others have removed the directory, what is at its path now stays.
 func (p *place) remove(ctx context.Context) error {
-	text, err := trust.ReadFile(p.lock.Name(), maxRecord)
-	if err != nil {
-		return fmt.Errorf("--try removes %s: %w", p.dir, err)
-	}
-	var r Record
-	// The record is empty where a try was killed early.
-	if json.Unmarshal(text, &r) == nil {
-		if err := removeCgroup(ctx, r); err != nil {
-			return fmt.Errorf("--try removes %s, which the next one tries again: %w", p.dir, err)
-		}
-	}
-	entries, err := os.ReadDir(p.dir)
-	for _, e := range entries {
-		if e.Name() != recordName {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(p.dir, e.Name())))
-		}
-	}
+	err := removeCgroup(ctx, p.record)
 	if err == nil {
-		err = os.RemoveAll(p.dir)
+		err = p.removeContent()
 	}
 	if err != nil {
+		return fmt.Errorf("--try removes %s, which the next one tries again: %w", p.dir, err)
+	}
+	if err := p.removeDirectory(); err != nil {
 		return fmt.Errorf("--try removes %s: %w", p.dir, err)
 	}
 	return nil
+}
+
+// removeContent removes all but the record.
+func (p *place) removeContent() error {
+	if err := checkMounts(p.root); err != nil {
+		return err
+	}
+	entries, err := fs.ReadDir(p.root.FS(), ".")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the directory itself is gone
+	}
+	for _, e := range entries {
+		if e.Name() != recordName {
+			err = errors.Join(err, p.root.RemoveAll(e.Name()))
+		}
+	}
+	return err
+}
+
+// removeDirectory removes the record and then the directory. Without the record there is no lock: another try may remove the directory
+// first, and make one of its own.
+func (p *place) removeDirectory() error {
+	mine, err := p.root.Stat(".")
+	if err != nil {
+		return err
+	}
+	if err := p.root.Remove(recordName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	err = syscall.Rmdir(p.dir) // only an empty one: a try that has just made it makes it again
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if there, e := os.Lstat(p.dir); e != nil || !os.SameFile(mine, there) {
+		return nil
+	}
+	return err
 }

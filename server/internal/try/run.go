@@ -40,7 +40,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	note := func(format string, args ...any) { fmt.Fprintf(o.Errs, "berthd: "+format+"\n", args...) }
 	// A signal does not end a removal.
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
-	p, err := take(lasting, parent(os.Geteuid(), os.Getenv), func(err error) { note("%v", err) })
+	p, err := take(lasting, baseOf(os.Geteuid(), os.Getenv), func(err error) { note("%v", err) })
 	cancel()
 	if err != nil {
 		return err
@@ -48,7 +48,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), removal)
 		defer cancel()
-		err = errors.Join(err, p.remove(lasting), p.lock.Close())
+		err = errors.Join(err, p.remove(lasting))
+		p.close()
 	}()
 	if os.Geteuid() == 0 {
 		// Plugins and clients of other users get through to their sockets.

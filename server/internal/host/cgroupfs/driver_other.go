@@ -26,6 +26,9 @@ func (*Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 // RootProcs lists nothing.
 func (*Driver) RootProcs() ([]int, error) { return nil, nil }
 
+// Missing lists nothing.
+func (*Driver) Missing(cgroup.Name) ([]string, error) { return nil, nil }
+
 // CloseUnused does nothing.
 func CloseUnused(*Driver) {}
 

@@ -247,11 +247,11 @@ func (d *Driver) createV2(name cgroup.Name, c *creation) error {
 			*c = last
 		}
 	}
-	lacks, err := d.lacks(name)
+	has, err := d.controllers(name)
 	if err != nil {
 		return err
 	}
-	if len(lacks) > 0 {
+	if lacks := lacking(d.needed, has); len(lacks) > 0 {
 		return errdefs.Preconditionf("it does not get the controllers %q from above: %w", lacks, errors.Join(refusals...))
 	}
 	return nil

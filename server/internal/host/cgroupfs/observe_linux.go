@@ -155,13 +155,22 @@ func (r *reader) state() (state cgroup.State, reason string, nested bool, err er
 	return cgroup.Valid, "", nested, nil
 }
 
-// lacks lists the needed controllers that a v2 cgroup does not have.
-func (d *Driver) lacks(name cgroup.Name) ([]string, error) {
-	has, err := d.controllers(name)
-	if err != nil {
+// Missing lists the directories of a cgroup that Ensure would make. On v1 a valid cgroup may lack some, in hierarchies without a
+// controller that berth needs.
+func (d *Driver) Missing(name cgroup.Name) (dirs []string, err error) {
+	if err := name.Check(); err != nil {
 		return nil, err
 	}
-	return lacking(d.needed, has), nil
+	for _, h := range d.hierarchies {
+		there, _, err := d.exists(h, name)
+		if err != nil {
+			return nil, err
+		}
+		if !there {
+			dirs = append(dirs, d.absolute(h, name))
+		}
+	}
+	return dirs, nil
 }
 
 // controllers returns the controllers of a v2 cgroup.

@@ -230,6 +230,15 @@ func (d *Driver) Observe(ctx context.Context, n cgroup.Name, depth int) (*cgroup
 	return seen, nil
 }
 
+// Missing lists the directories of a slice that Ensure would make.
+func (d *Driver) Missing(n cgroup.Name) ([]string, error) {
+	at, err := place(n)
+	if err != nil {
+		return nil, err
+	}
+	return d.files.Missing(at)
+}
+
 // compareUnits marks stopped slices as invalid whose directory still exists. It is called when a
 // whole subtree is observed. While systemd does not respond, only the files count.
 func (d *Driver) compareUnits(ctx context.Context, at cgroup.Name, seen *cgroup.Snapshot) {

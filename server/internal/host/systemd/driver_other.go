@@ -22,6 +22,9 @@ func Open(cgroupfs.Options) (*Driver, error) {
 // Facts describes the tree.
 func (d *Driver) Facts() cgroup.Facts { return cgroup.Facts{} }
 
+// Missing lists nothing.
+func (d *Driver) Missing(cgroup.Name) ([]string, error) { return nil, nil }
+
 // Reloads ends at once.
 func (d *Driver) Reloads(context.Context, func()) error { return nil }
 
