@@ -11,6 +11,7 @@
 //
 //   - A place belongs to the user of this process and no other user can write to it; no link leads to it. All else is not touched.
 //   - The name of the cgroup is random, and in the record before the cgroup is made. So a cgroup with the recorded name is the try's.
+//   - A removal goes by the open directory and the record in memory, not by what others have put at the path meanwhile. It stops at mounts.
 //   - The end of the try ends its berthd, also after a kill: berthd's standard input is then at its end.
 //
 // It does not know what berthd is configured to do: server/internal/config keeps the configuration inside of the place.
