@@ -315,21 +315,14 @@ func (p *place) removeContent() error {
 }
 
 // removeDirectory removes the record and then the directory. Without the record there is no lock: another try may remove the directory
-// first, and make one of its own.
+// first, have it for its own, or make another one. So only an empty one is removed; a try that has just made it makes it again.
 func (p *place) removeDirectory() error {
-	mine, err := p.root.Stat(".")
-	if err != nil {
-		return err
-	}
 	if err := p.root.Remove(recordName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	err = syscall.Rmdir(p.dir) // only an empty one: a try that has just made it makes it again
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if there, e := os.Lstat(p.dir); e != nil || !os.SameFile(mine, there) {
-		return nil
+	err := syscall.Rmdir(p.dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil // ErrExist: it is not empty
 	}
 	return err
 }
