@@ -110,25 +110,31 @@ func take(ctx context.Context, b base, warn func(error)) (*place, error) {
 			warn(err)
 		}
 	}
-	for _, path := range paths {
-		p, err := create(path)
-		if err != nil {
+	for range attempts {
+		for _, path := range paths {
+			p, err := create(path)
+			if err != nil {
+				return nil, b.refusal(err)
+			}
+			if p != nil {
+				return p, nil
+			}
+		}
+		if err := noneIsFree(paths); err != nil {
 			return nil, b.refusal(err)
 		}
-		if p != nil {
-			return p, nil
-		}
 	}
-	return nil, b.refusal(noneIsFree(paths))
+	return nil, b.refusal(errdefs.Unavailablef("other tries begin and end again and again"))
 }
 
-// noneIsFree says who has the places.
+// noneIsFree is an error that says who has the places; nil if one is free.
 func noneIsFree(paths []string) error {
 	var running, others []string
 	for _, path := range paths {
 		info, err := os.Lstat(path)
 		switch {
-		case err != nil: // gone meanwhile
+		case err != nil:
+			return nil
 		case inUse(path, info):
 			running = append(running, path)
 		default:
