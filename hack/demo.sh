@@ -222,7 +222,7 @@ main() {
 	run berthctl topology
 
 	say "A device plugin registers, as it would with a kubelet"
-	plugin -dir "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
+	plugin -plugin-directory "$root/device-plugins" -resource example.com/gpu -devices 'gpu0@0 gpu1@0' >"$root/plugin.log" 2>&1 &
 	plugin=$!
 	registered() { berthctl get resources -o json | grep -q '"allocatable": *2'; }
 	await "the device plugin registers" registered

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,7 +99,7 @@ func (d *daemon) start(ctx context.Context) error {
 		}
 	}()
 	if err := d.client.WaitReady(ctx); err != nil {
-		text := p.lastWords()
+		text := p.excerpt()
 		d.stop(ctx)
 		return fmt.Errorf("%s does not start: %w; %s", d.program, err, text)
 	}
@@ -150,20 +151,28 @@ type process struct {
 	// line is called for each line that it writes; nil for none.
 	line func(string)
 
-	mu   sync.Mutex
-	out  bytes.Buffer // the end of what it wrote; guarded by mu
-	rest []byte       // of a line that is not whole yet; guarded by mu
+	// The rest is guarded by mu.
+	mu    sync.Mutex
+	first []byte       // the beginning of what it wrote
+	out   bytes.Buffer // the end of what it wrote, or all
+	cut   bool         // out does not have all
+	rest  []byte       // of a line that is not whole yet
 }
 
-// kept is how much of what a program writes is kept.
-const kept = 64 << 10
+// How much of what a program writes is kept: of its beginning, and of its end.
+const (
+	keptFirst = 4 << 10
+	kept      = 64 << 10
+)
 
 // Write takes what the program writes.
 func (p *process) Write(text []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.first = append(p.first, text[:min(len(text), keptFirst-len(p.first))]...)
 	p.out.Write(text)
 	if extra := p.out.Len() - kept; extra > 0 {
+		p.cut = true
 		p.out.Next(extra)
 	}
 	if p.line == nil {
@@ -203,25 +212,53 @@ func run(command []string, kubelet string, line func(string)) (*process, error) 
 	return p, nil
 }
 
-// lastLines is how many lines of an output are shown.
-const lastLines = 3
+// What is shown of an output: so many lines of its beginning and of its end, and so many characters of each.
+const (
+	shownLines = 3
+	maxLine    = 300
+)
 
-// lastWords are the last lines that the program wrote.
-func (p *process) lastWords() string {
+// excerpt is what the program wrote first and last. A wrong use is explained at the beginning, before the
+// usage, and most other ends are explained at the end.
+func (p *process) excerpt() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(p.out.String()), "\n")
+	lines := linesOf(p.out.String())
+	first, last := lines[:min(len(lines), shownLines)], lines[max(0, len(lines)-shownLines):]
+	if p.cut {
+		first = linesOf(string(p.first))
+		first = first[:min(len(first), shownLines)]
+	}
+	shown := append(append(slices.Clone(first), "…"), last...)
+	if len(lines) <= 2*shownLines && !p.cut {
+		shown = lines
+	}
 	// What Go writes of a crash begins with its reason, and ends with many lines of where everything was.
 	for i, line := range lines {
 		if strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ") {
-			lines = lines[i:min(len(lines), i+lastLines)]
+			shown = lines[i:min(len(lines), i+shownLines)]
 			break
 		}
 	}
-	if lines = lines[max(0, len(lines)-lastLines):]; lines[0] == "" {
+	if len(shown) == 0 {
 		return "it wrote nothing"
 	}
-	return "it wrote: " + strings.Join(lines, "; ")
+	for i, line := range shown {
+		if text := []rune(line); len(text) > maxLine {
+			shown[i] = string(text[:maxLine]) + "…"
+		}
+	}
+	return "it wrote: " + strings.Join(shown, "; ")
+}
+
+// linesOf returns the lines of a text that are not empty, without indents and tabs.
+func linesOf(text string) (out []string) {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(strings.ReplaceAll(line, "\t", " ")); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // crashed returns how the program ended, if it was not stopped by this package.
@@ -238,7 +275,7 @@ func (p *process) crashed() error {
 	if p.err != nil {
 		how = p.err.Error()
 	}
-	return fmt.Errorf("%w (%s); %s", errEnded, how, p.lastWords())
+	return fmt.Errorf("%w (%s); %s", errEnded, how, p.excerpt())
 }
 
 // stop terminates the program. It kills the program when ctx ends, and returns that as the error.

@@ -53,9 +53,9 @@ type life struct {
 	crash error
 	// resources that it has registered, by name; none until it has.
 	resources []*devicev1.Resource
-	// had is how many devices each of them had at first; what comes later is held
+	// had are the ids of the devices that each of them had at first; what comes later is held
 	// against that.
-	had map[string]int64
+	had map[string][]string
 	// caused are the times in which the test itself made lists end.
 	caused []interval
 }
@@ -74,10 +74,10 @@ var stages = []stage{
 	{name: "plugin registers", needs: (*life).served, run: (*life).register},
 	{name: "devices arrive", needs: (*life).registered, run: (*life).devices},
 	{name: "admission", needs: (*life).allocatable, run: (*life).admitOne},
-	{name: "readers", needs: (*life).allocatable, run: (*life).readers},
+	{name: "readers", needs: (*life).kept, run: (*life).readers},
 	{name: "all devices", needs: (*life).allocatable, run: (*life).admitAll},
-	{name: "one too many", needs: (*life).allocatable, run: (*life).admitTooMany},
-	{name: "container starts", needs: (*life).allocatable, run: (*life).startContainer},
+	{name: "one too many", needs: (*life).kept, run: (*life).admitTooMany},
+	{name: "container starts", needs: (*life).kept, run: (*life).startContainer},
 	{name: "many pods", needs: (*life).allocatable, run: (*life).manyPods},
 	{name: "berthd restarts", needs: (*life).registered, run: (*life).restart, ends: true},
 	{name: "its socket goes", needs: (*life).signalled, run: (*life).loseSocket, ends: true},
@@ -227,6 +227,17 @@ func (l *life) allocatable() error {
 		}
 	}
 	return skipped("there is no healthy device")
+}
+
+// kept: these checks are about the keeper.
+func (l *life) kept() error {
+	if err := l.allocatable(); err != nil {
+		return err
+	}
+	if !l.passed("admission") {
+		return skipped("no pod has a device, because admission failed")
+	}
+	return nil
 }
 
 // signalled: only a plugin that registers by itself has to notice restarts.

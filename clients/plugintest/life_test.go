@@ -57,10 +57,12 @@ func TestGoodLife(t *testing.T) {
 		skipped []string
 		soak    time.Duration
 	}{
-		"registers": {command: []string{"plugin", "-dir", "{plugins}", "-devices", "a@0 b@1 c@1!", "-preferred", "-prestart", "-cdi"},
-			soak: time.Second},
+		"registers": {
+			command: []string{"plugin", "-plugin-directory", "{plugins}", "-devices", "a@0 b@1 c@1!", "-preferred", "-prestart", "-cdi"},
+			soak:    time.Second,
+		},
 		"is found": {
-			command: []string{"plugin", "-watched", "-dir", "{registry}", "-devices", "a b"},
+			command: []string{"plugin", "-watched", "-plugin-directory", "{registry}", "-devices", "a b"},
 			skipped: []string{"its socket goes", "kubelet.sock is new"},
 		},
 	} {
@@ -113,8 +115,8 @@ func TestFalseAnswers(t *testing.T) {
 			check: "stays connected", text: "by itself, at first "},
 		"two resources at one socket": {args: "-also example.com/nic", outcome: plugintest.Failed, check: "devices arrive",
 			text: "example.com/gpu and example.com/nic have one socket"},
-		"takes its devices back in the end": {long: true, args: "-on allocate=shrink", short: true, soak: true, outcome: plugintest.Warned,
-			check: "soak", text: "there are other devices now than before"},
+		"takes its devices back in the end": {long: true, args: "-on allocate=shrink", short: true, soak: true, outcome: plugintest.Failed,
+			check: "soak", text: "of its device ids are gone"},
 		"lists garbage": {long: true, args: "-on listandwatch=garbage", never: true, outcome: plugintest.Failed,
 			check: "plugin registers", text: "the list ended"},
 		"has no devices": {long: true, args: "-devices=", outcome: plugintest.Warned, check: "devices arrive",
@@ -143,8 +145,18 @@ func TestFalseAnswers(t *testing.T) {
 			check: "its socket goes", text: "relies on the other sign"},
 		"crashes at a new server": {args: "-signal crash", short: true, outcome: plugintest.Failed, check: "berthd restarts",
 			text: "the plugin's command has ended; it wrote: panic: send on closed channel"},
-		"has other devices": {long: true, args: "-on allocate=shrink", short: true, outcome: plugintest.Warned,
-			check: "its socket goes", text: "=0 instead of example.com/gpu=3"},
+		"has other devices": {long: true, args: "-on allocate=shrink", short: true, outcome: plugintest.Failed,
+			check: "its socket goes", text: `example.com/gpu: 3 of its device ids are gone (such as "a")`},
+		"has new ids after berthd's restart": {args: "-on listandwatch=renumber", short: true, outcome: plugintest.Failed,
+			check: "berthd restarts", text: `-1"), 3 are new (such as "a-`},
+		"has new ids after a new kubelet.sock": {long: true, args: "-on listandwatch=renumber", short: true,
+			outcome: plugintest.Failed, check: "kubelet.sock is new", text: "a running pod would keep a device that does not exist"},
+		"has new ids after its restart": {args: "-on listandwatch=renumber", short: true, outcome: plugintest.Failed,
+			check: "plugin comes back", text: `example.com/gpu: 3 of its device ids are gone (such as "a-`},
+		"has no pod": {args: "-on allocate=refuse", outcome: plugintest.Skipped, check: "readers",
+			text: "no pod has a device, because admission failed"},
+		"has no container": {long: true, args: "-prestart -on allocate=refuse", outcome: plugintest.Skipped, check: "container starts",
+			text: "no pod has a device, because admission failed"},
 		"has them again": {args: "-on allocate=shrink", short: true, outcome: plugintest.Passed, check: "plugin comes back",
 			text: "registers again"},
 		"registers once": {args: "-signal none", long: true, never: true, outcome: plugintest.Failed,
@@ -169,7 +181,7 @@ func TestFalseAnswers(t *testing.T) {
 				if row.short {
 					o.Timeout = short
 				}
-				p.Command = []string{"plugin", "-dir", "{plugins}", "-devices", "a b c"}
+				p.Command = []string{"plugin", "-plugin-directory", "{plugins}", "-devices", "a b c"}
 				for arg := range strings.FieldsSeq(row.args) {
 					p.Command = append(p.Command, strings.ReplaceAll(arg, "_", " "))
 				}
@@ -207,6 +219,7 @@ func TestNoPlugin(t *testing.T) {
 		"nobody":        {nil, time.Second, "no plugin has registered"},
 		"no such thing": {[]string{"/no/such/plugin"}, timeout, "no such file"},
 		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, timeout, "it wrote: no device here"},
+		"no such flag":  {[]string{"plugin", "--no-such"}, timeout, "flag provided but not defined: -no-such; Usage of "},
 	} {
 		r := live(t, plugintest.Plugin{Command: row.command, Wait: row.wait}, plugintest.Options{Timeout: timeout})
 		expect(t, r, "plugin registers", plugintest.Failed, row.text)

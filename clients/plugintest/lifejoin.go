@@ -68,7 +68,7 @@ func (l *life) register(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l.resources, l.had = now, capacities(now)
+	l.resources, l.had = now, listedIDs(now)
 	var names []string
 	for _, r := range now {
 		names = append(names, r.GetName())
@@ -136,7 +136,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64, wait time.
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), errEnded) {
-		return fmt.Errorf("%w; %s", errEnded, l.process.lastWords())
+		return fmt.Errorf("%w; %s", errEnded, l.process.excerpt())
 	}
 	text := "no plugin has registered"
 	if ends := l.endings(); ends != nil {
@@ -151,10 +151,10 @@ func (l *life) connected(ctx context.Context, than map[string]uint64, wait time.
 	return fmt.Errorf("after %s %s%s", wait, text, l.wrote())
 }
 
-// wrote is what the plugin's command wrote last, after a semicolon.
+// wrote is what the plugin's command wrote, after a semicolon.
 func (l *life) wrote() string {
 	if l.process == nil {
 		return ""
 	}
-	return "; " + l.process.lastWords()
+	return "; " + l.process.excerpt()
 }

@@ -1,6 +1,7 @@
 package plugintest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +25,50 @@ func (l *life) registrations(ctx context.Context) (map[string]uint64, error) {
 	return out, err
 }
 
-// capacities returns how many devices each resource has.
-func capacities(resources []*devicev1.Resource) map[string]int64 {
-	out := map[string]int64{}
+// listedIDs returns the sorted ids of the devices that the plugin of each resource lists.
+func listedIDs(resources []*devicev1.Resource) map[string][]string {
+	out := map[string][]string{}
 	for _, r := range resources {
-		out[r.GetName()] = r.GetCapacity()
+		ids := []string{}
+		for _, d := range r.GetDevices() {
+			// One that is only held has no health.
+			if d.GetDevice().GetHealth() != typesv1.Health_HEALTH_UNSPECIFIED {
+				ids = append(ids, d.GetDevice().GetId())
+			}
+		}
+		slices.Sort(ids)
+		out[r.GetName()] = ids
 	}
 	return out
+}
+
+// changed says of the first resource with other devices now which ids are gone and new. New ones alone harm no pod.
+func changed(had, now map[string][]string) error {
+	for _, name := range slices.Sorted(maps.Keys(had)) {
+		gone, added := without(had[name], now[name]), without(now[name], had[name])
+		if len(gone) == 0 {
+			continue
+		}
+		text := fmt.Sprintf("%s: %d of its device ids are gone (such as %.80q)", name, len(gone), gone[0])
+		if len(added) > 0 {
+			text += fmt.Sprintf(", %d are new (such as %.80q)", len(added), added[0])
+		}
+		return errors.New(text + ": a running pod would keep a device that does not exist; list the same ids after each restart")
+	}
+	for _, name := range slices.Sorted(maps.Keys(now)) {
+		if added := without(now[name], had[name]); len(added) > 0 {
+			return warnf("%s: %d device ids are new (such as %.80q); list the same ids after each restart", name, len(added), added[0])
+		}
+	}
+	return nil
+}
+
+// without returns the ids that are not among others, which are sorted.
+func without(ids, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
+		_, found := slices.BinarySearch(others, id)
+		return found
+	})
 }
 
 // same waits until everything is as it was: the devices, as soon as the plugin has
@@ -40,10 +78,10 @@ func (l *life) same(ctx context.Context, held map[string][]string) error {
 	defer cancel()
 	err := l.daemon.until(limited, func(now []*devicev1.Resource) bool {
 		l.resources = now // even unexpected ones, because the plugin serves them now
-		return maps.Equal(capacities(now), l.had)
+		return maps.EqualFunc(listedIDs(now), l.had, slices.Equal)
 	})
 	if err != nil {
-		return warnf("there are other devices now than before: %s instead of %s", counted(capacities(l.resources)), counted(l.had))
+		return cmp.Or(changed(l.had, listedIDs(l.resources)), err)
 	}
 	if len(held) == 0 {
 		return nil
@@ -162,6 +200,9 @@ func (l *life) killPlugin(ctx context.Context) (string, error) {
 	}
 	if got := l.holds(ctx); !maps.EqualFunc(got, held, slices.Equal) {
 		return "", fmt.Errorf("the pod holds %s now, and held %s", listed(got), listed(held))
+	}
+	if len(held) == 0 {
+		return "its devices count as unhealthy", nil
 	}
 	return "its devices count as unhealthy, and the pod keeps its own", nil
 }

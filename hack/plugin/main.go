@@ -1,6 +1,6 @@
 // Command plugin is a scriptable device plugin for tests of berthd and for demonstrations.
 //
-//	go run ./hack/plugin -dir DIR -resource example.com/gpu -devices 'gpu0@0,gpu1@1,nic2@0+1,x3'
+//	go run ./hack/plugin -plugin-directory DIR -resource example.com/gpu -devices 'gpu0@0,gpu1@1,nic2@0+1,x3'
 //
 // It registers with DIR/kubelet.sock, and again whenever the server restarts. With -watched it
 // waits in DIR, a plugins_registry, until it is found. Every call is a line of JSON on the
@@ -15,7 +15,7 @@
 //
 // METHOD is options, listandwatch, preferred, allocate, prestart, info or notify. MANNER is well,
 // hang, refuse, empty, garbage, die, shrink (at allocate: remove the devices from the list), "after"
-// and a time, or at listandwatch: end, "end after" and a time (end the stream), reorder, flap, resend.
+// and a time, or at listandwatch: end, "end after" and a time (end the stream), reorder, flap, resend, renumber.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 
 func run() error {
 	cfg := script.Config{Log: os.Stdout, Exit: func() { os.Exit(1) }}
-	flag.StringVar(&cfg.Dir, "dir", "/var/lib/kubelet/device-plugins", "device plugin `directory`, with kubelet.sock")
+	flag.StringVar(&cfg.Dir, "plugin-directory", "/var/lib/kubelet/device-plugins", "device plugin `directory`, with kubelet.sock")
 	flag.StringVar(&cfg.Resource, "resource", "example.com/gpu", "resource `name`")
 	flag.Func("also", "another resource `name` that is registered with the same socket; may be repeated", func(name string) error {
 		cfg.Also = append(cfg.Also, name)
@@ -59,7 +59,7 @@ func run() error {
 		"what tells of a restart of the server: own, kubelet, both, none; crash: it panics")
 	var on []string
 	flag.Func("on", "`METHOD=MANNER`: how to behave, as allocate=hang: options, listandwatch, preferred, allocate, prestart, info or notify;\n"+
-		"well, hang, refuse, empty, garbage, die, shrink, end, reorder, flap, resend, or after or end after and a time; may be repeated", func(text string) error {
+		"well, hang, refuse, empty, garbage, die, shrink, end, reorder, flap, resend, renumber, or after or end after and a time; may be repeated", func(text string) error {
 		on = append(on, text)
 		return nil
 	})

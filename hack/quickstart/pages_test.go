@@ -201,7 +201,7 @@ berthctl get node --endpoint /run/kubelet.sock
 
 // TestPages runs the commands of the pages for agents, for device plugins and for rejected pods, as written.
 func TestPages(t *testing.T) {
-	gpu := "#!/bin/sh\n[ \"$1\" != --plugin-directory ] || set -- -dir \"$2\"\nexec plugin \"$@\" -resource example.com/gpu -devices gpu0@0,gpu1@0\n"
+	const gpu = "#!/bin/sh\nexec plugin \"$@\"\n"
 	for _, row := range []struct {
 		page  string
 		files map[string]string
@@ -212,7 +212,7 @@ func TestPages(t *testing.T) {
 		{"agent.md", map[string]string{}, "[ -z \"$(berthctl get pods -o name)\" ]\n", []string{
 			"would be admitted", `Cpus_allowed_list:\t\d+\n`, "ended: <nil>",
 		}},
-		{"plugin.md", map[string]string{"gpu-plugin": gpu}, "until berthctl get devices -o name | grep gpu0; do :; done\ngrep testsuite report.xml\n", []string{"device/example.com/gpu/gpu0", "0 warned, 0 failed", "<testsuite name"}},
+		{"plugin.md", map[string]string{"gpu-plugin": gpu}, "until berthctl get devices -o name | grep gpu0; do :; done\ngrep testsuite report.xml\n", []string{"device/example.com/gpu/gpu0", "gpu0 .* default/device/main", `admitted  main .* yes  0  `, "0 warned, 0 failed", "<testsuite name"}},
 	} {
 		t.Run(row.page, func(t *testing.T) {
 			filesOf(t, row.page, row.files)

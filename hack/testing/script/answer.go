@@ -2,6 +2,8 @@ package script
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -47,6 +49,11 @@ func (p *Plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 			return err
 		}
 		p.mu.Lock()
+		if how == Renumber && first {
+			for i := range p.devices {
+				p.devices[i].ID += fmt.Sprintf("-%d-%d", os.Getpid(), nth)
+			}
+		}
 		devices, changed := slices.Clone(p.devices), p.changed
 		p.mu.Unlock()
 		if how == Reorder && nth%2 == 0 {

@@ -52,6 +52,8 @@ const (
 	Flap Manner = "flap"
 	// Resend, at ListAndWatch, sends the same list every flapEvery.
 	Resend Manner = "resend"
+	// Renumber, at ListAndWatch, begins every stream with new ids, of the process and the stream.
+	Renumber Manner = "renumber"
 	// endAfter, with a time as in "end after 2s", at ListAndWatch, ends the stream then.
 	endAfter = "end after "
 	// after, with a time as in "after 200ms", answers well but late.
@@ -60,7 +62,7 @@ const (
 
 var manners = map[Method][]Manner{
 	Options:      {Well, Hang, Refuse, Die},
-	ListAndWatch: {Well, Refuse, Garbage, Die, End, Reorder, Flap, Resend},
+	ListAndWatch: {Well, Refuse, Garbage, Die, End, Reorder, Flap, Resend, Renumber},
 	Preferred:    {Well, Hang, Refuse, Empty, Garbage, Die},
 	Allocate:     {Well, Hang, Refuse, Empty, Garbage, Die, Shrink},
 	PreStart:     {Well, Hang, Refuse, Garbage, Die},

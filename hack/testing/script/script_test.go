@@ -33,7 +33,7 @@ func TestParseManner(t *testing.T) {
 	for text, want := range map[string]Manner{
 		"allocate=hang": Hang, "Allocate=shrink": Shrink, "listandwatch=end": End,
 		"prestart=after 2s": Late(2 * time.Second), "options=well": Well,
-		"listandwatch=end after 2s": EndAfter(2 * time.Second), "listandwatch=flap": Flap,
+		"listandwatch=end after 2s": EndAfter(2 * time.Second), "listandwatch=flap": Flap, "listandwatch=renumber": Renumber,
 	} {
 		m, got, err := ParseManner(text)
 		if err != nil || got != want || !strings.EqualFold(string(m), text[:strings.Index(text, "=")]) {
