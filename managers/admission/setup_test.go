@@ -3,7 +3,6 @@ package admission_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
@@ -150,14 +149,12 @@ func (b setup) as(s ledger.Suggestion, view *ledger.View, pod workload.Pod) (set
 	pod.Containers = slices.Clone(pod.Containers)
 	for _, r := range s.Requests {
 		c := pod.Container(r.Container)
-		if c == nil { // the second one of a split
-			second := pod.Containers[len(pod.Containers)-1]
-			if first := pod.Container(strings.TrimSuffix(r.Container, "-2")); first != nil {
-				second = *first
-			}
+		if c == nil { // the second one of a split: the order of containers decides with which free resources each is placed
+			first := slices.IndexFunc(pod.Containers, func(c workload.Container) bool { return c.Name+"-2" == r.Container })
+			second := pod.Containers[first]
 			second.Name = r.Container
-			pod.Containers = append(pod.Containers, second)
-			c = &pod.Containers[len(pod.Containers)-1]
+			pod.Containers = slices.Insert(pod.Containers, first+1, second)
+			c = &pod.Containers[first+1]
 		}
 		amount := int64(r.To)
 		if r.Resource == "cpu" {

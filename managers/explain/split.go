@@ -95,7 +95,11 @@ func (s *search) offerSplit(whole, first, second *workload.Container) {
 			}
 			offer.Requests = append(offer.Requests, change)
 		}
-		offer.How = append(offer.How, resources(c.Limits, c.Requests)+"   # container "+c.Name)
+		where := "   # container " + c.Name
+		if i > 0 { // containers are placed in the order of the pod
+			where += ", next after " + first.Name
+		}
+		offer.How = append(offer.How, resources(c.Limits, c.Requests)+where)
 	}
 	s.found = append(s.found, offer)
 }

@@ -229,13 +229,13 @@ func change(t *testing.T, p *typesv1.Pod, c *typesv1.RequestChange) {
 	t.Helper()
 	amounts := p.GetSpec().GetResources()
 	containers := p.GetSpec().GetContainers()
-	for _, of := range containers { // the second one of a split
+	for i, of := range containers { // the second one of a split
 		if c.GetContainerName() == of.GetName()+"-2" && !slices.ContainsFunc(containers, func(o *typesv1.Container) bool {
 			return o.GetName() == c.GetContainerName()
 		}) {
 			second := proto.CloneOf(of)
 			second.Name = c.GetContainerName()
-			p.Spec.Containers = append(containers, second)
+			p.Spec.Containers = slices.Insert(slices.Clone(containers), i+1, second)
 		}
 	}
 	for _, of := range slices.Concat(p.GetSpec().GetInitContainers(), p.GetSpec().GetContainers()) {
