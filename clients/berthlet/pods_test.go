@@ -92,7 +92,7 @@ func needCPUs(t *testing.T, n int) {
 }
 
 // entry is a line of a container's log.
-var entry = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z (stdout|stderr) F (.*)$`)
+var entry = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(?:Z|\+00:00) (stdout|stderr) F (.*)$`)
 
 // output reads the log of an attempt of a container.
 func (n *node) output(pod, container string, attempt int) []string {

@@ -226,6 +226,7 @@ func (n *node) pod(name, tier string, annotations ...map[string]string) *pod {
 	for _, a := range annotations {
 		p.config.Annotations = a
 	}
+	p.config.Labels = kubeletLabels(p.config.Metadata, "")
 	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
@@ -235,6 +236,18 @@ func (n *node) pod(name, tier string, annotations ...map[string]string) *pod {
 	}
 	p.sandbox = answer.GetPodSandboxId()
 	return p
+}
+
+// kubeletLabels are those that the kubelet gives to a sandbox, or to a container in it. CRI-O takes the names from them.
+func kubeletLabels(sandbox *criv1.PodSandboxMetadata, container string) map[string]string {
+	labels := map[string]string{
+		"io.kubernetes.pod.name": sandbox.GetName(), "io.kubernetes.pod.namespace": sandbox.GetNamespace(),
+		"io.kubernetes.pod.uid": sandbox.GetUid(),
+	}
+	if container != "" {
+		labels["io.kubernetes.container.name"] = container
+	}
+	return labels
 }
 
 // sized is the kubelet's request for a container with so much CPU and memory as
@@ -257,8 +270,9 @@ func (p *pod) resize(milli, memory int64) error {
 // create makes a container as the kubelet does, with changes of a test.
 func (p *pod) create(milli, memory int64, changes ...func(*criv1.ContainerConfig)) (id string, err error) {
 	config := &criv1.ContainerConfig{
-		Metadata: &criv1.ContainerMetadata{Name: "main"}, Image: &criv1.ImageSpec{Image: containerd.ProbeImage},
-		Command: []string{"/probe", "show", ",", "wait"}, LogPath: "main.log",
+		Metadata: &criv1.ContainerMetadata{Name: "main"},
+		Image:    &criv1.ImageSpec{Image: containerd.ProbeImage, UserSpecifiedImage: containerd.ProbeImage},
+		Command:  []string{"/probe", "show", ",", "wait"}, LogPath: "main.log", Labels: kubeletLabels(p.config.GetMetadata(), "main"),
 		Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
 	}
 	for _, change := range changes {

@@ -123,6 +123,7 @@ func (n *stressNode) sandbox(ctx context.Context, p *pod) error {
 		LogDirectory: n.path("logs", p.name),
 		Linux:        &criv1.LinuxPodSandboxConfig{CgroupParent: n.cgroupOf("kubepods", "", "pod"+p.name)},
 	}
+	p.config.Labels = kubeletLabels(p.config.Metadata, "")
 	if err := os.MkdirAll(p.config.LogDirectory, 0o755); err != nil {
 		return err
 	}
@@ -149,8 +150,9 @@ func (n *stressNode) create(ctx context.Context, u stress.Unit, p *pod, milli, m
 	made, err := n.runtime.CreateContainer(ctx, &criv1.CreateContainerRequest{
 		PodSandboxId: p.sandbox, SandboxConfig: p.config,
 		Config: &criv1.ContainerConfig{
-			Metadata: &criv1.ContainerMetadata{Name: u.Name, Attempt: n.again()}, Image: &criv1.ImageSpec{Image: containerd.ProbeImage},
-			Command: []string{"/probe", "pulse", "5ms"}, LogPath: u.Name + ".log",
+			Metadata: &criv1.ContainerMetadata{Name: u.Name, Attempt: n.again()},
+			Image:    &criv1.ImageSpec{Image: containerd.ProbeImage, UserSpecifiedImage: containerd.ProbeImage},
+			Command:  []string{"/probe", "pulse", "5ms"}, LogPath: u.Name + ".log", Labels: kubeletLabels(p.config.GetMetadata(), u.Name),
 			Linux: &criv1.LinuxContainerConfig{Resources: sized(milli, memory)},
 		},
 	})

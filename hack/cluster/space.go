@@ -94,6 +94,10 @@ func enter(dir, address string, others []string) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
+	// Below, they are shared, as systemd makes them on a node: CRI-O demands it of volumes with mount propagation.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("make the mounts shared within the namespace: %w", err)
+	}
 	for _, path := range append([]string{"/var/lib", "/var/log"}, others...) {
 		source := filepath.Join(dir, path)
 		if err := os.MkdirAll(source, 0o755); err != nil {

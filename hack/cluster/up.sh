@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # A Kubernetes cluster that stays until hack/cluster/down.sh, for people who try something and for tests:
 #
-#   hack/cluster/up.sh N
+#   hack/cluster/up.sh N [crio]
 #
-# Each of the N nodes has namespaces, a containerd and a kubelet of its own; the machine's network, files and kubelet are not
-# touched. It prints the kubeconfig, and the sockets of each node: its containerd's, and NRI's. Images are loaded with
-# ctr --address SOCKET --namespace k8s.io images import FILE. Needs what hack/cluster/test.sh needs; the first build takes about
-# fifteen minutes.
+# Each of the N nodes has namespaces, a containerd (or a CRI-O) and a kubelet of its own; the machine's network, files and kubelet are not
+# touched. It prints the kubeconfig, and the sockets of each node: its runtime's, and NRI's. Images are loaded with
+# ctr --address SOCKET --namespace k8s.io images import FILE. Needs what hack/cluster/test.sh needs, and for CRI-O what hack/containerd/crio.sh
+# needs; the first build takes about fifteen minutes.
 #
-# BERTH_CLUSTER is the directory of the programs, if they are built already. BERTH_UP_DIR (/run/berth-cluster) has the state.
+# BERTH_CLUSTER is the directory of the programs, if they are built already, and BERTH_CRIO that of CRI-O. BERTH_UP_DIR (/run/berth-cluster)
+# has the state.
 set -euo pipefail
 dir=$(realpath -m "${BERTH_UP_DIR:-/run/berth-cluster}")
 cd "$(dirname "$0")/../.."
@@ -17,9 +18,8 @@ case ${1:-} in
 '' | *[!0-9]* | 0*) echo "${1:-nothing}: expected the number of nodes, as in: hack/cluster/up.sh 3" >&2; exit 2 ;;
 esac
 case ${2:-containerd} in
-containerd) ;;
-crio) echo "crio: CRI-O is not on the Go module proxy, so it cannot be built here; only containerd is possible" >&2; exit 2 ;;
-*) echo "$2: expected containerd" >&2; exit 2 ;;
+containerd | crio) ;;
+*) echo "$2: expected containerd or crio" >&2; exit 2 ;;
 esac
 [ "$(id -u)" = 0 ] || { echo "a kubelet needs root: run it with sudo" >&2; exit 1; }
 # Two at once would share it. Only its maker can make a directory.
@@ -36,9 +36,14 @@ trap end ERR INT TERM
 
 programs=${BERTH_CLUSTER:-$dir/programs}
 [ -n "${BERTH_CLUSTER:-}" ] || hack/cluster/build.sh "$programs"
+runtime=$programs
+if [ "${2:-}" = crio ]; then
+	runtime=${BERTH_CRIO:-$dir/crio}
+	[ -n "${BERTH_CRIO:-}" ] || hack/containerd/crio.sh "$runtime"
+fi
 go test -c -o "$dir/cluster.test" ./hack/cluster
 cd hack/cluster
-BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs BERTH_UP=$1 BERTH_UP_DIR=$dir \
+BERTH_CLUSTER=$programs BERTH_CONTAINERD=$runtime BERTH_UP=$1 BERTH_UP_DIR=$dir \
 	setsid "$dir/cluster.test" -test.run '^TestClusterStays$' -test.timeout 0 -test.v >"$dir/log" 2>&1 </dev/null &
 pid=$!
 echo "$pid" >"$dir/pid"
@@ -50,7 +55,7 @@ until [ -s "$dir/kubeconfig" ]; do
 	sleep 0.2
 done
 trap - ERR INT TERM
-echo "node containerd NRI"
+echo "node runtime NRI"
 cat "$dir/sockets"
 echo "export KUBECONFIG=$dir/kubeconfig"
 echo "kubectl: $programs/kubectl, ctr: $programs/ctr"

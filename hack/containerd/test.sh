@@ -2,9 +2,9 @@
 # The tests on real container runtimes: builds containerd, its shim and runc from
 # their Go modules, and runs what asks for them, also in a virtual machine where systemd
 # is the driver of cgroups, of version 2, and a stress test of BERTH_STRESS containers (200)
-# that fails if anybody ran on the exclusive CPUs of another; the tests of NRI with older releases of containerd; then once
-# more with the containerd that is installed here, if there is one, but for NRI and the machine. With "vm" it runs only
-# the machine's part, with "older" only the older releases. Needs root, a C compiler, pkg-config and libseccomp with its header
+# that fails if anybody ran on the exclusive CPUs of another; the tests of NRI with older releases of containerd, and those of CRI and NRI
+# with CRI-O; then once more with the containerd that is installed here, if there is one, but for NRI and the machine. With "vm" it runs only
+# the machine's part, with "older" only the older releases, with "crio" only CRI-O. Needs root, a C compiler, pkg-config and libseccomp with its header
 # (Debian: libseccomp-dev): containers have a seccomp profile by default, and runc
 # refuses to make those where it is built without.
 set -euo pipefail
@@ -42,6 +42,19 @@ test_older() {
 	done
 }
 
+# test_crio runs the tests of CRI and of NRI with CRI-O, but for those that only containerd can pass: NRI reports no CDI devices there.
+test_crio() {
+	hack/containerd/crio.sh "$programs/crio"
+	run_with "$programs/crio" ./server/internal/runtime ./clients/berthlet/...
+	BERTH_CONTAINERD=$programs/crio go test -count=1 -run '^TestContainerd(Release)?$' ./clients/nri
+	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD=$programs/crio \
+		go test -count=1 -timeout 2h -p 1 -v -run '^TestStressContainerd$' ./clients/nri ./clients/berthlet
+}
+
+if [ "${1:-}" = crio ]; then
+	test_crio
+	exit
+fi
 mkdir "$programs/built" "$programs/installed"
 pkg-config --exists libseccomp || { echo "missing: libseccomp, for runc; apt-get install pkg-config libseccomp-dev" >&2; exit 1; }
 go build -C hack/tools/containerd -tags seccomp -o "$programs/built/" tool
@@ -61,6 +74,7 @@ if [ "${1:-}" != vm ]; then
 	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD="$programs/built" \
 		go test -count=1 -timeout 2h -p 1 -v -run '^TestStress' ./clients/nri ./clients/berthlet
 	test_older
+	test_crio
 fi
 
 # The machine has no Go toolchain, and of its own no shell, which the plugin of the

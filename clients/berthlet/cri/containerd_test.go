@@ -41,6 +41,9 @@ func TestContainerd(t *testing.T) {
 func TestContainerdKilledWhileItMakes(t *testing.T) {
 	t.Parallel()
 	d := containerd.Run(t)
+	if d.CRIO {
+		t.Skip("needs containerd: CRI-O writes down a container before it makes it")
+	}
 	r, changed := open(t, d.Socket, "us")
 	dir := t.TempDir()
 	p := thePod(dir)

@@ -82,26 +82,22 @@ ADD) echo '{"cniVersion":"0.4.0","interfaces":[{"name":"'$CNI_IFNAME'","sandbox"
 esac
 `
 
+// common are the files that containerd and CRI-O both read.
+var common = map[string]string{
+	"cni/conf/10-none.conflist": `{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}`,
+	"cni/bin/none":              network,
+	"cni/bin/loopback":          network,
+	"cdi/none/keep":             "",
+}
+
 // configure writes what containerd reads into its directory.
 func configure(version, programs, dir string, systemd bool) error {
 	text := strings.NewReplacer(
 		"DIR", dir, "PROGRAMS", programs, "SYSTEMD", fmt.Sprint(systemd), "SNAPSHOTTER", snapshotter(dir),
 		"RESTRICTED", fmt.Sprint(!MayLowerScores()), "NOPIVOT", fmt.Sprint(inFirstFileSystem()),
 	).Replace(version)
-	for name, content := range map[string]string{
-		"config.toml":               text,
-		"cni/conf/10-none.conflist": `{"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}`,
-		"cni/bin/none":              network,
-		"cni/bin/loopback":          network,
-		"cdi/none/keep":             "",
-	} {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return err
-		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-			return err
-		}
+	if err := write(dir, map[string]string{"config.toml": text}); err != nil {
+		return err
 	}
 	link := filepath.Join(dir, "oci")
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,7 +139,11 @@ func (d *Daemon) replaceRunc(delay string) error {
 	if err := os.MkdirAll(filepath.Join(d.dir, "sandboxes"), 0o755); err != nil {
 		return err
 	}
-	text := strings.NewReplacer("DELAY", delay, "PROGRAMS", d.programs, "DIR", d.dir).Replace(standIn)
+	script := standIn
+	if d.CRIO {
+		script = softened
+	}
+	text := strings.NewReplacer("DELAY", delay, "EDITS", softening(), "PROGRAMS", d.programs, "DIR", d.dir).Replace(script)
 	path := filepath.Join(d.dir, "oci")
 	if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
 		return err

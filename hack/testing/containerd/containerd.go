@@ -1,9 +1,9 @@
-// Package containerd runs a real containerd for tests: privately, with everything
+// Package containerd runs a real containerd, or a CRI-O, for tests: privately, with everything
 // under one directory, without a network and without a registry.
 //
 // Words:
 //
-//   - programs: a folder with containerd 1 or 2, its shim, ctr and runc, as
+//   - programs: a folder with containerd 1 or 2, its shim, ctr and runc (or with crio, pinns and runc), as
 //     hack/containerd/test.sh builds them from their Go modules, or finds installed.
 //   - image: one static binary, as a root file system, under several names.
 //   - shim: containerd's process beside each pod, which outlives it, but not the test.
@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -54,9 +55,12 @@ type Daemon struct {
 	Cgroup string
 	// Old means containerd 1, which does not report its cgroup driver. NoNRI means that it is too old for plugins of NRI.
 	Old, NoNRI bool
+	// CRIO means that it is CRI-O.
+	CRIO bool
 	// Spawn starts its programs; a test that has namespaces of its own replaces it.
 	Spawn         func(*exec.Cmd) error
 	programs, dir string
+	storage       string // how CRI-O stores images
 	cmd           *exec.Cmd
 	done          chan error
 	conn          *grpc.ClientConn
@@ -168,20 +172,35 @@ func prepare(programs, dir string, systemd bool) (*Daemon, error) {
 		Socket: filepath.Join(dir, "s"), NRI: filepath.Join(dir, "n"), Cgroup: "/berth-" + filepath.Base(dir),
 		Spawn: (*exec.Cmd).Start, programs: programs, dir: dir,
 	}
-	version, err := exec.Command(filepath.Join(programs, "containerd"), "--version").Output()
+	if err := write(dir, common); err != nil {
+		return nil, err
+	}
+	var err error
+	if _, missing := os.Stat(crioProgram(programs)); missing == nil {
+		d.CRIO = true
+		err = d.configureCRIO(systemd)
+	} else {
+		err = d.configureContainerd(systemd)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("get the version of containerd: %w", err)
+		return nil, fmt.Errorf("configure the runtime: %w", err)
+	}
+	d.conn, err = grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	return d, err
+}
+
+// configureContainerd writes what containerd reads, by its version.
+func (d *Daemon) configureContainerd(systemd bool) error {
+	version, err := exec.Command(filepath.Join(d.programs, "containerd"), "--version").Output()
+	if err != nil {
+		return fmt.Errorf("get the version of containerd: %w", err)
 	}
 	d.NoNRI = tooOld.Match(version)
 	config := config2
 	if d.Old = oldVersion.Match(version); d.Old {
 		config = config1
 	}
-	if err := configure(config, programs, dir, systemd); err != nil {
-		return nil, fmt.Errorf("configure containerd: %w", err)
-	}
-	d.conn, err = grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	return d, err
+	return configure(config, d.programs, d.dir, systemd)
 }
 
 // Start starts it and waits until it answers.
@@ -192,8 +211,13 @@ func (d *Daemon) Start(ctx context.Context) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(filepath.Join(d.programs, "containerd"), "--config", filepath.Join(d.dir, "config.toml"))
+	cmd.Env = os.Environ()
+	if d.CRIO {
+		cmd = exec.Command(crioProgram(d.programs), "--config", filepath.Join(d.dir, "config.toml"), "--config-dir", "")
+		cmd.Env = d.crioEnvironment()
+	}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), "PATH="+d.programs+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, "PATH="+d.programs+":"+os.Getenv("PATH"))
 	if err := d.Spawn(cmd); err != nil {
 		return err
 	}
@@ -300,10 +324,12 @@ func (d *Daemon) LoadImages(ctx context.Context, images ...Image) error {
 	if err != nil {
 		return fmt.Errorf("write the images: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(d.programs, "ctr"), "--address", d.Socket, "--namespace", "k8s.io", "images", "import",
-		archive)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("import the images: %w: %s", err, out)
+	importImages := d.importImages
+	if d.CRIO {
+		importImages = d.copyImages
+	}
+	if err := importImages(ctx, archive, images); err != nil {
+		return err
 	}
 	// CRI hears of it a moment later.
 	return d.until(ctx, "the images are there", func() (bool, error) {
@@ -318,6 +344,16 @@ func (d *Daemon) LoadImages(ctx context.Context, images ...Image) error {
 		}
 		return true, nil
 	})
+}
+
+// importImages imports the images of an archive into containerd.
+func (d *Daemon) importImages(ctx context.Context, archive string, _ []Image) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(d.programs, "ctr"), "--address", d.Socket, "--namespace", "k8s.io", "images", "import",
+		archive)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("import the images: %w: %s", err, out)
+	}
+	return nil
 }
 
 // Process returns the process of a container.
@@ -377,21 +413,24 @@ func (d *Daemon) endShims(ctx context.Context) error {
 	return nil
 }
 
-// shims lists the shims that belong to a directory, by their command lines.
+// shims lists the shims that belong to a directory, by their command lines: those of containerd, and CRI-O's conmon.
 func shims(dir string) (pids []int) {
 	lines, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range lines {
 		text, err := os.ReadFile(path)
-		args := strings.Split(string(text), "\x00")
-		if err != nil || len(args) == 0 || filepath.Base(args[0]) != "containerd-shim-runc-v2" {
+		if err != nil {
 			continue
 		}
-		for i, arg := range args {
-			if arg == "-address" && i+1 < len(args) && args[i+1] == filepath.Join(dir, "s") {
-				var pid int
-				if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
-					pids = append(pids, pid)
-				}
+		args := strings.Split(string(text), "\x00")
+		switch filepath.Base(args[0]) {
+		case "containerd-shim-runc-v2", "conmon":
+		default:
+			continue
+		}
+		if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, dir+"/") }) {
+			var pid int
+			if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
+				pids = append(pids, pid)
 			}
 		}
 	}

@@ -54,7 +54,10 @@ func mountRoot() error {
 	if err := syscall.Mount(".", "/", "", syscall.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("move %s to /: %w", place, err)
 	}
-	return syscall.Chroot(".")
+	if err := syscall.Chroot("."); err != nil {
+		return err
+	}
+	return os.Chmod("/", 0o755) // berth trusts no file below a directory that everybody may write
 }
 
 const cgroupMount = "/sys/fs/cgroup"
