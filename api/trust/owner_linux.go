@@ -2,11 +2,12 @@ package trust
 
 import (
 	"io/fs"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // owner returns the user that a file belongs to.
@@ -35,24 +36,19 @@ func Removed(info fs.FileInfo) bool {
 // 0777, beneath one that only root can pass. That a mount is read-only alone says nothing: others have the same directory without it, as
 // beside a service with ProtectSystem=strict.
 func ofConfigMap(path string) bool {
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
+	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {
 		return false
 	}
-	path = escaped.Replace(path)
 	at, trusted := "", false
-	for line := range strings.Lines(string(mounts)) {
-		f := strings.Fields(line) // proc_pid_mountinfo(5): the mount, its parent, the device, the mounted directory, where, the options
+	for _, m := range mounts {
 		// Of two mounts at a place, the later one is seen.
-		if len(f) > 5 && len(f[4]) >= len(at) && (path == f[4] || strings.HasPrefix(path, strings.TrimSuffix(f[4], "/")+"/")) {
-			at, trusted = f[4], configMap.MatchString(f[3]) && slices.Contains(strings.Split(f[5], ","), "ro")
+		if len(m.Mountpoint) >= len(at) {
+			at, trusted = m.Mountpoint, configMap.MatchString(m.Root) && slices.Contains(strings.Split(m.Options, ","), "ro")
 		}
 	}
 	return trusted
 }
-
-// escaped makes a path as mountinfo has it.
-var escaped = strings.NewReplacer(" ", `\040`, "\t", `\011`, "\n", `\012`, `\`, `\134`)
 
 // configMap is where a kubelet has the volumes of ConfigMaps.
 var configMap = regexp.MustCompile(`(^|/)pods/[^/]+/volumes/kubernetes\.io~configmap/[^/]+$`)

@@ -10,19 +10,18 @@ import (
 // readers are the files outside api/input that open files to read, or read something to its end, by other means than
 // api/input and api/trust, with the reason why nobody can make that endless, huge or silent.
 var readers = map[string]string{
-	"api/input/input.go":                            "it is the bounded reader",
-	"api/ledgerfile/open.go":                        "its callers read at offsets, and check that the file is regular",
-	"api/manual/manualtest/manualtest.go":           "for tests",
-	"clients/berthlet/builtin/create_linux.go":      "pipes and logs of its own keepers, in its own state directory",
-	"clients/berthlet/builtin/files_linux.go":       "files of its own state directory",
-	"clients/berthlet/builtin/filter_linux.go":      "a pipe to a program of its own",
-	"clients/berthlet/builtin/keeper_linux.go":      "/dev/null",
-	"clients/berthlet/builtin/runtime_linux.go":     "a pipe of its own keeper, not blocking",
-	"clients/nri/end.go":                            "files of the kernel",
-	"server/internal/config/beside.go":              "the start of a kubelet's state file, not blocking",
-	"server/internal/host/cgroupfs/driver_linux.go": "/proc/self/mountinfo",
-	"server/internal/store/regular.go":              "it checks that the file is regular, and does not block",
-	"server/internal/store/store.go":                "a directory of its own, to sync it",
+	"api/input/input.go":                        "it is the bounded reader",
+	"api/ledgerfile/open.go":                    "its callers read at offsets, and check that the file is regular",
+	"api/manual/manualtest/manualtest.go":       "for tests",
+	"clients/berthlet/builtin/create_linux.go":  "pipes and logs of its own keepers, in its own state directory",
+	"clients/berthlet/builtin/files_linux.go":   "files of its own state directory",
+	"clients/berthlet/builtin/filter_linux.go":  "a pipe to a program of its own",
+	"clients/berthlet/builtin/keeper_linux.go":  "/dev/null",
+	"clients/berthlet/builtin/runtime_linux.go": "a pipe of its own keeper, not blocking",
+	"clients/nri/end.go":                        "files of the kernel",
+	"server/internal/config/beside.go":          "the start of a kubelet's state file, not blocking",
+	"server/internal/store/regular.go":          "it checks that the file is regular, and does not block",
+	"server/internal/store/store.go":            "a directory of its own, to sync it",
 }
 
 // readingFindings lists the calls in a file that read without a bound, or could wait for another program.

@@ -6,9 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/moby/sys/mountinfo"
 )
 
 // directories are the settings of paths that containerd 1 and 2 spell alike.
@@ -188,12 +191,6 @@ func MayLowerScores() bool {
 // inFirstFileSystem reports whether the root is what the kernel unpacked at boot,
 // from which pivot_root(2) is not possible.
 func inFirstFileSystem() bool {
-	text, _ := os.ReadFile(mountInfo)
-	for line := range strings.Lines(string(text)) {
-		mount, source, _ := strings.Cut(line, " - ")
-		if fields := strings.Fields(mount); len(fields) > 4 && fields[4] == "/" && strings.HasPrefix(source, "rootfs ") {
-			return true
-		}
-	}
-	return false
+	mounts, _ := mountinfo.GetMounts(mountinfo.FSTypeFilter("rootfs"))
+	return slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool { return m.Mountpoint == "/" })
 }

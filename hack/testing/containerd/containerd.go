@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -437,17 +438,11 @@ func shims(dir string) (pids []int) {
 	return pids
 }
 
-// mountInfo lists the mounts that the calling thread sees. The first thread, which /proc/self is about, may be in the namespaces of a node
-// of a cluster.
-const mountInfo = "/proc/thread-self/mountinfo"
-
-// mounts lists the mounts below a directory, the innermost first.
+// mounts lists the mounts at a directory and below, the innermost first.
 func mounts(dir string) (paths []string) {
-	text, _ := os.ReadFile(mountInfo)
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], dir+"/") {
-			paths = append([]string{fields[4]}, paths...)
-		}
+	below, _ := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	for _, m := range slices.Backward(below) {
+		paths = append(paths, m.Mountpoint)
 	}
 	return paths
 }

@@ -1,10 +1,12 @@
 package try
 
 import (
-	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -21,30 +23,13 @@ func checkMounts(root *os.Root) error {
 	if err != nil {
 		return err
 	}
-	mounts, err := os.ReadFile("/proc/thread-self/mountinfo")
-	if err != nil {
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
+	if err != nil || len(mounts) == 0 {
 		return err
 	}
-	if points := mountsIn(path, mounts); len(points) > 0 {
-		return errdefs.Preconditionf("there are mounts in it: umount %s", strings.Join(points, " "))
+	points := make([]string, 0, len(mounts))
+	for _, m := range slices.Backward(mounts) { // the order in which they can be unmounted
+		points = append(points, m.Mountpoint)
 	}
-	return nil
-}
-
-// unescaped reads the paths of mountinfo (proc_pid_mountinfo(5)).
-var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
-// mountsIn lists the mount points at a path and below, in the order in which they can be unmounted.
-func mountsIn(path string, mountinfo []byte) (points []string) {
-	for line := range bytes.Lines(mountinfo) {
-		// 36 35 98:0 /root /point options ...
-		fields := strings.Fields(string(line))
-		if len(fields) < 5 {
-			continue
-		}
-		if point := unescaped.Replace(fields[4]); strings.HasPrefix(point+"/", path+"/") {
-			points = append([]string{point}, points...)
-		}
-	}
-	return points
+	return errdefs.Preconditionf("there are mounts in it: umount %s", strings.Join(points, " "))
 }

@@ -49,25 +49,3 @@ func TestMountStays(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 }
-
-// TestMountsIn: mounts at a path and below count, and no others.
-func TestMountsIn(t *testing.T) {
-	t.Parallel()
-	const mounts = `1 0 0:1 / / rw - ext4 /dev/vda rw
-2 1 0:2 / /run rw - tmpfs tmpfs rw
-3 2 0:3 /data /run/berth-try/a rw - ext4 /dev/vda rw
-4 3 0:4 / /run/berth-try/a/b\040c rw - tmpfs tmpfs rw
-5 2 0:5 / /run/berth-try-2 rw - tmpfs tmpfs rw
-6 2 0:6 / /run/berth-try-2 rw - tmpfs tmpfs rw
-
-7 1 0:7
-`
-	for path, want := range map[string][]string{
-		"/run/berth-try": {"/run/berth-try/a/b c", "/run/berth-try/a"}, "/run/berth-try-2": {"/run/berth-try-2", "/run/berth-try-2"},
-		"/run/berth-try/a/b": nil, "/run/berth-try (deleted)": nil,
-	} {
-		if got := mountsIn(path, []byte(mounts)); !slices.Equal(got, want) {
-			t.Errorf("%s: %q, want %q", path, got, want)
-		}
-	}
-}

@@ -1,7 +1,6 @@
 package cgroupfs
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -112,13 +112,16 @@ func (d *Driver) detect(required []string) error {
 	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
 		err = d.detectV2()
 	} else {
-		err = d.detectV1("/proc/self/mountinfo")
+		var mounts []*mountinfo.Info
+		if mounts, err = mountinfo.GetMounts(cgroupMounts); err != nil {
+			return errdefs.Unavailablef("list the mounts: %w", err)
+		}
+		if err = d.detectV1(mounts); err == nil {
+			err = d.listV1(mounts)
+		}
 	}
 	if err == nil {
 		err = d.require(required)
-	}
-	if err == nil {
-		err = d.listSubsystems()
 	}
 	if err != nil {
 		return err
@@ -164,6 +167,7 @@ func (d *Driver) detectV2() error {
 			d.needed = append(d.needed, c)
 		}
 	}
+	d.facts.Subsystems = subsystemsV2(d.mount, d.facts.Controllers)
 	d.facts.SwapLimits = d.swapLimitsV2()
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
@@ -193,14 +197,16 @@ func (d *Driver) swapLimitsV2() bool {
 	})
 }
 
-func (d *Driver) detectV1(mountinfo string) error {
+// cgroupMounts keeps the mounts of hierarchies.
+var cgroupMounts = mountinfo.FSTypeFilter(v1Type, v2Type)
+
+// The kernel's names of the two filesystems.
+const v1Type, v2Type = "cgroup", "cgroup2"
+
+func (d *Driver) detectV1(mounts []*mountinfo.Info) error {
 	d.facts.Version = cgroup.V1
-	text, err := os.ReadFile(mountinfo)
-	if err != nil {
-		return errdefs.Unsupportedf("%w", err)
-	}
-	d.hierarchies = v1Hierarchies(d.mount, text, v1Controllers)
-	d.runtimes = v1Hierarchies(d.mount, text, runtimeControllers)
+	d.hierarchies = v1Hierarchies(d.mount, mounts, v1Controllers)
+	d.runtimes = v1Hierarchies(d.mount, mounts, runtimeControllers)
 	for _, h := range d.hierarchies {
 		for _, c := range h.controllers {
 			if c != "" && !strings.HasPrefix(c, "name=") {
@@ -234,29 +240,23 @@ const unified = ""
 // not those of pods.
 var runtimeControllers = []string{"devices"}
 
-// v1Hierarchies parses /proc/self/mountinfo for the hierarchies mounted below a directory. If a
-// controller is mounted twice, the shorter path is used (kubernetes#95488).
-func v1Hierarchies(mount string, mountinfo []byte, controllers []string) []hierarchy {
+// v1Hierarchies returns the hierarchies mounted below a directory. If a controller is mounted twice, the shorter path is used
+// (kubernetes#95488).
+func v1Hierarchies(mount string, mounts []*mountinfo.Info, controllers []string) []hierarchy {
 	var found []hierarchy
-	for line := range bytes.Lines(mountinfo) {
-		// 36 35 98:0 /root /point options [optional fields] - type source super-options
-		before, after, ok := strings.Cut(string(line), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 {
-			continue
-		}
-		dir, err := filepath.Rel(mount, left[4])
+	for _, m := range mounts {
+		dir, err := filepath.Rel(mount, m.Mountpoint)
 		if err != nil || dir == "." || strings.HasPrefix(dir, "..") {
 			continue
 		}
-		switch right[0] {
-		case "cgroup2":
+		switch m.FSType {
+		case v2Type:
 			if !slices.Contains(controllers, unified) {
 				continue
 			}
 			found = append(found, hierarchy{dir, []string{unified}})
-		case "cgroup":
-			options := strings.Split(right[2], ",")
+		case v1Type:
+			options := strings.Split(m.VFSOptions, ",")
 			options = slices.DeleteFunc(options, func(o string) bool { return !slices.Contains(controllers, o) })
 			if len(options) > 0 {
 				found = append(found, hierarchy{dir, options})

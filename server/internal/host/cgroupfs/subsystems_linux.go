@@ -1,12 +1,13 @@
 package cgroupfs
 
 import (
-	"bytes"
 	"cmp"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
@@ -27,10 +28,9 @@ func subsystemsV2(mount string, controllers []string) (out []cgroup.Subsystem) {
 	return slices.CompactFunc(out, func(a, b cgroup.Subsystem) bool { return a.Name == b.Name })
 }
 
-// subsystemsV1 parses /proc/self/cgroup and /proc/self/mountinfo for the v1 hierarchies and the
-// v2 hierarchy beside them. If one is mounted several times, the shortest path is used
-// (kubernetes#95488).
-func subsystemsV1(self, mountinfo []byte) (out []cgroup.Subsystem, err error) {
+// subsystemsV1 finds in /proc/self/cgroup and the mounts the v1 hierarchies and the v2 hierarchy beside them. If one is mounted several
+// times, the shortest path is used (kubernetes#95488).
+func subsystemsV1(self []byte, mounts []*mountinfo.Info) (out []cgroup.Subsystem, err error) {
 	hierarchies := map[string]int{} // by the mount option
 	for line := range strings.Lines(string(self)) {
 		// 4:memory:/path; the second field of the unified hierarchy is empty.
@@ -53,20 +53,17 @@ func subsystemsV1(self, mountinfo []byte) (out []cgroup.Subsystem, err error) {
 			out[i] = s
 		}
 	}
-	for line := range bytes.Lines(mountinfo) {
-		before, after, ok := strings.Cut(string(line), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 5 || len(right) < 3 {
-			continue
-		}
-		point := unescaped.Replace(left[4])
-		switch right[0] {
-		case "cgroup2":
-			add(cgroup.Subsystem{Name: unifiedName, MountPoint: point, Hierarchy: hierarchies[""], Version: cgroup.V2})
-		case "cgroup":
-			for option := range strings.SplitSeq(right[2], ",") {
+	for _, m := range mounts {
+		s := cgroup.Subsystem{Name: unifiedName, MountPoint: m.Mountpoint, Hierarchy: hierarchies[""], Version: cgroup.V2}
+		switch m.FSType {
+		case v2Type:
+			add(s)
+		case v1Type:
+			s.Version = cgroup.V1
+			for option := range strings.SplitSeq(m.VFSOptions, ",") {
 				if id, known := hierarchies[option]; known {
-					add(cgroup.Subsystem{Name: strings.TrimPrefix(option, "name="), MountPoint: point, Hierarchy: id, Version: cgroup.V1})
+					s.Name, s.Hierarchy = strings.TrimPrefix(option, "name="), id
+					add(s)
 				}
 			}
 		}
@@ -78,25 +75,14 @@ func subsystemsV1(self, mountinfo []byte) (out []cgroup.Subsystem, err error) {
 	return out, nil
 }
 
-// unescaped reads the paths of mountinfo (proc_pid_mountinfo(5)).
-var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-
 func bySubsystem(a, b cgroup.Subsystem) int { return cmp.Compare(a.Name, b.Name) }
 
-// listSubsystems fills in the subsystems of the tree's facts.
-func (d *Driver) listSubsystems() (err error) {
-	if d.facts.Version == cgroup.V2 {
-		d.facts.Subsystems = subsystemsV2(d.mount, d.facts.Controllers)
-		return nil
-	}
+// listV1 fills in the subsystems of the facts of a tree of version 1.
+func (d *Driver) listV1(mounts []*mountinfo.Info) error {
 	self, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return errdefs.Unavailablef("list the cgroup hierarchies: %w", err)
 	}
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return errdefs.Unavailablef("list the cgroup hierarchies: %w", err)
-	}
-	d.facts.Subsystems, err = subsystemsV1(self, mountinfo)
+	d.facts.Subsystems, err = subsystemsV1(self, mounts)
 	return err
 }

@@ -34,7 +34,7 @@ const (
 // TestSubsystems is section 3.2 of the specification of cgroups, with the hierarchies.
 func TestSubsystems(t *testing.T) {
 	t.Parallel()
-	got, err := subsystemsV1([]byte(hybridSelf), []byte(hybridMounts))
+	got, err := subsystemsV1([]byte(hybridSelf), mountsOf(t, hybridMounts))
 	want := []cgroup.Subsystem{
 		{Name: "cpu", MountPoint: "/sys/fs/cgroup/cpu,cpuacct", Hierarchy: 3, Version: cgroup.V1},
 		{Name: "cpuacct", MountPoint: "/sys/fs/cgroup/cpu,cpuacct", Hierarchy: 3, Version: cgroup.V1},

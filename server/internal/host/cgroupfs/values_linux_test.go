@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/opencontainers/cgroups"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -149,9 +150,19 @@ func TestParseLimit(t *testing.T) {
 	}
 }
 
+// mountsOf parses the text of a mountinfo.
+func mountsOf(t *testing.T, text string) []*mountinfo.Info {
+	t.Helper()
+	mounts, err := mountinfo.GetMountsFromReader(strings.NewReader(text), cgroupMounts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mounts
+}
+
 func TestV1Hierarchies(t *testing.T) {
 	t.Parallel()
-	const mountinfo = `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
+	mounts := mountsOf(t, `31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755
 32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw,relatime shared:9 - cgroup cgroup rw,cpu,cpuacct
 33 31 0:30 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 34 31 0:31 / /sys/fs/cgroup/devices rw - cgroup cgroup rw,devices
@@ -159,19 +170,18 @@ func TestV1Hierarchies(t *testing.T) {
 36 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
 37 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 38 23 0:39 / /elsewhere/cpuset rw - cgroup cgroup rw,cpuset
-broken line
-`
+`)
 	want := []hierarchy{
 		{"cpu,cpuacct", []string{"cpu", "cpuacct"}},
 		{"memory", []string{"memory"}},
 		{"systemd", []string{"name=systemd"}},
 		{"unified", []string{""}},
 	}
-	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo), v1Controllers); !reflect.DeepEqual(got, want) {
+	if got := v1Hierarchies("/sys/fs/cgroup", mounts, v1Controllers); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	want = []hierarchy{{"devices", []string{"devices"}}}
-	if got := v1Hierarchies("/sys/fs/cgroup", []byte(mountinfo), runtimeControllers); !reflect.DeepEqual(got, want) {
+	if got := v1Hierarchies("/sys/fs/cgroup", mounts, runtimeControllers); !reflect.DeepEqual(got, want) {
 		t.Errorf("of runtimes: got %+v, want %+v", got, want)
 	}
 }
@@ -189,15 +199,11 @@ func TestRequiredControllers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = d.Close() })
-			mountinfo := filepath.Join(t.TempDir(), "mountinfo")
 			var text strings.Builder
 			for _, c := range controllers {
 				fmt.Fprintf(&text, "32 31 0:29 / %s/%s rw,relatime - cgroup cgroup rw,%s\n", d.mount, c, c)
 			}
-			if err := os.WriteFile(mountinfo, []byte(text.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := d.detectV1(mountinfo); err != nil {
+			if err := d.detectV1(mountsOf(t, text.String())); err != nil {
 				t.Fatal(err)
 			}
 			return d
