@@ -82,7 +82,7 @@ stop a pod, remove its manifest.`
 const example = `  # Beside a berthd with its usual socket.
   berthlet --manifests /etc/berth/manifests --images /var/lib/images
 
-  # With every path somewhere else.
+  # Beside berthd --try, with every path in this directory.
   berthlet --endpoint /run/berth-try/berth.sock --manifests pods --images images --state-dir state --pod-logs-dir logs
   berthlet status --state-dir state`
 

@@ -39,7 +39,7 @@ would not start, unless --report is given.`,
 		&cobra.Command{
 			Use: "dump", Short: "Print the configuration that berthd would run with", Args: cobra.NoArgs,
 			Long:    "Print the configuration that berthd would run with, defaults included, as a file for --config.",
-			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /run/berth-try",
+			Example: "  berthd config dump > berth.yaml\n  berthd config dump --kubelet-config /var/lib/kubelet/config.yaml --root-dir /srv/berth",
 			RunE: func(cmd *cobra.Command, _ []string) error {
 				return dump(cmd.OutOrStdout(), cmd.ErrOrStderr(), *sources)
 			},

@@ -106,6 +106,20 @@ func TestTryLeavesNothing(t *testing.T) {
 	}
 }
 
+// TestTryWithoutDirectory: a try ends when its directory is removed, and leaves nothing of what berthd has made again.
+func TestTryWithoutDirectory(t *testing.T) {
+	t.Parallel()
+	d := startTry(t, nil, "--node-fit=false")
+	d.admitted(burstable("a"))
+	// Until it succeeds: berthd may make a part again meanwhile.
+	d.eventually("the directory is removed", func() bool { return os.RemoveAll(d.root) == nil })
+	if err := d.Wait(); err == nil {
+		t.Error("a try without its directory ended as if its user had ended it")
+	}
+	d.says("--try ends because " + d.root + " was removed")
+	d.nothingIsLeft(nil)
+}
+
 // TestTryNeedsCgroupRoot: a try makes no cgroup above its own, since it would stay, and takes no other place than the flag's.
 func TestTryNeedsCgroupRoot(t *testing.T) {
 	t.Parallel()

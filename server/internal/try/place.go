@@ -214,6 +214,11 @@ func (p *place) locked() bool {
 	if syscall.Flock(int(p.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		return false
 	}
+	return p.recorded()
+}
+
+// recorded reports whether the locked record is still the one in the directory.
+func (p *place) recorded() bool {
 	mine, err := p.lock.Stat()
 	if err != nil {
 		return false
@@ -320,9 +325,28 @@ func (p *place) removeContent() error {
 	return err
 }
 
+// removeRemade removes the directories that berthd has made again at the path after others had removed them. They are empty since berthd's
+// end. Those of another try, which has a record, stay.
+func (p *place) removeRemade() {
+	info, err := os.Lstat(p.dir)
+	if err != nil || !own(info, fs.ModeDir) {
+		return
+	}
+	if _, err := os.Lstat(filepath.Join(p.dir, recordName)); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	entries, _ := os.ReadDir(p.dir)
+	for _, e := range entries {
+		_ = syscall.Rmdir(filepath.Join(p.dir, e.Name()))
+	}
+}
+
 // removeDirectory removes the record and then the directory. Without the record there is no lock: another try may remove the directory
 // first, have it for its own, or make another one. So only an empty one is removed; a try that has just made it makes it again.
 func (p *place) removeDirectory() error {
+	if !p.recorded() {
+		p.removeRemade()
+	}
 	if err := p.root.Remove(recordName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

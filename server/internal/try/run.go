@@ -104,14 +104,22 @@ func (p *place) supervise(o Options, signals <-chan os.Signal) error {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
-	asked := false
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	asked, lost := false, error(nil)
 	for {
 		select {
 		case err := <-ended:
 			if err != nil && !asked {
 				return fmt.Errorf("--try: berthd ended: %w", err)
 			}
-			return nil
+			return lost
+		case <-look.C:
+			// Without it, berthd would go on, and make its directories and sockets again.
+			if !asked && !p.recorded() {
+				asked, lost = true, errdefs.Preconditionf("--try ends because %s was removed", p.dir)
+				_ = end.Close()
+			}
 		case <-signals:
 			if asked {
 				_ = cmd.Process.Kill()
