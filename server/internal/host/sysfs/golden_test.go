@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/server/internal/kubeletnode/nodetest"
 )
 
 var update = flag.Bool("update", false, "write testdata/*.json anew")
@@ -47,24 +48,6 @@ func TestGoldenTrees(t *testing.T) {
 	}
 }
 
-// captures finds recordings of the reference's behaviour beside the project.
-func captures(t *testing.T) string {
-	t.Helper()
-	start, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		found := filepath.Join(dir, "shared", "captures")
-		if _, err := os.Stat(filepath.Join(found, "topologies")); err == nil {
-			return found
-		}
-		if dir == filepath.Dir(dir) {
-			t.Skipf("there is no shared/captures/topologies in %s or any folder above it", start)
-		}
-	}
-}
-
 // digest summarizes the machine of a recording, read by other means.
 type digest struct {
 	Online string `json:"online"`
@@ -83,7 +66,7 @@ type digest struct {
 
 func TestCapturedTrees(t *testing.T) {
 	t.Parallel()
-	dirs, err := filepath.Glob(filepath.Join(captures(t), "topologies", "*"))
+	dirs, err := filepath.Glob(filepath.Join(nodetest.Captures(t), "topologies", "*"))
 	if err != nil || len(dirs) == 0 {
 		t.Fatalf("no recorded machines: %v", err)
 	}
@@ -152,7 +135,7 @@ type kubeletTopology struct {
 // TestKubeletTopologies compares with what the kubelet made of the same trees.
 func TestKubeletTopologies(t *testing.T) {
 	t.Parallel()
-	root := captures(t)
+	root := nodetest.Captures(t)
 	runs, err := filepath.Glob(filepath.Join(root, "*", "run.json"))
 	if err != nil || len(runs) == 0 {
 		t.Fatalf("no recorded runs: %v", err)

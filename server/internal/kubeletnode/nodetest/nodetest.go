@@ -32,7 +32,7 @@ const PodsFile = "pods.json"
 // Recordings returns all recordings that have a kubelet's configuration. Without them the test is skipped.
 func Recordings(t testing.TB) (out []Recording) {
 	t.Helper()
-	captures := find(t)
+	captures := Captures(t)
 	moments, err := filepath.Glob(filepath.Join(captures, "*", "full-*"))
 	if err != nil || len(moments) == 0 {
 		t.Fatalf("no recordings in %s: %v", captures, err)
@@ -52,8 +52,8 @@ func Recordings(t testing.TB) (out []Recording) {
 	return out
 }
 
-// find finds the recordings beside the project.
-func find(t testing.TB) string {
+// Captures returns the directory with the recordings, which is beside the project. Without it the test is skipped.
+func Captures(t testing.TB) string {
 	t.Helper()
 	start, err := filepath.Abs(".")
 	if err != nil {
