@@ -218,7 +218,7 @@ dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode:
 	}
 	about(5, "Exclusive, held by claim default/train, not in use.")
 	about(3, "Exclusive, held by default/train, container main.")
-	about(2, "Reserved for the system, or for claims on dynamic resources.")
+	about(2, "Reserved for the system, or for claims on dynamic resources, and shared:")
 	var names []string
 	p.Eval(`[...document.querySelectorAll('#pods td:nth-child(2)')].map((b) => b.textContent)`, &names)
 	if fmt.Sprint(names) != "[claim default/train default/train]" {

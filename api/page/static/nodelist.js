@@ -5,7 +5,7 @@ import { color, letter, places, uses } from './pod.js';
 import { link } from './subject.js';
 
 /** @type {Record<string, string>} */
-const words = { shared: 'shared or free', reserved: 'reserved', offline: 'offline', unknown: 'unknown holder' };
+const words = { shared: 'shared or free', reserved: 'reserved', 'reserved shares': 'reserved, also shared', offline: 'offline', unknown: 'unknown holder' };
 
 /** mark is the sign of a pod as on the map. @param {number} i */
 export function mark(i) {

@@ -7,6 +7,7 @@ import { draw } from './map.js';
 import { narrow, pictureOf } from './nodelist.js';
 import { podTable } from './pods.js';
 import { address, route } from './route.js';
+import { sharesReserved } from './pod.js';
 import { scene } from './store.js';
 import { about, fromPath, href, light, subjectOf } from './subject.js';
 import { devices, totals, unfold } from './totals.js';
@@ -22,10 +23,11 @@ const kept = { viewBox: '', cursor: '' };
 export function nowView() {
   const line = el('div', { class: 'panel', 'aria-live': 'polite', id: 'about' });
   const picture = el('div', { id: 'picture' });
+  const signs = el('div', {});
   const needs = el('section', { id: 'attention', 'aria-labelledby': 'needs' });
   const sums = el('section', { id: 'totals', 'aria-labelledby': 'sums' });
   const pods = podTable();
-  const first = el('div', { class: 'first' }, el('section', { 'aria-label': 'Map' }, picture, legend()), el('aside', {}, needs, sums));
+  const first = el('div', { class: 'first' }, el('section', { 'aria-label': 'Map' }, picture, signs), el('aside', {}, needs, sums));
   const node = el('div', { class: 'now' }, line, first, pods.node);
 
   /** @type {Subject|null} */
@@ -63,6 +65,7 @@ export function nowView() {
   };
   const drawMap = () => {
     const focused = document.activeElement?.classList.contains('map');
+    signs.replaceChildren(legend(scene()));
     picture.replaceChildren(pictureOf(scene(), (s) => {
       const map = draw(s).picture;
       map.id = 'map';
@@ -142,9 +145,9 @@ function step(map, from, key) {
 /** @param {Element} rect */
 function spot(rect) { return [Number(rect.getAttribute('x')), Number(rect.getAttribute('y'))]; }
 
-/** legend explains the signs; pods are in the table. */
-export function legend() {
+/** legend explains the signs; pods are in the table. @param {import('./pod.js').Scene} scene */
+export function legend(scene) {
   const sign = (/** @type {string} */ kind, /** @type {string} */ text, /** @type {string} */ what) => el('li', {}, el('i', { class: `key ${kind}` }, text), what);
-  return el('ul', { class: 'legend' }, sign('pod', 'A', 'held by a pod'), sign('shared', '', 'shared or free'), sign('reserved', '', 'reserved'),
+  return el('ul', { class: 'legend' }, sign('pod', 'A', 'held by a pod'), sign('shared', '', 'shared or free'), sign('reserved', '', sharesReserved(scene) ? 'reserved, also shared' : 'reserved'),
     sign('offline', '×', 'offline or unhealthy'), sign('broken', '!', 'held, and offline or unhealthy'), sign('unknown', '?', 'unknown holder'));
 }

@@ -62,7 +62,7 @@ function banner(revision, entries) {
 /** @param {any} answer @param {string} revision @param {any[]} entries */
 function pastState(answer, revision, entries) {
   const s = pastScene(answer);
-  return [banner(revision, entries), el('div', { class: 'ofthepast' }, pictureOf(s, (x) => draw(x, { label: `Map of the past, revision ${revision},` }).picture)), legend(),
+  return [banner(revision, entries), el('div', { class: 'ofthepast' }, pictureOf(s, (x) => draw(x, { label: `Map of the past, revision ${revision},` }).picture)), legend(s),
     el('p', { class: 'soft' }, 'Devices have no health in the past, and the machine is that of now.'),
     table(['', 'Pod', 'CPUs'], s.pods.slice(0, 200).map((p, i) => [mark(i), name(p.name), p.cpus.length ? ranges(p.cpus).replaceAll(',', ', ') : 'shared']))];
 }

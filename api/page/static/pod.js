@@ -46,6 +46,12 @@ export function order(pods) {
   return [...pods].sort((a, b) => b.cpus.length - a.cpus.length || (size.get(b) ?? 0) - (size.get(a) ?? 0) || (a.name < b.name ? -1 : 1));
 }
 
+/** sharesReserved is whether containers without exclusive CPUs run on reserved CPUs, too. @param {Scene} scene */
+export function sharesReserved(scene) {
+  const shared = new Set(scene.shared);
+  return ids(scene.state.cpu.reserved?.list).some((id) => shared.has(id));
+}
+
 /**
  * uses tells what each CPU is used for.
  * @param {Scene} scene with pods in their order
@@ -56,7 +62,8 @@ export function uses(scene) {
   const out = new Map();
   for (const c of scene.machine.cpus) out.set(c.cpu, { kind: 'unknown' });
   for (const id of scene.shared) out.set(id, { kind: 'shared' });
-  for (const id of ids(scene.state.cpu.reserved?.list)) out.set(id, { kind: 'reserved' });
+  const kind = sharesReserved(scene) ? 'reserved shares' : 'reserved';
+  for (const id of ids(scene.state.cpu.reserved?.list)) out.set(id, { kind });
   const offline = new Set(ids(scene.machine.offlineCpus?.list));
   for (const id of offline) out.set(id, { kind: 'offline' });
   scene.pods.forEach((pod, i) => {

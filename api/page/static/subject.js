@@ -103,7 +103,7 @@ function aboutCPU(id) {
   const u = uses(all).get(id);
   const where = c ? `CPU ${id}: core ${c.core}, node ${c.numaNode}, socket ${c.socket}. ` : `CPU ${id}. `;
   if (u?.pod === undefined) {
-    const text = { shared: 'Shared: containers without exclusive CPUs run here, and a pod could get it.', reserved: 'Reserved for the system, or for claims on dynamic resources.', offline: 'Offline.' }[u?.kind ?? ''] ?? 'berthd does not know what it is used for.';
+    const text = { shared: 'Shared: containers without exclusive CPUs run here, and a pod could get it.', reserved: 'Reserved for the system, or for claims on dynamic resources.', 'reserved shares': 'Reserved for the system, or for claims on dynamic resources, and shared: containers without exclusive CPUs run here.', offline: 'Offline.' }[u?.kind ?? ''] ?? 'berthd does not know what it is used for.';
     return el('p', {}, where + text);
   }
   const pod = all.pods[u.pod];

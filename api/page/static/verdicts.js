@@ -69,7 +69,7 @@ async function mapOf(t) {
   } catch (e) { when += `, because that of the decision is not known (${problem(e)})`; }
   const needs = t.admitted ? [] : needsOf(t);
   const what = t.admitted ? (planned.length ? ', with what the pod got in a frame.' : ', before the pod came on the shared CPUs.') : !needs.length ? '.' : needs[0].sets ? ', with the nodes that each resource prefers.' : ', with what the pod needs, as far as it is there.';
-  return el('div', {}, el('p', { class: 'soft' }, when + what), pictureOf(s, (x) => draw(x, { needs }).picture), legend());
+  return el('div', {}, el('p', { class: 'soft' }, when + what), pictureOf(s, (x) => draw(x, { needs }).picture), legend(s));
 }
 
 /**

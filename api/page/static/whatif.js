@@ -38,6 +38,6 @@ function podForm() {
     const notes = answer.notes || [];
     return el('div', {}, el('p', { id: 'verdict' }, outcome(t), ` ${t.namespace}/${t.name}`), ...notes.map((/** @type {string} */ n) => el('p', { class: 'soft' }, n)),
       planned && !planned.cpus.length ? el('p', {}, 'It would run on the shared CPUs.') : null,
-      pictureOf(s, (x) => draw(x, { needs: planned ? [] : needsOf(t) }).picture), legend(), explanation(t, told));
+      pictureOf(s, (x) => draw(x, { needs: planned ? [] : needsOf(t) }).picture), legend(s), explanation(t, told));
   });
 }

@@ -25,7 +25,8 @@ func getCPUs(c *command.Ctl) *cobra.Command {
 		Use:   "cpus",
 		Short: "CPU pools and exclusive CPUs with their owners",
 		Long: `List the pools of CPUs, and below each pool the containers that have CPUs of it, ordered by CPU. A CPU is in the pool
-"shared", for containers without exclusive CPUs, or in the pool "exclusive".`,
+"shared", for containers without exclusive CPUs, or in the pool "exclusive". A reserved CPU is never exclusive. It is also shared, unless
+the CPU policy has the option strict-cpu-reservation.`,
 		Example: `  berthctl get cpus
   berthctl get cpus -o json | jq -r .shared.list`,
 	}, true, func(ctx context.Context, s *command.Session, _ []string) (*command.Listing, error) {

@@ -11,8 +11,7 @@ type Description struct {
 	Offline  string       `json:"offlineCPUs"`
 }
 
-// NodeData is a NUMA node. Its sets of CPUs and the exclusive CPUs of pods are all of its CPUs,
-// unless the use of some is unknown.
+// NodeData is a NUMA node. Reserved CPUs are also shared, unless the policy's option strict-cpu-reservation is set.
 type NodeData struct {
 	ID       int    `json:"id"`
 	Sockets  []int  `json:"sockets"`
@@ -72,7 +71,7 @@ func Describe(s State) Description {
 		cpus := s.Machine.CPUsInNode(id)
 		n := NodeData{
 			ID: id, Sockets: slices.Clip(append([]int{}, s.Machine.SocketsOf(cpus)...)), CPUs: cpus.String(),
-			Shared: cpus.Intersect(s.Shared).Minus(s.Reserved).String(), Reserved: cpus.Intersect(s.Reserved).String(),
+			Shared: cpus.Intersect(s.Shared).String(), Reserved: cpus.Intersect(s.Reserved).String(),
 			ForClaims: cpus.Intersect(s.ForClaims).String(), Memory: []MemoryData{},
 		}
 		for _, m := range s.Memory {

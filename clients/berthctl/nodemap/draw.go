@@ -138,10 +138,15 @@ func (c *canvas) summary() {
 		table.Count(m.NumCores(), "core"), table.Count(m.CPUs().Len(), "CPU"),
 	}, ", ")
 	c.line("%s", text)
-	counts := fmt.Sprintf("CPUs: %d exclusive, %d shared, %d reserved", c.plan.count(exclusive, broken), c.plan.count(shared),
-		c.plan.count(reserved))
+	counts := fmt.Sprintf("CPUs: %d exclusive", c.plan.count(exclusive, broken))
+	kept := fmt.Sprintf("%d reserved", c.plan.count(reserved))
 	if n := c.plan.count(forClaims); n > 0 {
-		counts += fmt.Sprintf(", %d for claims", n)
+		kept += fmt.Sprintf(", %d for claims", n)
+	}
+	if c.plan.sharesReserved() {
+		counts += fmt.Sprintf(", %d shared (of them %s)", c.plan.count(shared, reserved, forClaims), kept)
+	} else {
+		counts += fmt.Sprintf(", %d shared, %s", c.plan.count(shared), kept)
 	}
 	if n := c.plan.count(unknown); n > 0 {
 		counts += fmt.Sprintf(", %d of unknown use", n)

@@ -14,14 +14,18 @@ const legendPods = 26
 // legend names the signs, and the pods by size.
 func (c *canvas) legend() {
 	c.line("")
+	also := ""
+	if c.plan.sharesReserved() {
+		also = ", also shared"
+	}
 	words := []string{
-		string(c.signs.Shared) + " shared or free", string(c.signs.Reserved) + " reserved",
+		string(c.signs.Shared) + " shared or free", string(c.signs.Reserved) + " reserved" + also,
 		string(c.signs.Offline) + " offline or unhealthy",
 		string(c.signs.Broken) + " held and offline or unhealthy", string(c.signs.Unknown) + " unknown holder",
 		string(c.signs.Other) + " another pod",
 	}
 	if !c.plan.ForClaims.IsEmpty() {
-		words = append(words, string(c.signs.ForClaims)+" reserved and free for claims")
+		words = append(words, string(c.signs.ForClaims)+" reserved and free for claims"+also)
 	}
 	if c.Detail == DetailCores {
 		words = append(words, string(c.signs.Several)+" differs by thread")

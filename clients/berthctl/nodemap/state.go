@@ -140,6 +140,9 @@ func (p Pod) bytes() (sum uint64) {
 	return sum
 }
 
+// sharesReserved reports whether containers without exclusive CPUs run on reserved CPUs, too.
+func (p *plan) sharesReserved() bool { return p.Shared.Overlaps(p.Reserved) }
+
 // count returns how many of the machine's CPUs are used in a way.
 func (p *plan) count(kinds ...useKind) (n int) {
 	for id := range p.Machine.CPUs().All() {
