@@ -14,11 +14,11 @@ import (
 func TestDocumentedSessions(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		page, file string
-		code       int
+		page string
+		code int
 	}{
-		{"rejected.md", "worker.yaml", command.ExitRejected},
-		{"look.md", "pods.yaml", command.ExitDone},
+		{"rejected.md", command.ExitRejected},
+		{"look.md", command.ExitDone},
 	} {
 		text, err := os.ReadFile("../../docs/" + row.page)
 		if err != nil {
@@ -30,7 +30,7 @@ func TestDocumentedSessions(t *testing.T) {
 		if !begins || !there || !ends {
 			t.Fatalf("%s shows no session", row.page)
 		}
-		r := invoke(t.Context(), "", "", strings.Fields(strings.Replace(args, row.file, "../../deploy/examples/pages/"+row.file, 1))...)
+		r := invoke(t.Context(), "", "", strings.Fields(strings.ReplaceAll(args, " deploy/", " ../../deploy/"))...)
 		if r.out != want || r.err != "" || r.code != row.code {
 			t.Errorf("%s: exit code %d, %s\ngot:\n%s\nwant:\n%s", row.page, r.code, r.err, r.out, want)
 		}
@@ -46,14 +46,14 @@ func TestDocumentedRoom(t *testing.T) {
 	}
 	want := []string{"8 more", "1 more"}
 	for line := range strings.Lines(string(text)) {
-		command, shown := strings.CutSuffix(strings.TrimPrefix(line, "berthctl "), "warm.yaml\n")
+		command, shown := strings.CutSuffix(strings.TrimPrefix(line, "berthctl "), " deploy/examples/pages/warm.yaml\n")
 		if !shown {
 			continue
 		}
 		if len(want) == 0 {
 			t.Fatalf("the page has another command: %s", line)
 		}
-		r := invoke(t.Context(), "", "", strings.Fields(command+"../../deploy/examples/pages/warm.yaml")...)
+		r := invoke(t.Context(), "", "", strings.Fields(command+" ../../deploy/examples/pages/warm.yaml")...)
 		if !strings.Contains(r.out, want[0]+" default/warm would fit") {
 			t.Errorf("%s: %s%s\nwant %s", line, r.out, r.err, want[0])
 		}
