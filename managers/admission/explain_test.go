@@ -183,17 +183,28 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("small", 500), sharing("large", 3500)},
 			pod:   sharing("x", 4000), reason: "OutOfcpu", provider: "node",
-			shortages: []string{"cpu@ 3/4 held 4 large small"},
+			shortages: []string{"cpu@ 3/4 held 4 0 of it 4 on the shared CPUs, which a map shows as free large small"},
 			suggestions: []string{
 				"without pod default/large",
 				"with 3 CPUs instead of 4 for container main",
+			},
+		},
+		"node full, a part of it on shared CPUs": {
+			setup: setup{shape: "1s1n8c1t", policy: topology.BestEffort, fit: true},
+			there: []workload.Pod{sized("a", 2, 1, 0), sharing("b", 500)},
+			pod:   sized("x", 5, 1, 0), reason: "OutOfcpu", provider: "node",
+			shortages: []string{"cpu@ 4/5 held 3 0 of it 500m on the shared CPUs, which a map shows as free a b"},
+			suggestions: []string{
+				"without pod default/a",
+				"without pod default/b",
+				"with 4 CPUs instead of 5 for container main",
 			},
 		},
 		"larger than the node": {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sharing("x", 9000), reason: "OutOfcpu", provider: "node",
-			shortages: []string{"cpu@ 6/9 held 1 a never"},
+			shortages: []string{"cpu@ 6/9 held 1 0 of it 1 on the shared CPUs, which a map shows as free a never"},
 			suggestions: []string{
 				"with 6 CPUs instead of 9 for container main",
 			},
@@ -202,7 +213,8 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "1s1n8c1t", policy: topology.None, fit: true},
 			there: []workload.Pod{sharing("a", 6500)},
 			pod:   sharing("x", 900), reason: "OutOfcpu", provider: "node",
-			shortages: []string{"cpu@ 0/1 held 7 0 counted in whole CPUs: 900m is requested, and 500m is left a"},
+			shortages: []string{"cpu@ 0/1 held 7 0 of it 6500m on the shared CPUs, which a map shows as free; " +
+				"counted in whole CPUs: 900m is requested, and 500m is left a"},
 			suggestions: []string{
 				"without pod default/a",
 			},
@@ -211,7 +223,7 @@ func TestRejectionsAreExplained(t *testing.T) {
 			setup: setup{shape: "1s1n4c1t", policy: topology.None, options: map[string]string{"strict-cpu-reservation": "true"}, fit: true},
 			there: []workload.Pod{sharing("a", 1000)},
 			pod:   sized("x", 3, 1, 0), reason: errdefs.UnexpectedAdmissionError, provider: "cpu",
-			shortages: []string{"cpu@ 2/3 held 1 a"},
+			shortages: []string{"cpu@ 2/3 held 1 0 of it 1 on the shared CPUs, which a map shows as free a"},
 			suggestions: []string{
 				"without pod default/a",
 				"with 2 CPUs instead of 3 for container main",

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"strings"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
@@ -152,13 +153,7 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 	s := ledger.Shortage{Resource: lacked.Resource, Structural: need > have}
 	s.Need, s.Free, s.Held = uint64(need), uint64(max(have-used, 0)), uint64(used)
 	if resource == workload.CPU {
-		// In whole CPUs, as shortages have it: what is left is rounded down.
-		// Where a fraction decides, the text has it.
-		if s.Need%1000 != 0 && (s.Need+999)/1000 == s.Free/1000+1 {
-			s.Why = fmt.Sprintf("counted in whole CPUs: %s is requested, and %s is left",
-				resource.Text(int64(s.Need)), resource.Text(int64(s.Free)))
-		}
-		s.Need, s.Free, s.Held = (s.Need+999)/1000, s.Free/1000, (s.Held+999)/1000
+		wholeCPUs(&s, g.onShared(view, req.Pod.UID))
 	}
 	s.HeldByPods(view, func(p *ledger.Pod) uint64 {
 		if p.UID() == req.Pod.UID {
@@ -167,6 +162,38 @@ func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []l
 		return uint64(of(&p.Pod))
 	})
 	return []ledger.Shortage{s}
+}
+
+// wholeCPUs turns milli-CPU into whole CPUs, as shortages have them: what is left is rounded down. Where a fraction decides, the text has
+// it. onShared is the part of what is held that no map shows, since shared CPUs are free for exclusive use.
+func wholeCPUs(s *ledger.Shortage, onShared int64) {
+	var why []string
+	if onShared > 0 {
+		why = append(why, "of it "+workload.CPU.Text(onShared)+" on the shared CPUs, which a map shows as free")
+	}
+	if s.Need%1000 != 0 && (s.Need+999)/1000 == s.Free/1000+1 {
+		why = append(why, fmt.Sprintf("counted in whole CPUs: %s is requested, and %s is left",
+			workload.CPU.Text(int64(s.Need)), workload.CPU.Text(int64(s.Free))))
+	}
+	s.Why = strings.Join(why, "; ")
+	s.Need, s.Free, s.Held = (s.Need+999)/1000, s.Free/1000, (s.Held+999)/1000
+}
+
+// onShared is the milli-CPU that pods request beyond their exclusive CPUs, without one pod.
+func (g Guard) onShared(view *ledger.View, except string) (sum int64) {
+	for pod := range view.Pods() {
+		if pod.UID() == except {
+			continue
+		}
+		own := int64(0)
+		for _, c := range pod.Claims {
+			if c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod) {
+				own += int64(c.CPUs.Set.Len()) * 1000
+			}
+		}
+		sum += max(workload.EffectiveRequest(&pod.Pod, g.cfg.Features, workload.CPU)-own, 0)
+	}
+	return sum
 }
 
 // Resize implements hint.Resizer.
