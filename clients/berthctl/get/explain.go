@@ -101,7 +101,7 @@ func trace(ctx context.Context, s *command.Session, what string) (*inspectv1.Get
 	if !strings.Contains(what, "/") {
 		return traceByName(ctx, s, what)
 	}
-	return nil, fmt.Errorf("no admission is remembered for %s", what)
+	return nil, noDecision(ctx, s, what)
 }
 
 // traceOfClaim finds the newest explanation of a claim on dynamic resources by uid or name.
@@ -145,12 +145,25 @@ func traceByName(ctx context.Context, s *command.Session, name string) (*inspect
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("no admission is remembered for %s", name)
+		return nil, noDecision(ctx, s, name)
 	case 1:
 		return s.Inspect().GetTrace(ctx, &inspectv1.GetTraceRequest{Subject: &inspectv1.GetTraceRequest_PodName{PodName: found[0]}})
 	}
 	slices.Sort(found)
 	return nil, fmt.Errorf("%d pods are called %s: name one of %s", len(found), name, strings.Join(found, ", "))
+}
+
+// noDecision is the error about a pod of which nothing is remembered, with the similar names of those of which something is.
+func noDecision(ctx context.Context, s *command.Session, pod string) error {
+	unknown := &command.UnknownPodError{Pod: pod, Decision: true}
+	if all, err := s.AllTraces(ctx, &inspectv1.ListTracesRequest{}); err == nil {
+		var names []string
+		for _, t := range all.GetTraces() {
+			names = append(names, t.GetNamespace()+"/"+t.GetName())
+		}
+		unknown.Similar(names)
+	}
+	return unknown
 }
 
 // explainHead prints the decision.

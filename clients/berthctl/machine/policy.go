@@ -62,7 +62,11 @@ func settingsFields(p *topologyv1.PolicySettings) *table.Fields {
 	}
 	f.Add("CPU policy", p.GetCpuPolicy()+command.Options(p.GetCpuOptions()))
 	f.Add("Memory policy", p.GetMemoryPolicy())
-	f.Add("Reserved CPUs", p.GetReservedCpus().GetList())
+	reserved := p.GetReservedCpus().GetList()
+	if reserved != "" && p.GetCpuPolicy() == "none" {
+		reserved += fmt.Sprintf(" (CPU policy none uses only their number, %d)", command.Set(p.GetReservedCpus()).Len())
+	}
+	f.Add("Reserved CPUs", reserved)
 	f.Add("Reserved for the system", strings.Join(command.AmountTexts(p.GetSystemReserved(), "="), ", "))
 	f.Add("Reserved for agents", strings.Join(command.AmountTexts(p.GetKubeReserved(), "="), ", "))
 	f.Add("Evictions begin at", strings.Join(command.Pairs(p.GetEvictionHard()), ", "))

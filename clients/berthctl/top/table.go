@@ -165,8 +165,9 @@ func New(s Source) Table {
 			exclusive = exclusive.Union(own)
 			key := [2]string{uid, c.GetContainerName()}
 			u, running := used[key]
-			if !running && own.IsEmpty() && len(c.GetContainerIds()) == 0 {
-				continue // has not started, or has ended, and keeps nothing
+			once := c.GetRole() == typesv1.ContainerRole_CONTAINER_ROLE_INIT
+			if once && !running && own.IsEmpty() && len(c.GetContainerIds()) == 0 {
+				continue // it has ended, or waits for others, and keeps nothing
 			}
 			t.Rows = append(t.Rows, r.row(pod, c.GetContainerName(), own, u, drifts[key]))
 		}

@@ -70,6 +70,27 @@ func source() Source {
 	}
 }
 
+// TestNotStarted: a pod that has not started is among the others, and an init container only while it runs.
+func TestNotStarted(t *testing.T) {
+	t.Parallel()
+	s := source()
+	fresh := pod("d", "waits", "", "main")
+	fresh.Containers[0].ContainerIds = nil
+	fresh.Containers = append(fresh.Containers, &typesv1.ContainerAllocation{
+		ContainerName: "first", Role: typesv1.ContainerRole_CONTAINER_ROLE_INIT,
+	})
+	s.Pods["d"] = fresh
+	var got []string
+	for _, row := range New(s).Rows {
+		if row.Pod == "shop/waits" {
+			got = append(got, row.Container)
+		}
+	}
+	if !slices.Equal(got, []string{"main"}) {
+		t.Errorf("it has the rows %q, want main", got)
+	}
+}
+
 // TestFrames: golden frames after keys.
 func TestFrames(t *testing.T) {
 	t.Parallel()

@@ -172,10 +172,8 @@ func (c *Ctl) hint(err error, failed *berth.Error) string {
 	switch {
 	case errors.As(err, &usage):
 		return fmt.Sprintf("see '%s --help'", usage.Verb)
-	case errors.As(err, &unknown) && unknown.claim:
-		return "'berthctl get claims' lists those that are prepared, 'berthctl explain claim' the last decision about one"
-	case unknown != nil:
-		return "'berthctl get pods' lists those that are admitted, 'berthctl get rejections' those that were not"
+	case errors.As(err, &unknown):
+		return unknown.hint()
 	case errors.As(err, new(*otherVersion)):
 		return "use the berthctl that was installed with this berthd, or upgrade the older one"
 	case errors.Is(err, podspec.ErrNoUID):

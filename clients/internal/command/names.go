@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,7 +31,11 @@ func (s *Session) FindClaim(ctx context.Context, claim string) (*typesv1.PodAllo
 	got, err := s.findAmong(ctx, claim, func(all []*typesv1.PodAllocation) []*typesv1.PodAllocation {
 		return slices.DeleteFunc(all, func(p *typesv1.PodAllocation) bool { return !IsClaim(p) })
 	})
-	if errors.As(err, new(*UnknownPodError)) || err == nil && !IsClaim(got) {
+	var unknown *UnknownPodError
+	switch {
+	case errors.As(err, &unknown):
+		unknown.claim = true
+	case err == nil && !IsClaim(got):
 		return nil, &UnknownPodError{Pod: claim, claim: true}
 	}
 	return got, err
@@ -58,7 +63,11 @@ func (s *Session) findAmong(ctx context.Context, pod string,
 	s.Shared = list.GetSharedCpus()
 	switch pods := only(list.GetPods()); len(pods) {
 	case 0:
-		return nil, &UnknownPodError{Pod: pod}
+		unknown := &UnknownPodError{Pod: pod}
+		if all, err := s.List(ctx, &allocationv1.ListRequest{At: s.Past}); err == nil {
+			unknown.Similar(slices.Collect(maps.Values(NamesOf(only(all.GetPods())))))
+		}
+		return nil, unknown
 	case 1:
 		return pods[0], nil
 	default:
@@ -91,13 +100,18 @@ func (s *Session) ByUID(ctx context.Context, uid string) (*typesv1.PodAllocation
 	return nil, err
 }
 
-// UnknownPodError is a pod that is not admitted.
+// UnknownPodError is a pod that is not admitted, or that has no Decision.
 type UnknownPodError struct {
-	Pod   string
-	claim bool // a claim on dynamic resources, not a pod
+	Pod      string
+	Decision bool
+	claim    bool     // a claim on dynamic resources, not a pod
+	similar  []string // namespace/name
 }
 
 func (e *UnknownPodError) Error() string {
+	if e.Decision {
+		return "no admission is remembered for " + e.Pod
+	}
 	if e.claim {
 		return "no prepared claim is called " + e.Pod
 	}
