@@ -1,6 +1,7 @@
 package plugintest_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,25 +23,39 @@ const atLength = "BERTH_LONG"
 // live lets a plugin live beside berthd.
 func live(t *testing.T, p plugintest.Plugin, o plugintest.Options) plugintest.Report {
 	t.Helper()
-	dir, err := programs.Dir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := programsDir(t)
 	for i, word := range p.Command {
 		if word == "plugin" {
 			p.Command[i] = filepath.Join(dir, "plugin")
 		}
 	}
-	if p.Root, err = os.MkdirTemp("", "life"); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(p.Root) })
+	p.Root = root(t)
 	p.Berthd, p.Resource, p.Say = filepath.Join(dir, "berthd"), "example.com/gpu", func(text string) { t.Log(text) }
 	r, err := plugintest.Live(t.Context(), p, quick(o))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func programsDir(t *testing.T) string {
+	t.Helper()
+	dir, err := programs.Dir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// root makes a directory with a short path, since sockets are in it.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "life")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // stages are the checks of a life in order.
@@ -216,7 +231,9 @@ func TestNoPlugin(t *testing.T) {
 		wait    time.Duration
 		text    string
 	}{
-		"nobody":        {nil, time.Second, "no plugin has registered"},
+		"nobody": {nil, time.Second, "no plugin has registered: a plugin registers at "},
+		"elsewhere": {[]string{"plugin", "--plugin-directory", t.TempDir()}, time.Second,
+			"its arguments have none of {plugins}, {registry} and {root}"},
 		"no such thing": {[]string{"/no/such/plugin"}, timeout, "no such file"},
 		"ends at once":  {[]string{"sh", "-c", "echo no device here; exit 3"}, timeout, "it wrote: no device here"},
 		"no such flag":  {[]string{"plugin", "--no-such"}, timeout, "flag provided but not defined: -no-such; Usage of "},
@@ -226,6 +243,23 @@ func TestNoPlugin(t *testing.T) {
 		if r.Count(plugintest.Failed) != 1 || len(r.Checks) != len(stages)+1 {
 			t.Errorf("%s: %+v", name, r.Checks)
 		}
+	}
+}
+
+// TestSilentPlugin: while no plugin registers, the test says what one has to do.
+func TestSilentPlugin(t *testing.T) {
+	t.Parallel()
+	p := plugintest.Plugin{Command: []string{"sh", "-c", "echo {plugins}; exec sleep 1000"}, Wait: timeout}
+	ctx, cancel := context.WithCancel(t.Context())
+	var said string
+	p.Berthd, p.Root = filepath.Join(programsDir(t), "berthd"), root(t)
+	p.Say = func(text string) { said = text; cancel() }
+	if _, err := plugintest.Live(ctx, p, quick(plugintest.Options{Timeout: timeout})); err != nil {
+		t.Fatal(err)
+	}
+	want := "a plugin registers at " + p.Root
+	if !strings.Contains(said, want) || !strings.Contains(said, "this goes on until --wait, 1m0s, has passed") {
+		t.Errorf("said %q, want %q", said, want)
 	}
 }
 

@@ -50,9 +50,9 @@ func (l *life) register(ctx context.Context) (string, error) {
 			return "", err
 		}
 	default:
-		l.Say(fmt.Sprintf("waiting for a plugin at %s, or in %s", filepath.Join(l.plugins(), "kubelet.sock"), l.registry()))
+		l.say("waiting: " + l.advice())
 	}
-	if err := l.connected(ctx, nil, l.Wait); err != nil {
+	if err := l.first(ctx); err != nil {
 		return "", err
 	}
 	took := time.Since(began)
@@ -75,6 +75,43 @@ func (l *life) register(ctx context.Context) (string, error) {
 	}
 	l.report.Resource = names[0]
 	return fmt.Sprintf("%s after %s", strings.Join(names, ", "), took.Round(time.Millisecond)), nil
+}
+
+// patience is how long a registration is awaited without a word.
+const patience = 5 * time.Second
+
+// first waits for the first registration, and says after a while what a plugin has to do for one.
+func (l *life) first(ctx context.Context) error {
+	if l.Wait <= patience || len(l.Command) == 0 {
+		return l.connected(ctx, nil, l.Wait)
+	}
+	err := l.connected(ctx, nil, patience)
+	if err == nil || ctx.Err() != nil || errors.Is(err, errEnded) {
+		return err
+	}
+	l.say(fmt.Sprintf("%v; this goes on until --wait, %s, has passed", err, l.Wait))
+	return l.connected(ctx, nil, l.Wait-patience)
+}
+
+func (l *life) say(text string) {
+	if l.Say != nil {
+		l.Say(text)
+	}
+}
+
+// advice is what a plugin has to do so that it registers here.
+func (l *life) advice() string {
+	placeholder := func(word string) bool {
+		return strings.Contains(word, "{plugins}") || strings.Contains(word, "{registry}") || strings.Contains(word, "{root}")
+	}
+	server, registry := filepath.Join(l.plugins(), filepath.Base(pluginapi.KubeletSocket)), l.registry()
+	if l.AsKubeletDir {
+		server, registry = pluginapi.KubeletSocket, filepath.Join(kubeletDir, filepath.Base(registry))
+	} else if len(l.Command) > 0 && !slices.ContainsFunc(l.Command, placeholder) {
+		return "its arguments have none of {plugins}, {registry} and {root}, so it does not know this berthd; " +
+			"a plugin that always uses " + kubeletDir + " needs --as-kubelet-dir"
+	}
+	return fmt.Sprintf("a plugin registers at %s, or has its socket in %s", server, registry)
 }
 
 // introduce registers a running plugin that does not know this berthd. It links the plugin's
@@ -138,7 +175,7 @@ func (l *life) connected(ctx context.Context, than map[string]uint64, wait time.
 	if errors.Is(context.Cause(ctx), errEnded) {
 		return fmt.Errorf("%w; %s", errEnded, l.process.excerpt())
 	}
-	text := "no plugin has registered"
+	text := "no plugin has registered: " + l.advice()
 	if ends := l.endings(); ends != nil {
 		return fmt.Errorf("after %s the plugin is not connected: %w%s", wait, ends, l.wrote())
 	}

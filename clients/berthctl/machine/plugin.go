@@ -126,6 +126,7 @@ func testPlugin(ctx context.Context, c *command.Ctl, o *pluginTest) error {
 	case o.Soak > 0 && (o.answersOnly || o.NoAllocate):
 		return errors.New("--soak: expected neither --answers-only nor --no-allocate, because its pods get devices from a berthd")
 	}
+	o.Say = func(text string) { _, _ = fmt.Fprintln(c.Err, command.OneLine(text)) }
 	showProgress(c, o)
 	report, err := report(ctx, c, o)
 	if err != nil {
@@ -164,7 +165,13 @@ func showProgress(c *command.Ctl, o *pluginTest) {
 	}
 	const line = "%-20s  "
 	_, _ = fmt.Fprintf(w, line+"%-7s  %s\n", "CHECK", "OUTCOME", "WHAT WAS SEEN")
-	o.Started = func(name string) { _, _ = fmt.Fprintf(w, line, table.Printable(name)) }
+	running := ""
+	o.Started = func(name string) { running = table.Printable(name); _, _ = fmt.Fprintf(w, line, running) }
+	o.Say = func(text string) {
+		_, _ = fmt.Fprintln(w)
+		_, _ = fmt.Fprintln(c.Err, command.OneLine(text))
+		_, _ = fmt.Fprintf(w, line, running)
+	}
 	o.Done = func(check plugintest.Check) {
 		_, _ = fmt.Fprintf(w, "%-7s  %s\n", check.Outcome, command.OneLine(check.Text))
 	}
@@ -183,7 +190,6 @@ func report(ctx context.Context, c *command.Ctl, o *pluginTest) (plugintest.Repo
 		return plugintest.Report{}, err
 	}
 	o.Berthd = program
-	o.Say = func(text string) { _, _ = fmt.Fprintln(c.Err, text) }
 	// The length of socket paths is limited (unix(7)), and TMPDIR may be long.
 	if o.Root, err = os.MkdirTemp("", "berth"); err != nil {
 		return plugintest.Report{}, err
