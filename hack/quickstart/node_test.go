@@ -25,10 +25,9 @@ func TestContainerdNodePage(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newReader(t, map[string]string{"config.yaml": kubelet})
-	commands := blocks(t, "node.md")
-	// The first block is for a cluster: clients/nri.TestClusterDaemonSet.
+	commands := blocks(t, "nri.md")
 	if len(commands) != 2 {
-		t.Fatalf("%d blocks of commands, want 2", len(commands))
+		t.Fatalf("%d blocks of commands, want a beginning and the way back", len(commands))
 	}
 	// What a node has: the kubelet's files, and the runtime's socket at its usual place.
 	const node = `
@@ -45,7 +44,11 @@ exec > >(tee log) 2>&1
 	const then = `
 until grep -q -m1 'onfigur' log; do berthctl get node > /dev/null; done
 `
-	out := r.run(strings.ReplaceAll(node, "NRI", d.NRI) + commands[1] + then)
+	const gone = `
+[ ! -e /run/berth ]
+[ ! -e /var/lib/berth ]
+`
+	out := r.run(strings.ReplaceAll(node, "NRI", d.NRI) + commands[0] + then + commands[1] + gone)
 	if !strings.Contains(out, "no pod is admitted") {
 		t.Errorf("got\n%s", out)
 	}
