@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
@@ -15,42 +14,9 @@ import (
 
 	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/hack/testing/kubeletnode"
 	"github.com/berthd/berth/server/observe"
 )
-
-// kubeletNode makes a directory with the files of a node with two NUMA nodes of four CPUs, whose kubelet has no pods yet.
-func kubeletNode(t *testing.T) (root string) {
-	t.Helper()
-	root = t.TempDir()
-	files := map[string]string{
-		"sys/devices/system/cpu/online": "0-7\n", "sys/devices/system/cpu/present": "0-7\n", "sys/devices/system/cpu/possible": "0-7\n",
-		"sys/devices/system/node/online": "0-1\n", "sys/devices/system/node/possible": "0-1\n",
-		"sys/devices/system/node/has_memory": "0-1\n",
-		"proc/sys/kernel/pid_max":            "32768\n", "proc/sys/kernel/threads-max": "60000\n",
-		"proc/meminfo": "MemTotal:       16777216 kB\n",
-		"var/lib/kubelet/config.yaml": "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: " +
-			"KubeletConfiguration\ncpuManagerPolicy: static\n" +
-			"reservedSystemCPUs: \"0\"\ntopologyManagerPolicy: single-numa-node\n",
-	}
-	for cpu := range 8 {
-		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
-		files[dir+"core_id"], files[dir+"physical_package_id"] = fmt.Sprintf("%d\n", cpu%4), fmt.Sprintf("%d\n", cpu/4)
-		files[fmt.Sprintf("sys/devices/system/node/node%d/cpu%d", cpu/4, cpu)] = ""
-	}
-	for node := range 2 {
-		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
-		files[dir+"cpulist"] = fmt.Sprintf("%d-%d\n", 4*node, 4*node+3)
-		files[dir+"meminfo"] = fmt.Sprintf("Node %d MemTotal:        8388608 kB\n", node)
-		files[dir+"distance"] = []string{"10 20\n", "20 10\n"}[node]
-	}
-	for name, text := range files {
-		file := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
 
 // rejectedPods are the pods of a node whose kubelet has rejected one.
 const rejectedPods = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod",
@@ -72,7 +38,7 @@ func ctl(t *testing.T, stdin string, args ...string) (code int, out, problems st
 // TestKubelet: verbs that read work on a kubelet's node, those that change something are refused, and no file changes.
 func TestKubelet(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	before := listing(t, root)
 	for _, row := range []struct {
 		args  string
@@ -176,7 +142,7 @@ func TestPodsOfAKubelet(t *testing.T) {
 	if got := strings.Join(uids, " "); got != "u-1 u-3" {
 		t.Errorf("pods %s", got)
 	}
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	claims := `{"apiVersion": "v1", "kind": "List", "items": [
 		{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "claims", "namespace": "shop", "uid": "u-4"},
 			"spec": {"containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}],
@@ -219,7 +185,7 @@ func TestPodsOfAKubelet(t *testing.T) {
 // TestSimulateKubelet: pods are simulated on a kubelet's node with its pods, as on a bundle of it.
 func TestSimulateKubelet(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	dir := t.TempDir()
 	pods := filepath.Join(dir, "pods.json")
 	running := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3"`, "Failed", "Running").Replace(rejectedPods)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/hack/testing/kubeletnode"
 )
 
 // checkedPods has the pod of the examples.
@@ -59,7 +61,7 @@ func TestCheckKubelet(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			root := kubeletNode(t)
+			root := kubeletnode.New(t)
 			for file, text := range row.files {
 				write(t, filepath.Join(root, dir, file), text)
 			}
@@ -79,7 +81,7 @@ func TestCheckKubelet(t *testing.T) {
 // TestCheckPage: docs/check.md shows what is printed.
 func TestCheckPage(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	write(t, filepath.Join(root, "var/lib/kubelet/cpu_manager_state"),
 		`{"policyName":"static","defaultCpuSet":"0,4-5","entries":{"u-web":{"app":"1-2"},"u-db":{"app":"3"}},"checksum":0}`)
 	page, err := os.ReadFile("../../docs/check.md")

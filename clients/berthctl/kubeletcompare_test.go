@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/berthd/berth/hack/testing/kubeletnode"
 )
 
 // listed makes the text of a list of pods.
@@ -61,7 +63,7 @@ kubelet  single-numa-node (now)  0         0         0/0             -          
 // TestCompareKubelet: the rows decide about the same pods, and what the kubelet has decided otherwise is a warning.
 func TestCompareKubelet(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	ended := strings.NewReplacer("Running", "Succeeded").Replace(nodePod(1, "job", 0, 7, ""))
 	var many []string
 	for i := range 30 {
@@ -118,7 +120,7 @@ func TestCompareKubelet(t *testing.T) {
 // TestCompareJSON: programs get the same numbers, and every outcome of the pods that differ.
 func TestCompareJSON(t *testing.T) {
 	t.Parallel()
-	code, out, problems := ctl(t, comparedPods, "compare", "--kubelet="+kubeletNode(t), "--pods", "-", "-o", "json")
+	code, out, problems := ctl(t, comparedPods, "compare", "--kubelet="+kubeletnode.New(t), "--pods", "-", "-o", "json")
 	var got struct {
 		Items []struct {
 			Decides, Policy                                string
@@ -184,6 +186,6 @@ func TestComparePage(t *testing.T) {
 	if !ok {
 		t.Fatal(path + " shows no comparison")
 	}
-	_, out, _ := ctl(t, comparedPods, "compare", "--kubelet="+kubeletNode(t), "--pods", "-")
+	_, out, _ := ctl(t, comparedPods, "compare", "--kubelet="+kubeletnode.New(t), "--pods", "-")
 	compare(t, path, []byte(before+begin+out+"```\n"+after))
 }

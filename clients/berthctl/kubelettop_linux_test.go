@@ -18,6 +18,7 @@ import (
 
 	"github.com/berthd/berth/clients/berthctl/top"
 	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/hack/testing/kubeletnode"
 )
 
 // runningPod is a pod of a node with its container's id.
@@ -29,7 +30,7 @@ const runningPod = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion"
 // TestTopKubelet: the usage of a kubelet's container is read from its cgroup, and a copy of a node's files has none.
 func TestTopKubelet(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	top1 := []string{"top", "--once", "--interval", "500ms", "-o", "json", "--pods", "-", "--kubelet=" + root}
 	if code, _, problems := ctl(t, runningPod, top1...); code != 1 || !strings.Contains(problems, "nothing runs below "+root) {
 		t.Errorf("of a copy: %d, %s", code, problems)
@@ -114,7 +115,7 @@ func TestTopKubelet(t *testing.T) {
 // TestFollowKubelet: a verb that goes on follows a kubelet's node.
 func TestFollowKubelet(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	pod := strings.Replace(runningPod, `"name": "app"}]`, `"name": "app", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}}]`, 1)
 	ctx, end := context.WithTimeout(t.Context(), time.Minute)
 	defer end()
@@ -152,7 +153,7 @@ func TestFollowKubelet(t *testing.T) {
 // TestConfigz: what the kubelet tells counts in place of its files.
 func TestConfigz(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	file := filepath.Join(t.TempDir(), "configz.json")
 	for _, row := range []struct {
 		text string

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/clients/berthctl/machine"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/browser"
+	"github.com/berthd/berth/hack/testing/kubeletnode"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -465,7 +466,7 @@ func TestWebUnbroken(t *testing.T) {
 func TestWebKubelet(t *testing.T) {
 	p := browser.Open(t, 1440, 1000)
 	env := command.Env{In: strings.NewReader(rejectedPods), Observe: observed, Check: checked}
-	p.Load(serveWith(t, env, "--kubelet="+kubeletNode(t), "--pods", "-"))
+	p.Load(serveWith(t, env, "--kubelet="+kubeletnode.New(t), "--pods", "-"))
 	p.Until(`document.querySelector('#attention ul, #attention p:not(.soft)')`)
 	visit(p, "#/verdicts", "verdicts")
 	tabTo(t, p, "td a")

@@ -1,0 +1,310 @@
+package quickstart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/berthd/berth/hack/testing/kubeletnode"
+)
+
+// treatment says what a test does with a command of a page that does not simply run and succeed.
+type treatment struct {
+	// code is the exit code where it is not 0: a finding, or a mistake.
+	code int
+	// endless commands are ended after their first output.
+	endless bool
+	// want is a pattern of the output.
+	want string
+	// before is a change of the machine that the page speaks of.
+	before string
+	// why it does not run here, and the file of a test or lane that does what it does, with a part of that file's text.
+	why, lane, has string
+}
+
+// pageCommands has, for each page, what the reader's machine is like, and the commands that do not simply run. A command that is not here
+// runs as it is written, and has to succeed.
+type pageCommands struct {
+	page  string
+	files map[string]string
+	// setup and end come before and after all commands.
+	setup, end string
+	// node means that the machine is a node whose kubelet decides.
+	node bool
+	// treated are the commands that need a treatment.
+	treated map[string]treatment
+}
+
+const (
+	needsCluster = "it needs a cluster"
+	needsSystemd = "it needs systemd"
+	needsKernel  = "it changes the machine"
+	needsBuild   = "it builds or installs everything"
+	needsEngine  = "it needs a container engine"
+)
+
+// Files of lanes: the cluster of make test-cluster; the packages in a virtual machine of make test-all.
+const (
+	observeLane = "clients/nri/clusterobserve_test.go"
+	packageLane = "hack/installtest/machine_linux_test.go"
+	walkLane    = "hack/installtest/walk_linux_test.go"
+	pythonLane  = "hack/apiconformance/python_test.go"
+	imageLane   = "hack/tools/image/image_test.go"
+	checkLane   = "clients/berthctl/kubeletcheck_test.go"
+)
+
+// ownEtc lets a reader write to /etc.
+const ownEtc = `mkdir /run/etc && mount -t tmpfs tmpfs /run/etc && mkdir /run/etc/upper /run/etc/work
+mount -t overlay -o lowerdir=/etc,upperdir=/run/etc/upper,workdir=/run/etc/work overlay /etc
+mkdir -p /etc/berth && cp berthd.yaml /etc/berth/berthd.yaml
+`
+
+// daemon starts a berthd for a made-up machine at its usual socket, as a service would.
+const daemon = ownEtc + `berthd --config /etc/berth/berthd.yaml &
+` + tried + `berthctl get node --wait-ready
+`
+
+// configured is a configuration for a made-up machine.
+const configured = `apiVersion: config.berthd.github.io/v1alpha1
+kind: BerthConfiguration
+machine: 2s8n16c1t
+cpu: {policy: static}
+memory: {policy: Static, allowUnreserved: true}
+topology: {policy: restricted}
+reserved: {cpus: "0", evictionHard: {}}
+cgroups: {tree: memory}
+node: {enforceNodeAllocatable: [none]}
+`
+
+const ended = "kill %1\nwait %1\ntrap - EXIT\n"
+
+// podOf is a pod with a container.
+func podOf(name, container, cpus string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, uid: u-%[1]s}\n"+
+		"spec: {containers: [{name: %s, image: x, resources: {limits: {cpu: %s, memory: 1Gi}}}]}\n", name, container, cpus)
+}
+
+// rejected are the pods of a node whose kubelet has rejected one.
+const rejected = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod",
+	"metadata": {"name": "wide", "namespace": "shop", "uid": "u-wide"},
+	"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": "5", "memory": "1Gi"}}}]},
+	"status": {"phase": "Failed", "reason": "TopologyAffinityError", "startTime": "2026-01-02T03:04:05Z"}}]}
+`
+
+const podsOfNode = "kubectl get pods -A -o json --field-selector spec.nodeName=NODE > pods.json"
+
+var commandsOfPages = []pageCommands{
+	{page: "python.md", setup: tried, end: "berthctl get node --wait-ready --endpoint /run/berth-try/berth.sock\n" + ended,
+		treated: map[string]treatment{
+			"pip install grpcio grpcio-tools googleapis-common-protos": {why: "it needs the network", lane: pythonLane, has: "protoc"},
+			"python3 -m grpc_tools.protoc -I proto --python_out=generated --grpc_python_out=generated $(find proto -name '*.proto')": {
+				why: "it needs Python's gRPC", lane: pythonLane, has: "protoc"},
+			"kubectl get pod web -o json > pod.json": {why: needsCluster, lane: pythonLane, has: "agent.py"},
+			"sudo PYTHONPATH=generated python3 agent.py /run/berth-try/berth.sock pod.json nproc": {
+				why: "it needs Python's gRPC", lane: pythonLane, has: "agent.py"},
+		}},
+	{page: "check.md", node: true, setup: `mkdir -p /var/lib/kubelet
+cp cpu_manager_state memory_manager_state /var/lib/kubelet
+`, files: map[string]string{
+		"pods.json":            rejected,
+		"cpu_manager_state":    `{"policyName":"static","defaultCpuSet":"0,4-5","entries":{"u-db":{"app":"3"}},"checksum":0}`,
+		"memory_manager_state": `{"policyName":"None","machineState":{},"entries":{},"checksum":0}`,
+	}, treated: map[string]treatment{
+		podsOfNode: {why: needsCluster, lane: "clients/nri/cluster_test.go", has: "--field-selector"},
+		"kubectl drain NODE --ignore-daemonsets --delete-emptydir-data": {why: needsCluster, lane: checkLane, has: "docs/check.md"},
+		"systemctl stop kubelet":                          {why: needsSystemd, lane: checkLane, has: "docs/check.md"},
+		"sudo berthctl check --kubelet --pods pods.json":  {code: 3, want: "error cpus-in-no-set"},
+		"berthctl check --kubelet --pods pods.json --now": {code: 3},
+		"systemctl start kubelet":                         {why: needsSystemd, lane: checkLane, has: "docs/check.md"},
+		"kubectl uncordon NODE":                           {why: needsCluster, lane: checkLane, has: "docs/check.md"},
+	}},
+	{page: "kubelet.md", node: true, files: map[string]string{
+		"pods.json": rejected, "pod.yaml": podOf("mine", "main", "2"), "pods/more.yaml": podOf("more", "main", "1"),
+		"configz.json": `{"kubeletconfig": {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"}}`,
+	}, treated: map[string]treatment{
+		podsOfNode: {why: needsCluster, lane: "clients/nri/cluster_test.go", has: "--field-selector"},
+		"kubectl get --raw /api/v1/nodes/NODE/proxy/configz > configz.json": {why: needsCluster,
+			lane: "clients/nri/clusterkubelets_test.go", has: "configz"},
+		"kubectl apply -k deploy/kubernetes/overlays/observe": {
+			why: needsCluster, lane: observeLane, has: "overlays/observe"},
+		"kubectl -n berth-observe get pods -o wide":                           {why: needsCluster, lane: observeLane, has: "berth-observe"},
+		"kubectl -n berth-observe exec POD -- berthctl explain shop/wide":     {why: needsCluster, lane: observeLane, has: "berth-observe"},
+		"kubectl -n berth-observe exec POD -- berthctl check --kubelet=/host": {why: needsCluster, lane: observeLane, has: "berth-observe"},
+		"kubectl -n berth-observe port-forward POD 10470":                     {why: needsCluster, lane: observeLane, has: "berth-observe"},
+		"berthctl web --kubelet --pods pods.json":                             {endless: true, want: `http://127\.0\.0\.1:8087/`},
+		"berthctl watch --kubelet":                                            {endless: true},
+	}},
+	{page: "install.md", setup: ownEtc, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
+		"make build":        {why: needsBuild, lane: packageLane, has: "hack/package.sh"},
+		"sudo make install": {why: needsBuild, lane: "hack/stage.sh", has: "hack/install.sh"},
+		"sudo systemd-sysusers && sudo systemd-tmpfiles --create && sudo systemctl daemon-reload": {
+			why: needsSystemd, lane: walkLane, has: "systemctl daemon-reload"},
+		"sudo systemctl enable --now berthd": {why: needsSystemd, lane: walkLane, has: "systemctl enable --now berthd"},
+		"make package":                       {why: needsBuild, lane: packageLane, has: "hack/package.sh"},
+		"sudo apt install ./dist/berthd_*_amd64.deb ./dist/berth-client_*_amd64.deb": {why: needsBuild, lane: walkLane, has: "apt install"},
+		"make image": {why: needsBuild, lane: "hack/containerd/test.sh", has: "hack/image.sh"},
+		"sudo ctr --namespace k8s.io images import dist/berthd-*.oci.tar": {
+			why: needsEngine, lane: "hack/testing/containerd/images_test.go", has: ".oci.tar"},
+		"podman load -i dist/berthd-*.oci.tar": {
+			why: needsEngine, lane: imageLane, has: "TestDockerLoad"},
+		"skopeo copy oci-archive:dist/berthd-VERSION.oci.tar docker://REGISTRY/berthd:VERSION": {
+			why: needsEngine, lane: imageLane, has: "ImageIndexFromPath"},
+	}},
+	{page: "upgrade.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
+		"sudo apt install --only-upgrade ./*_NEW-1_amd64.deb": {why: needsBuild, lane: packageLane, has: "an upgrade"},
+		"sudo systemctl stop berthd.socket berthd.service && sudo cp /var/lib/berth/ledger.db /var/lib/berth-before.db": {
+			why: needsSystemd, lane: packageLane, has: "berthd.socket"},
+		"sudo systemctl start berthd": {why: needsSystemd, lane: packageLane, has: "systemctl"},
+	}},
+	{page: "operate.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
+		"journalctl -u berthd BERTH_EVENT=verdict --since -1h": {why: needsSystemd, lane: "server/berthd/unit_test.go", has: "journalctl"},
+		"journalctl -u berthd BERTH_EVENT=peer BERTH_KIND=plugin -o json | jq -r '[.BERTH_STATE, .BERTH_RESOURCE] | @tsv'": {
+			why: needsSystemd, lane: "server/berthd/unit_test.go", has: "journalctl"},
+		"berthctl reload --dry-run": {before: "printf 'limits: {call: 1m0s}\\nstrictState: true\\n' >> /etc/berth/berthd.yaml\n",
+			want: `limits.call  "2m0s"  "1m0s"  `},
+		"systemctl reload berthd": {why: needsSystemd, lane: "server/berthd/reload_test.go", has: "SIGHUP"},
+	}},
+	{page: "hotplug.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
+		"echo 0 > /sys/devices/system/cpu/cpu5/online": {why: needsKernel, lane: "server/berthd/plug_test.go", has: "cpu/online"},
+		"berthctl hugepages set --node 1 2Mi=512":      {why: needsKernel, lane: "server/berthd/hotplug_test.go", has: "SetHugePages"},
+	}},
+	{page: "live.md", end: ended, files: map[string]string{
+		"berthd.yaml": configured, "trainer.yaml": podOf("trainer", "main", "2"), "big.yaml": podOf("big", "main", "4"),
+	}, setup: daemon + "berthctl admit -f trainer.yaml\n", treated: map[string]treatment{
+		"berthctl resize trainer main --cpu 4": {want: "default/trainer resized"},
+	}},
+	{page: "berthctl.md", end: ended, files: map[string]string{
+		"berthd.yaml": configured, "pods/web.yaml": podOf("web", "main", "2"),
+		"web.yaml": strings.Replace(podOf("web", "main", "2"), "spec: {", "spec: {nodename: x, ", 1),
+	}, setup: daemon, treated: map[string]treatment{
+		"berthctl admit -f web.yaml --dry-run --strict": {code: 1, want: `unknown field "spec.nodename" \(--strict\)`},
+	}},
+	{page: "configuration.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}},
+}
+
+// commandsOf gives the commands of a page: those of its sessions, and the lines of its other blocks, without their comments.
+func commandsOf(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	for _, b := range codeOf(t, page) {
+		if b.language != "" && b.language != "sh" {
+			continue
+		}
+		session := len(b.lines) > 0 && strings.HasPrefix(b.lines[0], "$ ")
+		whole := ""
+		for _, line := range b.lines {
+			line, typed := strings.CutPrefix(line, "$ ")
+			if session && !typed {
+				continue
+			}
+			line, _, _ = strings.Cut(line, " #")
+			whole += strings.TrimSpace(line)
+			if rest, more := strings.CutSuffix(whole, `\`); more {
+				whole = rest
+				continue
+			}
+			if whole != "" {
+				commands = append(commands, whole)
+			}
+			whole = ""
+		}
+	}
+	return commands
+}
+
+// runs are the programs that run here: they do nothing to the machine beyond what the reader has in place of it.
+var runs = []string{"berthctl", "berthd", "mkdir", "rm"}
+
+// mayRun reports whether a command is one of those programs, as root or not.
+func mayRun(command string) bool {
+	program, _, _ := strings.Cut(strings.TrimPrefix(command, "sudo "), " ")
+	return slices.Contains(runs, program) && !strings.ContainsAny(command, "|;`$") && !strings.Contains(command, "&&")
+}
+
+// TestMayRun: what could change the machine of a developer has to be in the table.
+func TestMayRun(t *testing.T) {
+	t.Parallel()
+	for command, want := range map[string]bool{
+		"berthctl get pods": true, "sudo berthd --try &": true, "sudo berthctl check --kubelet --pods pods.json": true,
+		"kubectl delete pod a": false, "sudo apt install ./x": false, "berthctl version | sh": false, "berthctl a && reboot": false,
+		"berthd $(reboot)": false, "berthctlx": false, "PYTHONPATH=x python3 a": false, "": false,
+	} {
+		if got := mayRun(command); got != want {
+			t.Errorf("%q: %t", command, got)
+		}
+	}
+}
+
+// step is a command in a script.
+func (c treatment) step(command string) string {
+	if c.why != "" {
+		return ""
+	}
+	if c.endless {
+		return c.before + fmt.Sprintf("%s > endless 2>&1 &\nending=$!\nuntil [ -s endless ]; do kill -0 $ending; done\n"+
+			"kill $ending\nwait $ending || :\ncat endless\n", command)
+	}
+	return c.before + fmt.Sprintf("code=0\n%s || code=$?\n[ $code = %d ]\n", command, c.code)
+}
+
+// TestPagesOfCommands runs each command of the pages as it is written, or knows why it cannot run here and where it does.
+func TestPagesOfCommands(t *testing.T) {
+	for _, row := range commandsOfPages {
+		t.Run(row.page, func(t *testing.T) {
+			commands := commandsOf(t, row.page)
+			if len(commands) == 0 {
+				t.Fatal("the page has no commands")
+			}
+			var script strings.Builder
+			for _, command := range commands {
+				c := row.treated[command]
+				if c.why == "" && !mayRun(command) {
+					t.Fatalf("%s: say in commandsOfPages why it does not run here, and where it does", command)
+				}
+				if strings.HasSuffix(command, "&") {
+					script.WriteString(command + "\n")
+				} else {
+					script.WriteString(c.step(command))
+				}
+				if c.why != "" {
+					text, err := os.ReadFile(filepath.Join("../..", c.lane))
+					if err != nil || !strings.Contains(string(text), c.has) {
+						t.Errorf("%s: %s, and %s does not have %q: %v", command, c.why, c.lane, c.has, err)
+					}
+				}
+			}
+			for _, command := range slices.Sorted(maps.Keys(row.treated)) {
+				if !slices.Contains(commands, command) {
+					t.Errorf("the page has no command %s", command)
+				}
+			}
+			files := maps.Clone(row.files)
+			if files == nil {
+				files = map[string]string{}
+			}
+			r := newReader(t, files)
+			setup := row.setup
+			if row.node {
+				setup += nodeOf(kubeletnode.New(t))
+			}
+			out := r.run(setup + script.String() + row.end)
+			for command, c := range row.treated {
+				if c.want != "" && !regexp.MustCompile(c.want).MatchString(out) {
+					t.Errorf("%s: the output lacks %q:\n%s", command, c.want, out)
+				}
+			}
+		})
+	}
+}
+
+// nodeOf makes the machine a made-up node.
+func nodeOf(root string) string {
+	return strings.ReplaceAll(`mkdir -p /var/lib/kubelet
+cp ROOT/var/lib/kubelet/config.yaml /var/lib/kubelet
+mount --bind ROOT/sys/devices/system /sys/devices/system
+`, "ROOT", root)
+}
