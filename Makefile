@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install package image release generate released captures check outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
+.PHONY: help build install uninstall package image release generate released captures check outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ build: ## Build the programs, their manual and completions into bin/ as for a re
 
 install: ## Install what is in bin/, and build nothing: PREFIX (/usr/local), DESTDIR, SYSCONFDIR (/etc)
 	hack/install.sh bin
+
+uninstall: ## Remove what 'make install' has installed; configuration and ledger stay
+	hack/install.sh --remove
 
 package: ## Make deb and rpm packages for amd64 and arm64 in dist/
 	hack/package.sh

@@ -1,22 +1,34 @@
 #!/usr/bin/env bash
-# Installs berth from what hack/build.sh and hack/pages.sh have made. It builds nothing.
+# Installs berth from what hack/build.sh and hack/pages.sh have made, and removes it. It builds nothing.
 #
 #   hack/install.sh BIN
+#   hack/install.sh --remove   removes what the last one has installed, but the configuration
 #
 # Environment: PREFIX, /usr/local unless set; DESTDIR, a folder to put in front of every
 # path, for packages; SYSCONFDIR, /etc unless set. Configuration that is there already stays.
 set -euo pipefail
+prefix=${PREFIX:-/usr/local} etc=${SYSCONFDIR:-/etc} dest=${DESTDIR:-}
+list=$prefix/share/berth/installed
+if [ "$1" = --remove ]; then
+	[ -e "$list" ] || { echo "$list is missing: 'make install' has installed nothing below $prefix" >&2; exit 1; }
+	while read -r file; do rm -f "$file"; done <"$list"
+	rm "$list"
+	find "$prefix/share/berth" "$prefix/share/doc/berth" -depth -type d -empty -delete
+	exit
+fi
 for made in berthd berthctl berthlet berth-nri berth-dra share; do
 	[ -e "$1/$made" ] || { echo "missing: $1/$made; run 'make build' first, as the user who builds" >&2; exit 1; }
 done
 bin=$(cd "$1" && pwd)
 cd "$(dirname "$0")/.."
-prefix=${PREFIX:-/usr/local} etc=${SYSCONFDIR:-/etc} dest=${DESTDIR:-}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # put MODE FILE PATH installs a file.
-put() { install -D -m "$1" "$2" "$dest$3"; }
+put() {
+	install -D -m "$1" "$2" "$dest$3"
+	[ "$3" = "$etc/berth/berthd.yaml" ] || echo "$3" >>"$work/installed"
+}
 # all FOLDER PATH installs the files of a folder.
 all() {
 	local file
@@ -58,5 +70,6 @@ if [ -e "$bin/berth.cdx.json" ]; then
 	put 644 "$bin/LICENSES.txt" "$documents/LICENSES.txt"
 fi
 if [ -z "$dest" ]; then
+	install -m 644 "$work/installed" "$list"
 	echo "installed; now: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload && systemctl enable --now berthd"
 fi
