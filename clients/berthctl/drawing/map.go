@@ -201,7 +201,11 @@ func mapBundle(c *command.Ctl, sel mapSelection, o nodemap.Options) error {
 			return sel.pod == p.UID || sel.pod == p.Name || sel.pod == name
 		})
 		if at < 0 {
-			return &command.UnknownPodError{Pod: sel.pod}
+			names := make([]string, 0, len(state.Pods))
+			for _, p := range state.Pods {
+				names = append(names, p.Name)
+			}
+			return (&command.UnknownPodError{Pod: sel.pod}).Similar(names)
 		}
 		o.Pod = state.Pods[at].UID
 	}
