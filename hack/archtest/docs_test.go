@@ -144,7 +144,7 @@ func TestFirstPages(t *testing.T) {
 		t.Errorf("README.md has %d lines, expected at most 100: move details to a page", n)
 	}
 	first := strings.Join(readme[:40], "\n")
-	_, answer, _ := strings.Cut(first, "```\nmissing\n")
+	_, answer, _ := strings.Cut(first, "```text\nmissing\n")
 	answer, _, found := strings.Cut(answer, "\n```")
 	rejected := strings.Join(lines("docs/rejected.md"), "\n")
 	for line := range strings.SplitSeq(answer, "\n") {

@@ -21,6 +21,8 @@ type treatment struct {
 	endless bool
 	// want is a pattern of the output.
 	want string
+	// parsed means that a berthd would stay and use this machine: its flags and files are checked instead.
+	parsed bool
 	// before is a change of the machine that the page speaks of.
 	before string
 	// why it does not run here, and the file of a test or lane that does what it does, with a part of that file's text.
@@ -52,6 +54,7 @@ const (
 // Files of lanes: the cluster of make test-cluster; the packages in a virtual machine of make test-all.
 const (
 	observeLane = "clients/nri/clusterobserve_test.go"
+	installLane = "clients/nri/clusterinstall_test.go"
 	packageLane = "hack/installtest/machine_linux_test.go"
 	walkLane    = "hack/installtest/walk_linux_test.go"
 	pythonLane  = "hack/apiconformance/python_test.go"
@@ -100,7 +103,8 @@ const rejected = `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": 
 const podsOfNode = "kubectl get pods -A -o json --field-selector spec.nodeName=NODE > pods.json"
 
 var commandsOfPages = []pageCommands{
-	{page: "python.md", setup: tried, end: "berthctl admit -f pod.json --dry-run --wait-ready --endpoint /run/berth-try/berth.sock\n" + ended,
+	{page: "python.md", setup: tried,
+		end: "berthctl admit -f pod.json --dry-run --wait-ready --endpoint /run/berth-try/berth.sock\n" + ended,
 		treated: map[string]treatment{
 			"python3 -m venv venv": {why: needsPython, lane: pythonLane, has: "protoc"},
 			"venv/bin/pip install grpcio grpcio-tools googleapis-common-protos": {why: needsPython, lane: pythonLane, has: "protoc"},
@@ -185,6 +189,40 @@ cp cpu_manager_state memory_manager_state /var/lib/kubelet
 	}, setup: daemon, treated: map[string]treatment{
 		"berthctl admit -f web.yaml --dry-run --strict": {code: 1, want: `unknown field "spec.nodename" \(--strict\)`},
 	}},
+	{page: "../README.md", files: map[string]string{"config.yaml": kubelet}, setup: `mkdir -p /var/lib/kubelet
+cp config.yaml /var/lib/kubelet/config.yaml
+`, treated: map[string]treatment{
+		"make demo": {why: needsBuild, lane: "hack/quickstart/demo_test.go", has: "func TestDemo("},
+		"make test": {why: needsBuild, lane: ".ci/run", has: "make test"},
+		"berthd --cpu-manager-policy static --reserved-cpus 0 --topology-manager-policy restricted": {parsed: true},
+		"berthd --kubelet-config /var/lib/kubelet/config.yaml":                                      {parsed: true},
+		"berthd --try --kubelet-config /var/lib/kubelet/config.yaml": {why: "it does not end",
+			lane: "hack/quickstart/pages_test.go", has: "func TestReadmeTry("},
+		"kubectl get pod web -o json | jq '{pod: .}' | grpcurl -plaintext -unix -allow-unknown-fields -d @ /run/berth/berth.sock " +
+			"berth.admission.v1.AdmissionService/Admit": {
+			why: needsCluster, lane: "hack/apiconformance/grpcurl_test.go", has: "func TestGrpcurl("},
+	}},
+	{page: "rejected.md", treated: map[string]treatment{
+		"berthctl simulate --machine 2s1n8c2t --cpu-manager-policy static --reserved-cpus 0,16 " +
+			"--topology-manager-policy single-numa-node --device example.com/gpu=gpu0@0,gpu1@1 -f deploy/examples/pages/worker.yaml": {code: 3, want: "it would fit"},
+	}},
+	{page: "look.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
+		"berthctl web": {endless: true, want: `http://127\.0\.0\.1:8087/`},
+		"ssh -o ExitOnForwardFailure=yes -L 127.0.0.1:8087:127.0.0.1:8087 HOST berthctl web --no-browser": {
+			why: "it needs another machine", lane: "clients/berthctl/web_test.go", has: "--no-browser"},
+	}},
+	{page: "node.md", treated: map[string]treatment{
+		"kubectl apply -k deploy/kubernetes": {why: needsCluster, lane: installLane, has: `"apply", "-k"`},
+		"kubectl -n berth-system rollout status daemonset/berth": {
+			why: needsCluster, lane: installLane, has: `"rollout", "status"`},
+		"kubectl -n berth-system exec daemonset/berth -c berthd -- berthctl get pods": {
+			why: needsCluster, lane: "clients/nri/cluster_test.go", has: `"get", "pods"`},
+		"kubectl delete -k deploy/kubernetes": {why: needsCluster, lane: installLane, has: `"delete", "-k"`},
+	}},
+	{page: "tracing.md", treated: map[string]treatment{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 berthd --config /etc/berth/berthd.yaml": {why: "it does not end",
+			lane: "server/berthd/tracing_test.go", has: "OTEL_EXPORTER_OTLP_ENDPOINT"},
+	}},
 	{page: "configuration.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}},
 }
 
@@ -202,10 +240,16 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 			if session && !typed {
 				continue
 			}
-			line, _, _ = strings.Cut(line, " #")
+			if line, _, _ = strings.Cut(line, " #"); strings.HasPrefix(line, "#") {
+				continue
+			}
 			whole += strings.TrimSpace(line)
 			if rest, more := strings.CutSuffix(whole, `\`); more {
 				whole = rest
+				continue
+			}
+			if strings.HasSuffix(whole, "|") {
+				whole += " "
 				continue
 			}
 			if whole != "" {
@@ -248,6 +292,9 @@ func TestMayRun(t *testing.T) {
 func (c treatment) step(command string) string {
 	if c.why != "" {
 		return ""
+	}
+	if c.parsed {
+		command = strings.Replace(command, "berthd ", "berthd config validate ", 1)
 	}
 	if c.endless {
 		return c.before + fmt.Sprintf("%s > endless 2>&1 &\nending=$!\nuntil [ -s endless ]; do kill -0 $ending; done\n"+
