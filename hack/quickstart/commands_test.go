@@ -108,7 +108,8 @@ var commandsOfPages = []pageCommands{
 		treated: map[string]treatment{
 			"python3 -m venv venv": {why: needsPython, lane: pythonLane, has: "protoc"},
 			"venv/bin/pip install grpcio grpcio-tools googleapis-common-protos": {why: needsPython, lane: pythonLane, has: "protoc"},
-			"venv/bin/python3 -m grpc_tools.protoc -I proto --python_out=generated --grpc_python_out=generated $(find proto -name '*.proto')": {
+			"venv/bin/python3 -m grpc_tools.protoc -I proto --python_out=generated --grpc_python_out=generated " +
+				"$(find proto -name '*.proto')": {
 				why: needsPython, lane: pythonLane, has: "protoc"},
 			"sudo PYTHONPATH=generated venv/bin/python3 agent.py /run/berth-try/berth.sock pod.json nproc": {
 				why: needsPython, lane: pythonLane, has: "agent.py"},
@@ -204,7 +205,8 @@ cp config.yaml /var/lib/kubelet/config.yaml
 	}},
 	{page: "rejected.md", treated: map[string]treatment{
 		"berthctl simulate --machine 2s1n8c2t --cpu-manager-policy static --reserved-cpus 0,16 " +
-			"--topology-manager-policy single-numa-node --device example.com/gpu=gpu0@0,gpu1@1 -f deploy/examples/pages/worker.yaml": {code: 3, want: "it would fit"},
+			"--topology-manager-policy single-numa-node --device example.com/gpu=gpu0@0,gpu1@1 " +
+			"-f deploy/examples/pages/worker.yaml": {code: 3, want: "it would fit"},
 	}},
 	{page: "look.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}, treated: map[string]treatment{
 		"berthctl web": {endless: true, want: `http://127\.0\.0\.1:8087/`},
