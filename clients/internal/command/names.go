@@ -163,7 +163,7 @@ func UidsOf(pods []*typesv1.PodAllocation, named []string) ([]string, error) {
 		case len(uids) > 1:
 			return nil, fmt.Errorf("%d pods are called %s: name one by its uid, %s", len(uids), pod, strings.Join(uids, ", "))
 		case strings.Contains(pod, "/"):
-			return nil, &UnknownPodError{Pod: pod}
+			return nil, (&UnknownPodError{Pod: pod}).Similar(slices.Collect(maps.Values(NamesOf(pods))))
 		default:
 			out = append(out, pod)
 		}

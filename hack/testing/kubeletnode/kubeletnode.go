@@ -12,7 +12,6 @@ import (
 // New makes a directory with the files of a node with two NUMA nodes of four CPUs, whose kubelet has no pods yet.
 func New(t testing.TB) (root string) {
 	t.Helper()
-	t.Helper()
 	root = t.TempDir()
 	files := map[string]string{
 		"sys/devices/system/cpu/online": "0-7\n", "sys/devices/system/cpu/present": "0-7\n", "sys/devices/system/cpu/possible": "0-7\n",
