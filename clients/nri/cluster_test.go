@@ -20,7 +20,7 @@ import (
 	"github.com/berthd/berth/hack/testing/containerd"
 )
 
-// kubernetes is a cluster whose node has berthd and berth-nri, as docs/node.md starts them.
+// kubernetes is a cluster whose node has berthd and berth-nri, as docs/nri.md starts them.
 type kubernetes struct {
 	*cluster.Cluster
 	t testing.TB

@@ -186,8 +186,8 @@ func (g Guard) onShared(view *ledger.View, except string) (sum int64) {
 			continue
 		}
 		own := int64(0)
-		for _, c := range pod.Claims {
-			if c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod) {
+		for i := range pod.Claims {
+			if c := &pod.Claims[i]; c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod) {
 				own += int64(c.CPUs.Set.Len()) * 1000
 			}
 		}
