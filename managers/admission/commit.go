@@ -153,9 +153,9 @@ func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) erro
 	e.waits(ctx)
 	if c.turn == nil {
 		var err error
-		stepping, end := hint.StepIn(ctx, hint.StepWait)
+		stepping, step := hint.StepIn(ctx, hint.StepWait)
 		c.turn, err = e.takeTurn(stepping, c.calls.Unanswered)
-		end(err)
+		step.End(err)
 		if err != nil {
 			return err
 		}
@@ -341,9 +341,9 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 	}
 	record, _ := draft.View().Pod(c.uid())
 	view := e.placeView(draft, record)
-	stepping, end := hint.StepIn(ctx, hint.StepCgroup)
+	stepping, step := hint.StepIn(ctx, hint.StepCgroup)
 	parent, created, err := e.CgroupManager.EnsurePod(stepping, view, c.uid())
-	end(err)
+	step.End(err)
 	if created {
 		// A cgroup that existed before may have processes: a running pod that the ledger
 		// had lost must not be killed because of a full disk. The undo must also work after
@@ -359,9 +359,9 @@ func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate
 		return e.refuse(ctx, draft, c, err)
 	}
 	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
-	stepping, end = hint.StepIn(ctx, hint.StepRecord)
+	stepping, step = hint.StepIn(ctx, hint.StepRecord)
 	restore, err := e.RecordClaims(stepping, view, c.uid(), !created)
-	end(err)
+	step.End(err)
 	if err != nil {
 		if _, lives := c.living(draft.Base()); lives {
 			err = noVerdict(err)
@@ -438,7 +438,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 	steps := len(c.trace.Steps)
 	c.trace.Admitted = true
 	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
-	stepping, end := hint.StepIn(ctx, hint.StepCommit)
+	stepping, step := hint.StepIn(ctx, hint.StepCommit)
 	view, err := e.Ledger.Update(stepping, func(d *ledger.Draft) error {
 		now := d.Base()
 		d.PutPod(&record)
@@ -452,7 +452,7 @@ func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		}
 		return e.holds(draft, now, d, c)
 	})
-	end(err)
+	step.End(err)
 	if err != nil {
 		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)

@@ -152,9 +152,9 @@ type Request struct {
 
 // waited waits for a lock as a step of an admission.
 func (e *Engine) waited(ctx context.Context, lock func(context.Context) (func(), error)) (release func(), err error) {
-	ctx, end := hint.StepIn(ctx, hint.StepWait)
+	ctx, step := hint.StepIn(ctx, hint.StepWait)
 	release, err = lock(ctx)
-	end(err)
+	step.End(err)
 	return release, err
 }
 

@@ -82,9 +82,9 @@ func (c *candidate) planRound(ctx context.Context, draft *ledger.Draft, f worklo
 		if err != nil {
 			return affinity, c.fail(draft, round.Hints, err)
 		}
-		_, end := hint.StepIn(ctx, hint.StepMerge)
+		_, merging := hint.StepIn(ctx, hint.StepMerge)
 		result := c.Policy.Merge(replies)
-		end(nil)
+		merging.End(nil)
 		step := result.Step()
 		step.Container = round.Hints.Owner().Container
 		c.trace.Add(step)

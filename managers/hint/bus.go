@@ -118,17 +118,16 @@ func tolerated(ctx context.Context, e *Entry, req Request, err error, trace *led
 func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *ledger.Trace) ([]Reply, error) {
 	replies := make([]Reply, 0, len(b.entries))
 	machine := view.Machine().NodeMask()
-	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		reply := Reply{Provider: p.Name()}
-		ctx, end := step(ctx, StepHints, reply.Provider)
+		ctx, step := stepOf(ctx, StepHints, reply.Provider)
 		err := b.call(ctx, e, "hints", req, func(ctx context.Context) (err error) {
 			if reply.Answers, err = p.Hints(ctx, view, req); err != nil {
 				return err
 			}
 			return CheckReply(reply, machine)
 		})
-		end(err)
+		step.End(err)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
 				return nil, err
@@ -148,10 +147,9 @@ func (b *Bus) Hints(ctx context.Context, view *ledger.View, req Request, trace *
 // error is a refusal, a required provider's failure, or claims that break the rules of CheckPlan
 // or of the ledger. The draft is then incomplete and must be dropped.
 func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affinity Hint, trace *ledger.Trace) error {
-	step := stepOf(ctx)
 	for e, p := range b.providers() {
 		var claims []ledger.Claim
-		ctx, end := step(ctx, StepPlan, p.Name())
+		ctx, step := stepOf(ctx, StepPlan, p.Name())
 		err := b.call(ctx, e, "plan", req, func(ctx context.Context) (err error) {
 			view := draft.View()
 			if claims, err = p.Plan(ctx, view, req, affinity); err != nil || len(claims) == 0 {
@@ -159,7 +157,7 @@ func (b *Bus) Plan(ctx context.Context, draft *ledger.Draft, req Request, affini
 			}
 			return addPlan(p.Name(), draft, req, claims)
 		})
-		end(err)
+		step.End(err)
 		noted(ctx, req, p.Name(), trace)
 		if err != nil {
 			if !tolerated(ctx, e, req, err, trace) {
@@ -275,14 +273,14 @@ func (b *Bus) prepared(ctx context.Context, e *Entry, admissionID string, req Re
 	if !ok {
 		return claims, nil
 	}
-	ctx, end := stepOf(ctx)(ctx, StepPrepare, e.Provider.Name())
+	ctx, step := stepOf(ctx, StepPrepare, e.Provider.Name())
 	err = b.call(ctx, e, "preparation", req, func(ctx context.Context) (err error) {
 		if prepared, err = p.Prepare(ctx, admissionID, req, claims); err != nil {
 			return err
 		}
 		return CheckPrepared(e.Provider.Name(), claims, prepared)
 	})
-	end(err)
+	step.End(err)
 	return prepared, err
 }
 

@@ -1,6 +1,9 @@
 package hint
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Names of the steps of an admission, for measurements.
 const (
@@ -19,14 +22,18 @@ const (
 	StepCommit = "commit"
 )
 
-// Observer is called when a step of an admission begins. It returns end, which is called with the
-// step's error, and the step's context. Provider is empty for common steps. Managers have no
-// clock, so the caller measures.
-type Observer func(ctx context.Context, step, provider string) (inner context.Context, end func(error))
+// Observer is notified of the begin and the end of each step of an admission. Provider is empty for common steps. Managers have
+// no clock, so the observer measures.
+type Observer interface {
+	// Begin returns the step's context, and its start for End.
+	Begin(ctx context.Context, step, provider string) (inner context.Context, start time.Time)
+	// End gets the step's context and its error.
+	End(inner context.Context, step, provider string, start time.Time, err error)
+}
 
 type observerKey struct{}
 
-// Observed returns a context whose steps call an observer; with nil it is the same context.
+// Observed returns a context whose steps are observed; with nil it is the same context.
 func Observed(ctx context.Context, o Observer) context.Context {
 	if o == nil {
 		return ctx
@@ -42,19 +49,32 @@ func Unobserved(ctx context.Context) context.Context {
 	return context.WithValue(ctx, observerKey{}, Observer(nil))
 }
 
-// StepIn notifies the context's observer, if there is one, of the begin of a step.
-func StepIn(ctx context.Context, step string) (inner context.Context, end func(error)) {
-	return stepOf(ctx)(ctx, step, "")
+// Running is a step that has begun. It is a value, because there are some for each provider in each round.
+type Running struct {
+	observer       Observer // nil for none
+	inner          context.Context
+	step, provider string
+	start          time.Time
 }
 
-// stepOf gives the context's observer, or one that does nothing.
-func stepOf(ctx context.Context) Observer {
-	if o, _ := ctx.Value(observerKey{}).(Observer); o != nil {
-		return o
+// End notifies the observer of the end of the step.
+func (r Running) End(err error) {
+	if r.observer != nil {
+		r.observer.End(r.inner, r.step, r.provider, r.start, err)
 	}
-	return noObserver
 }
 
-func noObserver(ctx context.Context, _, _ string) (context.Context, func(error)) {
-	return ctx, func(error) {}
+// StepIn notifies the context's observer, if there is one, of the begin of a common step.
+func StepIn(ctx context.Context, step string) (inner context.Context, r Running) {
+	return stepOf(ctx, step, "")
+}
+
+// stepOf is StepIn for a step of a provider.
+func stepOf(ctx context.Context, step, provider string) (inner context.Context, r Running) {
+	o, _ := ctx.Value(observerKey{}).(Observer)
+	if o == nil {
+		return ctx, r
+	}
+	inner, start := o.Begin(ctx, step, provider)
+	return inner, Running{o, inner, step, provider, start}
 }

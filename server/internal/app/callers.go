@@ -17,7 +17,6 @@ import (
 	"github.com/berthd/berth/api/access"
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/live"
@@ -284,17 +283,18 @@ func recordResize(ctx context.Context, req *live.ResizeRequest) {
 	}
 }
 
-// recordSteps counts steps, and adds their time to the history's entry of their call.
-func recordSteps(set *metrics.Set) hint.Observer {
-	return func(ctx context.Context, step, provider string) (context.Context, func(error)) {
-		c, start := history.CallOf(ctx), time.Now()
-		return ctx, func(error) {
-			took := time.Since(start)
-			set.Step(step, provider, took)
-			if c != nil {
-				c.Step(step, provider, took)
-			}
-		}
+// stepRecorder counts steps, and adds their time to the history's entry of their call.
+type stepRecorder struct{ metrics *metrics.Set }
+
+// Begin implements hint.Observer.
+func (stepRecorder) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) { return ctx, time.Now() }
+
+// End implements hint.Observer.
+func (r stepRecorder) End(ctx context.Context, step, provider string, start time.Time, _ error) {
+	took := time.Since(start)
+	r.metrics.Step(step, provider, took)
+	if c := history.CallOf(ctx); c != nil {
+		c.Step(step, provider, took)
 	}
 }
 

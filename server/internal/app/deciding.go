@@ -111,7 +111,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		},
 		Environment: admission.Environment{
 			Now: g.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
-			WithTimeout: context.WithTimeout, Each: task.Each, Observe: g.Tracer.Steps(recordSteps(g.metrics)),
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: g.Tracer.Steps(stepRecorder{g.metrics}),
 		},
 	}), live.Options{BytesPerSecond: g.Config.Moves.BytesPerSecond, Mover: k.moves})
 	d.mover = newMover(g, s.ledger, d.engine)

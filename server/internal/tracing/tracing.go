@@ -197,20 +197,31 @@ func (t *Tracer) Steps(next hint.Observer) hint.Observer {
 	if t == nil {
 		return next
 	}
-	return func(ctx context.Context, step, provider string) (context.Context, func(error)) {
-		inner, counted := next(ctx, step, provider)
-		if !trace.SpanContextFromContext(ctx).IsValid() {
-			return inner, counted
-		}
-		inner, span := t.spans.Start(inner, "admission "+step, trace.WithAttributes(attribute.String("berth.step", step)))
-		if provider != "" {
-			span.SetAttributes(attribute.String("berth.provider", provider))
-		}
-		return inner, func(err error) {
-			counted(err)
-			end(span, err)
-		}
+	return steps{next, t.spans}
+}
+
+type steps struct {
+	hint.Observer
+	spans trace.Tracer
+}
+
+// Begin implements hint.Observer.
+func (s steps) Begin(ctx context.Context, step, provider string) (context.Context, time.Time) {
+	inner, start := s.Observer.Begin(ctx, step, provider)
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return inner, start
 	}
+	inner, span := s.spans.Start(inner, "admission "+step, trace.WithAttributes(attribute.String("berth.step", step)))
+	if provider != "" {
+		span.SetAttributes(attribute.String("berth.provider", provider))
+	}
+	return inner, start
+}
+
+// End implements hint.Observer.
+func (s steps) End(inner context.Context, step, provider string, start time.Time, err error) {
+	s.Observer.End(inner, step, provider, start, err)
+	end(trace.SpanFromContext(inner), err) // of the step; it does nothing outside of a call
 }
 
 // Unary makes a span of each unary call; nil for no tracer.

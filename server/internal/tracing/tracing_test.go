@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
@@ -131,19 +132,16 @@ func TestSpans(t *testing.T) {
 				t.Fatal(err)
 			}
 			counted := 0
-			steps := tracer.Steps(func(ctx context.Context, _, _ string) (context.Context, func(error)) {
-				counted++
-				return ctx, func(error) {}
-			})
-			_, outside := steps(t.Context(), hint.StepCommit, "") // no call, no span
-			outside(nil)
+			steps := tracer.Steps(counter{&counted})
+			outside, start := steps.Begin(t.Context(), hint.StepCommit, "") // no call, no span
+			steps.End(outside, hint.StepCommit, "", start, nil)
 			ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("traceparent", "00-"+callersTrace+"-b7ad6b7169203331-01"))
 			_, err = tracer.Unary()(ctx, nil, &grpc.UnaryServerInfo{FullMethod: "/berth.admission.v1.AdmissionService/Admit"},
 				func(ctx context.Context, _ any) (any, error) {
-					inner, end := steps(ctx, hint.StepHints, "cpu")
-					_, deeper := steps(inner, hint.StepMerge, "")
-					deeper(errors.New("no room"))
-					end(nil)
+					inner, start := steps.Begin(ctx, hint.StepHints, "cpu")
+					deeper, later := steps.Begin(inner, hint.StepMerge, "")
+					steps.End(deeper, hint.StepMerge, "", later, errors.New("no room"))
+					steps.End(inner, hint.StepHints, "cpu", start, nil)
 					return nil, nil
 				})
 			if err != nil {
@@ -186,16 +184,24 @@ func TestOff(t *testing.T) {
 		t.Errorf("%v, %v", tracer, err)
 	}
 	if got := testing.AllocsPerRun(100, func() {
-		_, end := tracer.Steps(plain)(t.Context(), hint.StepPlan, "cpu")
-		end(nil)
+		o := tracer.Steps(counter{})
+		inner, start := o.Begin(t.Context(), hint.StepPlan, "cpu")
+		o.End(inner, hint.StepPlan, "cpu", start, nil)
 	}); got != 0 {
 		t.Errorf("%v allocations of a step", got)
 	}
 }
 
-func plain(ctx context.Context, _, _ string) (context.Context, func(error)) { return ctx, nothing }
+// counter counts the steps that end.
+type counter struct{ steps *int } // nil for none
 
-func nothing(error) {}
+func (counter) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) { return ctx, time.Time{} }
+
+func (c counter) End(_ context.Context, _, _ string, _ time.Time, _ error) {
+	if c.steps != nil {
+		*c.steps++
+	}
+}
 
 // BenchmarkStep compares a step without this package, with tracing off, and with tracing on.
 func BenchmarkStep(b *testing.B) {
@@ -211,12 +217,12 @@ func BenchmarkStep(b *testing.B) {
 	for _, row := range []struct {
 		name  string
 		steps hint.Observer
-	}{{"without", plain}, {"off", off.Steps(plain)}, {"on", on.Steps(plain)}} {
+	}{{"without", counter{}}, {"off", off.Steps(counter{})}, {"on", on.Steps(counter{})}} {
 		b.Run(row.name, func(b *testing.B) {
 			run := func(ctx context.Context, _ any) (any, error) {
 				for b.Loop() {
-					_, end := row.steps(ctx, hint.StepPlan, "cpu")
-					end(nil)
+					inner, start := row.steps.Begin(ctx, hint.StepPlan, "cpu")
+					row.steps.End(inner, hint.StepPlan, "cpu", start, nil)
 				}
 				return nil, nil
 			}
