@@ -216,17 +216,24 @@ func (s Set) IDs() []int {
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
 func (s Set) String() string {
 	var room [64]byte // for most sets; longer texts move out by themselves
-	text := idlist.Text{Out: room[:0]}
+	return string(s.appendTo(room[:0]))
+}
+
+func (s *Set) appendTo(out []byte) []byte {
+	text := idlist.Text{Out: out}
 	words := s.words()
 	for i := range words {
 		text = text.Word(i*wordBits, s.word(i))
 	}
-	return string(text.End(words * wordBits))
+	return text.End(words * wordBits)
 }
 
 // MarshalText returns String, so that a set is a JSON string and may be the
 // key of a JSON object.
-func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Set) MarshalText() ([]byte, error) { return s.appendTo(make([]byte, 0, usualText)), nil }
+
+// usualText is the length of the text of most sets.
+const usualText = 32
 
 // UnmarshalText reads what Parse reads. On error s is unchanged.
 func (s *Set) UnmarshalText(text []byte) error {

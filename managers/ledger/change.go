@@ -60,8 +60,11 @@ func Changes(old, new *View) []Change {
 			bound = append(bound, Change{Kind: Bound, Binding: c.New})
 		}
 	}
-	if len(gone)+len(removed)+len(bound) == 0 {
+	switch { // most commits have changes of one kind
+	case len(gone)+len(removed)+len(bound) == 0:
 		return put
+	case len(gone)+len(put)+len(bound) == 0:
+		return removed
 	}
 	return append(append(append(gone, removed...), put...), bound...)
 }

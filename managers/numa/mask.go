@@ -162,7 +162,11 @@ func (m Mask) CompareEnumeration(o Mask) int {
 // more adjacent ids as a range: "0-1,4". The empty set is the empty text.
 func (m Mask) String() string {
 	var room [64]byte // for most masks; longer texts move out by themselves
-	return string(idlist.Text{Out: room[:0]}.Word(0, uint64(m)).End(MaxNodes))
+	return string(m.appendTo(room[:0]))
+}
+
+func (m Mask) appendTo(out []byte) []byte {
+	return idlist.Text{Out: out}.Word(0, uint64(m)).End(MaxNodes)
 }
 
 // Commas returns the node ids as the reference writes them for a runtime: ascending, each by
@@ -180,7 +184,10 @@ func (m Mask) Commas() string {
 
 // MarshalText returns String, so that a mask is a JSON string and may be the
 // key of a JSON object.
-func (m Mask) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+func (m Mask) MarshalText() ([]byte, error) { return m.appendTo(make([]byte, 0, usualText)), nil }
+
+// usualText is the length of the text of most masks.
+const usualText = 8
 
 // UnmarshalText reads what Parse reads. On error m is unchanged.
 func (m *Mask) UnmarshalText(text []byte) error {

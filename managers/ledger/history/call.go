@@ -22,7 +22,7 @@ type Call struct {
 	Request *Request
 
 	mu      sync.Mutex
-	steps   []Step   // guarded by mu
+	steps   Steps    // guarded by mu
 	decided *decided // guarded by mu; nil as long as nothing was decided
 }
 
@@ -55,7 +55,7 @@ func (c *Call) Step(step, provider string, took time.Duration) {
 		c.steps[i].Took += took
 	case len(c.steps) < maxSteps:
 		if c.steps == nil {
-			c.steps = make([]Step, 0, usualSteps)
+			c.steps = make(Steps, 0, usualSteps)
 		}
 		c.steps = append(c.steps, Step{step, provider, took})
 	}

@@ -66,7 +66,7 @@ type Entry struct {
 	// Took is the time from the call's arrival to the entry, in nanoseconds; Steps are parts
 	// of it.
 	Took  time.Duration `json:"took,omitempty"`
-	Steps []Step        `json:"steps,omitempty"`
+	Steps Steps         `json:"steps,omitempty"`
 	// Omitted is the number of refusals and changes of this caller since the previous entry that were not
 	// recorded.
 	Omitted uint64 `json:"omitted,omitempty"`
@@ -111,19 +111,21 @@ type Step struct {
 	Took     time.Duration
 }
 
-// MarshalText spells a step as "81542 hints cpu": its nanoseconds, name and provider. With a
+// longestTook is the length of the longest number, with its sign.
+const longestTook = 20
+
+// appendTo spells a step as "81542 hints cpu": its nanoseconds, name and provider. With a
 // field for each, the steps would be half of an entry.
-func (s Step) MarshalText() ([]byte, error) {
-	const digits = 20 // of the longest number, with its sign
-	text := append(strconv.AppendInt(make([]byte, 0, digits+len("  ")+len(s.Step)+len(s.Provider)), int64(s.Took), 10), ' ')
+func (s Step) appendTo(text []byte) []byte {
+	text = append(strconv.AppendInt(text, int64(s.Took), 10), ' ')
 	text = append(text, s.Step...)
 	if s.Provider != "" {
 		text = append(append(text, ' '), s.Provider...)
 	}
-	return text, nil
+	return text
 }
 
-// UnmarshalText reads what MarshalText spells.
+// UnmarshalText reads what Steps spell.
 func (s *Step) UnmarshalText(text []byte) error {
 	took, rest, _ := strings.Cut(string(text), " ")
 	n, err := strconv.ParseInt(took, 10, 64)
@@ -134,6 +136,38 @@ func (s *Step) UnmarshalText(text []byte) error {
 	s.Step, s.Provider, _ = strings.Cut(rest, " ")
 	return nil
 }
+
+// Steps are the steps of a call.
+type Steps []Step
+
+// MarshalJSON spells the steps as a list of texts, in one piece: every change has about ten.
+func (all Steps) MarshalJSON() ([]byte, error) {
+	size := len("[]")
+	for _, s := range all {
+		size += longestTook + len(s.Step) + len(s.Provider) + len(`"  ",`)
+	}
+	out := append(make([]byte, 0, size), '[')
+	for i, s := range all {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		at := len(out)
+		out = s.appendTo(append(out, '"'))
+		if slices.ContainsFunc(out[at+1:], unusual) { // in the name of an external provider
+			text, err := json.Marshal(string(out[at+1:]))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out[:at], text...)
+		} else {
+			out = append(out, '"')
+		}
+	}
+	return append(out, ']'), nil
+}
+
+// unusual returns whether a byte of a JSON string is not spelt as itself.
+func unusual(b byte) bool { return b < ' ' || b > '~' || b == '"' || b == '\\' }
 
 // Request is a recorded request. The fields of other calls are empty.
 type Request struct {

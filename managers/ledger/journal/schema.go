@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
@@ -138,12 +139,26 @@ func checksum(bucket, key string, value, room []byte) [crcLen]byte {
 
 // Seal makes the entry for a value.
 func Seal(bucket, key string, value any) (Entry, error) {
-	text, err := json.Marshal(value)
-	if err != nil {
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	e.text.Reset()
+	if err := e.json.Encode(value); err != nil {
 		return Entry{}, fmt.Errorf("encode %s/%s: %w", bucket, key, err)
 	}
-	return SealText(bucket, key, text), nil
+	return SealText(bucket, key, bytes.TrimSuffix(e.text.Bytes(), []byte("\n"))), nil
 }
+
+// encoder writes JSON into a buffer that serves many values.
+type encoder struct {
+	text bytes.Buffer
+	json *json.Encoder
+}
+
+var encoders = sync.Pool{New: func() any {
+	e := new(encoder)
+	e.json = json.NewEncoder(&e.text)
+	return e
+}}
 
 // SealText makes the entry for the JSON of a value, which may be in parts.
 func SealText(bucket, key string, text ...[]byte) Entry {
@@ -334,6 +349,10 @@ func encodeEach[V any](b *batch, bucket string, changes map[string]*V) {
 
 // pod writes a pod's record and those of its claims that changed.
 func (b *batch) pod(uid string, old, next *ledger.Pod, v *ledger.View) {
+	if next == nil {
+		b.dropPod(uid, old)
+		return
+	}
 	var stale map[string][]byte // the claims that it had
 	if old != nil {
 		stale = make(map[string][]byte, len(old.Claims))
@@ -343,30 +362,39 @@ func (b *batch) pod(uid string, old, next *ledger.Pod, v *ledger.View) {
 			stale[key] = e.Value
 		}
 	}
-	if next != nil {
-		stored := &storedPod{Pod: next}
-		if number, ok := v.TraceNumber(uid); ok {
-			stored.TraceNumber = &number
-		}
-		at := len(b.entries)
-		b.entries = append(b.entries, Entry{}) // the record, once the sum of its claims is known
-		var sum claimsSum
-		for i, key := range claimKeys(next.Claims) {
-			e, err := Seal(BucketClaims, key, &next.Claims[i])
-			b.err = cmp.Or(b.err, err)
-			sum.add(e)
-			if !bytes.Equal(stale[key], e.Value) {
-				b.entries = append(b.entries, e)
-			}
-			delete(stale, key)
-		}
-		stored.ClaimsSum = sum.String()
-		e, err := Seal(BucketPods, uid, stored)
-		b.entries[at], b.err = e, cmp.Or(b.err, err)
-	} else if old != nil {
-		b.drop(BucketPods, uid)
+	stored := &storedPod{Pod: next}
+	if number, ok := v.TraceNumber(uid); ok {
+		stored.TraceNumber = &number
 	}
+	at := len(b.entries)
+	b.entries = append(b.entries, Entry{}) // the record, once the sum of its claims is known
+	var sum claimsSum
+	for i, key := range claimKeys(next.Claims) {
+		e, err := Seal(BucketClaims, key, &next.Claims[i])
+		b.err = cmp.Or(b.err, err)
+		sum.add(e)
+		if !bytes.Equal(stale[key], e.Value) {
+			b.entries = append(b.entries, e)
+		}
+		delete(stale, key)
+	}
+	stored.ClaimsSum = sum.String()
+	e, err := Seal(BucketPods, uid, stored)
+	b.entries[at], b.err = e, cmp.Or(b.err, err)
 	for _, key := range ordered.Keys(stale) {
+		b.drop(BucketClaims, key)
+	}
+}
+
+// dropPod removes a pod's record and its claims. Without a record there is nothing.
+func (b *batch) dropPod(uid string, old *ledger.Pod) {
+	if old == nil {
+		return
+	}
+	b.drop(BucketPods, uid)
+	keys := claimKeys(old.Claims)
+	slices.Sort(keys)
+	for _, key := range keys {
 		b.drop(BucketClaims, key)
 	}
 }

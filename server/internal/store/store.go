@@ -323,6 +323,7 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []journal.Entry) e
 func put(tx *bbolt.Tx, batch []journal.Entry) (growth int, err error) {
 	var b *bbolt.Bucket
 	var name string // of b
+	var key []byte  // its room serves all entries: bbolt copies keys
 	for _, e := range batch {
 		if b == nil || e.Bucket != name {
 			name = e.Bucket
@@ -333,7 +334,7 @@ func put(tx *bbolt.Tx, batch []journal.Entry) (growth int, err error) {
 				b.FillPercent = 0.9 // its keys ascend
 			}
 		}
-		key := []byte(e.Key)
+		key = append(key[:0], e.Key...)
 		if err == nil && !journal.OfHistory(name) {
 			growth += len(e.Value) - len(b.Get(key))
 		}
