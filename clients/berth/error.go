@@ -179,6 +179,9 @@ func fromStatus(err error) error {
 // connectError replaces the error of an expired connection attempt. gRPC closes the connection then and reports
 // the error of its own reader or writer.
 func (c *Client) connectError(err error) error {
+	if err == nil {
+		return nil
+	}
 	var e *Error
 	if errors.As(err, &e) && e.Code == codes.Unavailable && e.Reason == "" && strings.Contains(e.Message, net.ErrClosed.Error()) {
 		e.Message = fmt.Sprintf("berthd at %s accepted the connection and did not answer within %s", c.Endpoint(), c.connectTimeout)

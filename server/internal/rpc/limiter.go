@@ -356,7 +356,8 @@ func begin(ctx context.Context) (end func(), err error) {
 
 func (c *limiter) beginUnary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if _, counted := ctx.Value(ticketKey{}).(*ticket); !counted {
-		defer c.slots.quiet.call()()
+		c.slots.quiet.begin()
+		defer c.slots.quiet.end()
 	}
 	end, err := begin(ctx)
 	if err != nil {

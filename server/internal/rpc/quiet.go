@@ -20,17 +20,18 @@ const (
 // quiet follows the calls of root and of berthd's own user. It is safe for concurrent use.
 type quiet struct {
 	running atomic.Int64
-	last    atomic.Pointer[time.Time] // when one ended; nil before the first
+	last    atomic.Int64 // when one ended, as the time since started; 0 before the first
 }
 
-// call records that a call runs until end.
-func (q *quiet) call() (end func()) {
-	q.running.Add(1)
-	return func() {
-		now := time.Now()
-		q.last.Store(&now)
-		q.running.Add(-1)
-	}
+// started is the moment from which ends of calls are counted.
+var started = time.Now()
+
+// begin records that a call runs until end.
+func (q *quiet) begin() { q.running.Add(1) }
+
+func (q *quiet) end() {
+	q.last.Store(int64(time.Since(started)))
+	q.running.Add(-1)
 }
 
 // left is how long it takes until it is quiet, if no further call comes.
@@ -39,10 +40,10 @@ func (q *quiet) left() time.Duration {
 	switch {
 	case q.running.Load() > 0:
 		return quietFor
-	case last == nil:
+	case last == 0:
 		return 0
 	}
-	return quietFor - time.Since(*last)
+	return quietFor - (time.Since(started) - time.Duration(last))
 }
 
 // await waits until it is quiet, for a limited time.

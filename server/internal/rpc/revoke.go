@@ -78,7 +78,12 @@ func (cfg Config) following(ctx context.Context, method string, req any) (_ cont
 	if cfg.Access == nil || cfg.trusts(ctx) || req == nil && triesOnPage(ctx, method) {
 		return ctx, func() {}
 	}
-	return cfg.Access.while(ctx, func() error { return cfg.Access.authorize(ctx, method, req) })
+	return cfg.Access.whilePermitted(ctx, method, req)
+}
+
+// whilePermitted is a function of its own: what the closure has is allocated where a function begins.
+func (a Access) whilePermitted(ctx context.Context, method string, req any) (_ context.Context, end func()) {
+	return a.while(ctx, func() error { return a.authorize(ctx, method, req) })
 }
 
 // revoked returns why a call was ended, if it was because of the caller's role; err otherwise.

@@ -3,6 +3,7 @@ package wire
 import (
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
@@ -15,22 +16,35 @@ func ValidText(text string) string { return strings.ToValidUTF8(text, replacemen
 
 // Encode encodes a message into a buffer of its size. The texts of a message may come from a damaged file, a plugin or a file name, and
 // are then no UTF-8, which protobuf refuses. Encode replaces what is invalid in them, in a copy of the message.
-func Encode(m proto.Message) ([]byte, error) {
-	out, err := encode(m)
+func Encode(m proto.Message) ([]byte, error) { return encodeValid(0, m) }
+
+// EncodeField encodes a message as a field of another.
+func EncodeField(number protowire.Number, m proto.Message) ([]byte, error) { return encodeValid(number, m) }
+
+func encodeValid(number protowire.Number, m proto.Message) ([]byte, error) {
+	out, err := encode(number, m)
 	if err == nil {
 		return out, nil
 	}
 	valid := proto.Clone(m)
 	MakeValid(valid)
-	return encode(valid)
+	return encode(number, valid)
 }
 
 // MakeValid replaces what is no UTF-8 in the texts of a message.
 func MakeValid(m proto.Message) { makeValid(m.ProtoReflect()) }
 
-func encode(m proto.Message) ([]byte, error) {
+// encode encodes a message, as a field if the number is not 0.
+func encode(number protowire.Number, m proto.Message) ([]byte, error) {
 	size := proto.Size(m)
-	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(make([]byte, 0, size), m)
+	var out []byte
+	if number == 0 {
+		out = make([]byte, 0, size)
+	} else {
+		out = make([]byte, 0, protowire.SizeTag(number)+protowire.SizeBytes(size))
+		out = protowire.AppendVarint(protowire.AppendTag(out, number, protowire.BytesType), uint64(size))
+	}
+	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(out, m)
 }
 
 // makeValid makes the texts of a message valid, also those in messages in it.

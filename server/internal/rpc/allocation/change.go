@@ -3,7 +3,6 @@ package allocation
 import (
 	"iter"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -37,9 +36,8 @@ var eventsField = (*allocationv1.WatchResponse)(nil).ProtoReflect().Descriptor()
 // encode encodes the event. An event that cannot be encoded stays a message, so that
 // sending it fails.
 func (e *event) encode() {
-	if text, err := wire.Encode(e.Event); err == nil {
-		e.encoded = protowire.AppendBytes(protowire.AppendTag(nil, eventsField, protowire.BytesType), text)
-		e.Event = nil
+	if text, err := wire.EncodeField(eventsField, e.Event); err == nil {
+		e.encoded, e.Event = text, nil
 	}
 }
 
