@@ -58,11 +58,15 @@ func SentPod(m *typesv1.Pod) (workload.Pod, error) {
 	return p, vs.Err("pod")
 }
 
+// Requirements returns the message form of requests and limits. Equal ones, as those of every Guaranteed pod, are one map.
 func Requirements(requests, limits workload.Quantities, x *workload.Excess) *typesv1.ResourceRequirements {
-	return &typesv1.ResourceRequirements{
-		Requests: amounts(requests, excessOf(x).Requests),
-		Limits:   amounts(limits, excessOf(x).Limits),
+	out := &typesv1.ResourceRequirements{Requests: amounts(requests, excessOf(x).Requests)}
+	if requests != nil && x == nil && maps.Equal(requests, limits) {
+		out.Limits = out.Requests
+	} else {
+		out.Limits = amounts(limits, excessOf(x).Limits)
 	}
+	return out
 }
 
 func excessOf(x *workload.Excess) workload.Excess {

@@ -25,6 +25,7 @@ var tierComponents = map[workload.QoSClass]string{
 // NewLayout.
 type Layout struct {
 	pods   Name
+	tiers  map[workload.QoSClass]Name // of the classes that have one of their own
 	driver Driver
 }
 
@@ -37,7 +38,11 @@ func NewLayout(cgroupRoot string, driver Driver) (Layout, error) {
 	if err := checkRoot(root, driver); err != nil {
 		return Layout{}, errdefs.Invalidf("cgroup root %q: %w", cgroupRoot, err)
 	}
-	return Layout{pods: root.join(podsComponent), driver: driver}, nil
+	l := Layout{pods: root.join(podsComponent), tiers: map[workload.QoSClass]Name{}, driver: driver}
+	for class, c := range tierComponents {
+		l.tiers[class] = l.pods.join(c)
+	}
+	return l, nil
 }
 
 // checkRoot holds a root against what can be made and, under systemd, read back.
@@ -70,8 +75,8 @@ func (l Layout) Pods() Name { return l.pods }
 
 // Tier returns the parent of the pods of a class.
 func (l Layout) Tier(class workload.QoSClass) Name {
-	if c, ok := tierComponents[class]; ok {
-		return l.pods.join(c)
+	if tier, ok := l.tiers[class]; ok {
+		return tier
 	}
 	return l.pods
 }

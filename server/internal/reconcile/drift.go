@@ -116,7 +116,7 @@ func (b *driftLog) hold(written []cgroup.Node, failed map[string]bool) {
 		return
 	}
 	for _, n := range written {
-		if failed[n.Name.String()] {
+		if len(failed) > 0 && failed[n.Name.String()] {
 			b.forget(n.Name)
 		} else {
 			b.kept.at(n.Name, true).values = &n.Values

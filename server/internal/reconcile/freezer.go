@@ -26,16 +26,18 @@ func (e *endings) add(name cgroup.Name) {
 	if e.names == nil {
 		e.names = map[string]ending{}
 	}
-	e.names[name.String()] = ending{name, e.names[name.String()].removers + 1}
+	key := name.String()
+	e.names[key] = ending{name, e.names[key].removers + 1}
 }
 
 // end ends a removal. A cgroup that was not removed may be written again.
 func (e *endings) end(name cgroup.Name, removed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	one := ending{name, e.names[name.String()].removers - 1}
-	if e.names[name.String()] = one; !removed && one.removers == 0 {
-		delete(e.names, name.String())
+	key := name.String()
+	one := ending{name, e.names[key].removers - 1}
+	if e.names[key] = one; !removed && one.removers == 0 {
+		delete(e.names, key)
 	}
 }
 
@@ -54,8 +56,8 @@ func (e *endings) forget() {
 func (e *endings) revoke(name cgroup.Name) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.names[name.String()].removers == 0 {
-		delete(e.names, name.String())
+	if key := name.String(); e.names[key].removers == 0 {
+		delete(e.names, key)
 	}
 }
 

@@ -406,7 +406,9 @@ func (l *Loop) apply(ctx context.Context, ops []cgroup.Op, stop func(cgroup.Op, 
 				out.created = append(out.created, op.Name)
 			}
 		}
-		l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
+		if l.Log.Enabled(ctx, slog.LevelDebug) {
+			l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
+		}
 		if err == nil {
 			continue
 		}
