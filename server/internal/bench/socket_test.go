@@ -136,6 +136,7 @@ type twin struct {
 	pod     ledger.Pod
 	trace   ledger.Trace
 	call    *history.Entry
+	request history.Request // of the call
 }
 
 // newTwin has berthd admit a pod, and remove it, to commit what that committed.
@@ -169,6 +170,9 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 	if err != nil || w.call == nil {
 		t.Fatalf("the admission is not in the history: %v", err)
 	}
+	if err := json.Unmarshal(w.call.Request, &w.request); err != nil {
+		t.Fatal(err)
+	}
 	w.ledger, _, err = journal.Open(t.Context(), journal.Options{
 		Journal: w.journal, Rules: view.Rules(),
 		History: history.New(history.Limits{Entries: berthd.config.History.Entries, Bytes: berthd.config.History.Bytes}, time.Now),
@@ -182,10 +186,7 @@ func newTwin(t testing.TB, berthd *running, pod *typesv1.Pod) *twin {
 // put commits the pod with its trace and returns how long that took the journal.
 func (w *twin) put(ctx context.Context) (time.Duration, error) {
 	record, trace := w.pod, w.trace
-	call := &history.Call{Name: w.call.Call, Time: time.Now(), Caller: w.call.Caller, Request: &history.Request{}}
-	if err := json.Unmarshal(w.call.Request, call.Request); err != nil {
-		return 0, err
-	}
+	call := &history.Call{Name: w.call.Call, Time: time.Now(), Caller: w.call.Caller, Request: &w.request}
 	for _, s := range w.call.Steps {
 		call.Step(s.Step, s.Provider, s.Took)
 	}
