@@ -26,7 +26,7 @@ var promises = []promise{
 	{name{"Merge", "5 rules, equal weights, preferred", "64", "berth"}, 100 * time.Microsecond, 0},
 	{name{"Merge", "5 rules, equal weights, not preferred", "64", "berth"}, 100 * time.Microsecond, 0},
 	{name{"Merge", "5 rules, unlike weights, not preferred", "16", "berth"}, 100 * time.Microsecond, 0},
-	{name{"PodResources", "List, 4 containers a pod", "500", "berth"}, 5 * time.Millisecond, 0},
+	{name{"PodResources", "List, 4 containers a pod", "500", "berth"}, 1200 * time.Microsecond, 0},
 	{name{"Admit", "decision, CPU, memory and 2 devices, half", "512", "berth"}, 100 * time.Microsecond, 0},
 	{name{"Transition", "plan, 200 pods move", "512", "berth"}, 50 * time.Millisecond, 0},
 	{name{"Restart", "first answer", "5000", "berth"}, time.Second, 0},

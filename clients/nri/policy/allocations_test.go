@@ -33,7 +33,7 @@ func TestAllocations(t *testing.T) {
 	if _, err := p.Synchronize(ctx, nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	allocs.AtMost(t, "events of a pod", 883, func() error {
+	allocs.AtMost(t, "events of a pod", 811, func() error {
 		sandbox := pod("job", "guaranteed")
 		c := container(sandbox, "main", "job-main", 2000, 1<<30)
 		adjust, _, err := p.CreateContainer(ctx, sandbox, c)

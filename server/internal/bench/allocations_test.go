@@ -16,13 +16,14 @@ import (
 	"github.com/berthd/berth/server/servertest"
 )
 
-// TestAllocations limits what decisions and calls allocate. The calls are those of a berthd without
-// sockets and disk; their messages are copied twice.
+// TestAllocations limits what decisions, calls and commits allocate. The calls are those of a berthd without
+// sockets and disk; their messages are copied twice. The commits are those of such calls, on disk and with their
+// history.
 func TestAllocations(t *testing.T) {
 	for _, c := range admitCases {
 		limit, ok := map[string]int{
-			"decision, CPU and memory, half":            127,
-			"decision, CPU, memory and 2 devices, half": 185,
+			"decision, CPU and memory, half":            126,
+			"decision, CPU, memory and 2 devices, half": 182,
 		}[c.operation]
 		if !ok {
 			continue
@@ -31,8 +32,8 @@ func TestAllocations(t *testing.T) {
 		allocs.AtMost(t, c.operation, limit, func() error { _, err := d.decide(); return err })
 	}
 	r := runLocal(t)
-	allocs.AtMost(t, "dry run", 196, func() error { return r.admit(t.Context(), "a", true) })
-	allocs.AtMost(t, "Admit and RemovePod", 341, func() error {
+	allocs.AtMost(t, "dry run", 191, func() error { return r.admit(t.Context(), "a", true) })
+	allocs.AtMost(t, "Admit and RemovePod", 323, func() error {
 		return errors.Join(r.admit(t.Context(), "a", false), r.remove(t.Context(), "a"))
 	})
 	for i := range 100 {
@@ -40,12 +41,17 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocs.AtMost(t, "List of 100 pods", 2218, func() error {
+	allocs.AtMost(t, "List of 100 pods", 2217, func() error {
 		got, err := r.Allocation().List(t.Context(), &allocationv1.ListRequest{})
 		if err == nil && len(got.GetPods()) != 100 {
 			return fmt.Errorf("%d pods", len(got.GetPods()))
 		}
 		return err
+	})
+	disk := newTwin(t, runBerthd(t), wirePod("a"))
+	allocs.AtMost(t, "commits of Admit and RemovePod", 388, func() error {
+		_, err := disk.put(t.Context())
+		return errors.Join(err, disk.remove(t.Context()))
 	})
 }
 

@@ -27,7 +27,7 @@ func TestAllocations(t *testing.T) {
 	}
 	h := NewHistory(1, w.Inventory)
 	h.Start(old)
-	allocs.AtMost(t, "Watch event", 27, func() error {
+	allocs.AtMost(t, "Watch event", 24, func() error {
 		h.Committed(old, changed)
 		h.making.Lock()
 		defer h.making.Unlock()
