@@ -40,10 +40,12 @@ import (
 
 // asDaemon makes the test binary be berthd: the tests run the real program as a
 // process of its own, which they can kill, without building it first. asProcess
-// makes it be what runs in a container.
+// makes it be what runs in a container. probesOften is for daemons that a test waits for: they probe
+// themselves, and try an address, all the time.
 const (
-	asDaemon  = "BERTHD_TEST_AS_DAEMON"
-	asProcess = "BERTHD_TEST_AS_PROCESS"
+	asDaemon    = "BERTHD_TEST_AS_DAEMON"
+	asProcess   = "BERTHD_TEST_AS_PROCESS"
+	probesOften = "BERTHD_TEST_PROBES_OFTEN"
 )
 
 func TestMain(m *testing.M) {
@@ -53,6 +55,9 @@ func TestMain(m *testing.M) {
 		become(os.Getenv(asUser))
 		if os.Getenv("LISTEN_FDS") != "" { // a pid is not known before the process exists
 			_ = os.Setenv("LISTEN_PID", strconv.Itoa(os.Getpid()))
+		}
+		if os.Getenv(probesOften) != "" {
+			probePause = 200 * time.Millisecond
 		}
 		main()
 		return

@@ -612,6 +612,7 @@ func TestRevisionsAfterAnOlderCopy(t *testing.T) {
 func TestClaimsDirectoryGoes(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--cgroup-tree", "memory")
+	n.env = append(n.env, probesOften+"=1")
 	n.kernel = false
 	d := n.start()
 	d.admitted(guaranteed("before", 1, 0))

@@ -166,7 +166,7 @@ func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook f
 		})
 	} else {
 		err = decide(ctx, c, app.Environment{
-			Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer,
+			Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer, Again: probePause,
 			Load:     func() (apiconfig.Config, []string, error) { return config.Load(sources) },
 			LogLevel: level, Reloads: reloads, Reader: reader,
 		}, ready)
@@ -191,6 +191,9 @@ func watch(ctx context.Context, o observe.ServeOptions) error {
 	o.Pods, o.Watch = from.Pods, from.Watch
 	return observe.Serve(ctx, o)
 }
+
+// probePause is app.Environment.Again; tests set it.
+var probePause time.Duration
 
 // decide runs a berthd that decides.
 func decide(ctx context.Context, c apiconfig.Config, env app.Environment, ready func()) error {

@@ -65,6 +65,7 @@ const (
 func TestNotReadyOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")
+	n.env = append(n.env, probesOften+"=1")
 	state := filepath.Join(n.root, "state")
 	if err := os.Mkdir(state, 0o700); err != nil {
 		t.Fatal(err)
@@ -105,6 +106,7 @@ func TestNotReadyOnAFullDisk(t *testing.T) {
 func TestRemovedSocketsComeBack(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")
+	n.env = append(n.env, probesOften+"=1")
 	d := n.start()
 	modes := map[string]fs.FileMode{"berth.sock": 0o660, "pod-resources/kubelet.sock": 0o755, "device-plugins/kubelet.sock": 0o755}
 	d.plugin("g0@0")
@@ -139,6 +141,7 @@ func TestRemovedSocketsComeBack(t *testing.T) {
 func TestReplacedSocket(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "--http", "127.0.0.1:0")
+	n.env = append(n.env, probesOften+"=1")
 	d := n.start()
 	path := filepath.Join(n.root, "berth.sock")
 	other, err := net.ListenUnix("unix", &net.UnixAddr{Name: path + ".other", Net: "unix"})

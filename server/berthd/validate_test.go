@@ -147,6 +147,7 @@ func TestMissingAddress(t *testing.T) {
 func TestOccupiedAddress(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
+	n.env = append(n.env, probesOften+"=1")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

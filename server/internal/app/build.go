@@ -67,6 +67,9 @@ type Environment struct {
 	Reader *os.File
 	// Observed is the node whose decisions another program makes; nil if berthd makes them.
 	Observed *Observed
+	// Again is the pause between two probes of berthd's readiness, and between two tries of an address; 0 means 5 s. Tests
+	// that wait for these have less.
+	Again time.Duration
 	// Failpoint and Stage are for tests; nil otherwise.
 	Failpoint failpoint.Hook
 	Stage     *Stage

@@ -287,7 +287,9 @@ func recordResize(ctx context.Context, req *live.ResizeRequest) {
 type stepRecorder struct{ metrics *metrics.Set }
 
 // Begin implements hint.Observer.
-func (stepRecorder) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) { return ctx, time.Now() }
+func (stepRecorder) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) {
+	return ctx, time.Now()
+}
 
 // End implements hint.Observer.
 func (r stepRecorder) End(ctx context.Context, step, provider string, start time.Time, _ error) {

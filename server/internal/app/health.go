@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -64,11 +65,11 @@ type healthStream struct {
 
 func (s healthStream) Context() context.Context { return s.ctx }
 
-// The interval and the timeout of probes.
-const (
-	probeEvery   = 5 * time.Second
-	probeTimeout = 10 * time.Second
-)
+// again is the pause between two probes, and between two tries of an address.
+const again = 5 * time.Second
+
+// probeTimeout is how long a probe may take.
+const probeTimeout = 10 * time.Second
 
 // newMonitor constructs the health checks. Without commits berthd still serves reads. Without its
 // own socket it serves nothing. The sockets of readers and plugins affect only their own
@@ -85,7 +86,7 @@ func newMonitor(g *given, s *state, records *recordFiles, plugins *deviceplugin.
 	}
 	monitor := func(checks ...readiness.Check) *readiness.Monitor {
 		return readiness.New(readiness.Config{
-			Every: probeEvery, Timeout: probeTimeout, Log: g.Log.With("part", "readiness"), Changed: srv.publishHealth,
+			Every: cmp.Or(g.Again, again), Timeout: probeTimeout, Log: g.Log.With("part", "readiness"), Changed: srv.publishHealth,
 		}, checks...)
 	}
 	if g.Observed != nil {

@@ -30,9 +30,6 @@ import (
 	"github.com/berthd/berth/server/internal/task"
 )
 
-// addressAgain is the pause between two tries of an address.
-const addressAgain = 5 * time.Second
-
 // httpConnections is how many connections to metrics and health there are at once.
 const httpConnections = 64
 
@@ -45,6 +42,7 @@ type web struct {
 	monitor *readiness.Monitor
 	access  *rpc.Access
 	page    *rpc.Page
+	again   time.Duration // the pause between two tries of the address
 }
 
 // handler serves metrics, health and the page.
@@ -66,7 +64,7 @@ func (s *web) serve(ctx context.Context, g *task.Group) (end func() error, err e
 	l, err := s.listen()
 	if _, isSocket := s.config.HTTPSocket(); !isSocket && mayComeFree(err) {
 		s.log.WarnContext(ctx, "metrics and health are not served yet: another program has the address, or the machine does not have it; "+
-			"berthd tries it again", "http", s.config.HTTP, "every", addressAgain.String(), "error", err)
+			"berthd tries it again", "http", s.config.HTTP, "every", s.again.String(), "error", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", s.config.HTTP, err)
 	}
@@ -93,7 +91,7 @@ func (s *web) serve(ctx context.Context, g *task.Group) (end func() error, err e
 	g.Go("http", func(ctx context.Context) error {
 		for ; l == nil; l, _ = s.listen() {
 			select {
-			case <-time.After(addressAgain):
+			case <-time.After(s.again):
 			case <-ctx.Done():
 				return nil
 			}

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ func (a *App) serve(ctx context.Context, tasks *task.Group, ready func()) (err e
 	}
 	tasks.OnStop("api socket", s.agentSocket.Drain)
 	tasks.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
-	pages := &web{g.Config, g.Log, g.metrics, s.health, a.monitor, a.deciding.access, s.page}
+	pages := &web{g.Config, g.Log, g.metrics, s.health, a.monitor, a.deciding.access, s.page, cmp.Or(g.Again, again)}
 	endHTTP, err := pages.serve(ctx, tasks)
 	if err != nil {
 		return errors.Join(err, s.closeSockets())

@@ -195,7 +195,9 @@ func TestOff(t *testing.T) {
 // counter counts the steps that end.
 type counter struct{ steps *int } // nil for none
 
-func (counter) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) { return ctx, time.Time{} }
+func (counter) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) {
+	return ctx, time.Time{}
+}
 
 func (c counter) End(_ context.Context, _, _ string, _ time.Time, _ error) {
 	if c.steps != nil {

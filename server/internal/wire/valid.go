@@ -19,7 +19,9 @@ func ValidText(text string) string { return strings.ToValidUTF8(text, replacemen
 func Encode(m proto.Message) ([]byte, error) { return encodeValid(0, m) }
 
 // EncodeField encodes a message as a field of another.
-func EncodeField(number protowire.Number, m proto.Message) ([]byte, error) { return encodeValid(number, m) }
+func EncodeField(number protowire.Number, m proto.Message) ([]byte, error) {
+	return encodeValid(number, m)
+}
 
 func encodeValid(number protowire.Number, m proto.Message) ([]byte, error) {
 	out, err := encode(number, m)
