@@ -278,9 +278,9 @@ func fragmented(d *daemon) (wants *admissionv1.DefragmentRequest) {
 // and the call again makes the room.
 func TestCrashDuringADefrag(t *testing.T) {
 	t.Parallel()
-	crashes := 0
+	crashes, hits := 0, hitsOf(2, 4)
 	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints()) {
-		for hit := 1; hit <= 4; hit++ {
+		for hit := 1; hit <= hits; hit++ {
 			n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
 				"single-numa-node")...)
 			n.kernel = false

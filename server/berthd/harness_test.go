@@ -81,6 +81,14 @@ func TestMain(m *testing.M) {
 // unless it fails.
 const timeout = 60 * time.Second
 
+// hitsOf is how often a crash test tries each failpoint: each try starts several daemons. The long form has BERTH_LONG.
+func hitsOf(short, long int) int {
+	if os.Getenv("BERTH_LONG") != "" {
+		return long
+	}
+	return short
+}
+
 // node is a place for daemons to run one after the other: a root directory and a
 // cgroup of its own.
 type node struct {

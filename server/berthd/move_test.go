@@ -136,7 +136,7 @@ func TestMoveOnTheMachine(t *testing.T) {
 // it, and in between nobody gets CPUs that the pod has.
 func TestCrashDuringAMove(t *testing.T) {
 	t.Parallel()
-	crashes := 0
+	crashes, hits := 0, hitsOf(4, 8)
 	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints()) {
 		n := newNode(t, append(staticMemory(0, "64Mi"), "--machine", "2s1n8c1t,mem=8Gi", "--topology-manager-policy",
 			"single-numa-node")...)
@@ -146,7 +146,7 @@ func TestCrashDuringAMove(t *testing.T) {
 		d.admitted(withMemory("b", 4, "1Gi"))
 		old := d.cpusOf(d.pods()["a"])
 		d.kill()
-		for hit := 1; hit <= 8; hit++ {
+		for hit := 1; hit <= hits; hit++ {
 			d := n.launch("--failpoint", point+":kill:"+strconv.Itoa(hit))
 			if !d.readyOrDead() {
 				crashes++

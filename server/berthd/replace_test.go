@@ -92,10 +92,7 @@ func TestReplaceLost(t *testing.T) {
 func TestCrashDuringAReplacement(t *testing.T) {
 	t.Parallel()
 	const shape = "2s1n4c1t,mem=8Gi"
-	crashes, hits := 0, 4
-	if os.Getenv("BERTH_LONG") != "" {
-		hits = 8
-	}
+	crashes, hits := 0, hitsOf(2, 8)
 	for _, point := range slices.Concat(store.Failpoints(), podrecords.Failpoints(), []string{app.AfterMachineChange}) {
 		for hit := 1; hit <= hits; hit++ {
 			n := newChangingNode(t, machinetest.Build(shape), replacing)
