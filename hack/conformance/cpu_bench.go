@@ -165,8 +165,8 @@ func cpuClaim(set cpuset.Set, use ledger.CPUUse) ledger.Claim {
 
 // reusableBefore is what follows from a record for its next container.
 func reusableBefore(r *ledger.Pod, next string) cpuset.Set {
-	held := func(c *workload.Container) cpuset.Set {
-		if claim, ok := r.Claim(c.Name, cpu.Resource); ok {
+	held := func(at int) cpuset.Set {
+		if claim, ok := r.Claim(r.Pod.Containers[at].Name, cpu.Resource); ok {
 			return claim.CPUs.Set
 		}
 		return cpuset.Set{}

@@ -28,11 +28,8 @@ func (c *candidate) try(draft *ledger.Draft) attempt {
 
 // adopt takes the claims and the steps of an attempt.
 func (c *candidate) adopt(draft *ledger.Draft, a attempt) {
-	have := claimsOf(draft.View(), c.uid())
-	planned := slices.DeleteFunc(slices.Clone(claimsOf(a.draft.View(), c.uid())), func(n ledger.Claim) bool {
-		return slices.ContainsFunc(have, func(o ledger.Claim) bool { return o.Key() == n.Key() })
-	})
-	draft.AddClaims(c.uid(), planned...)
+	record, _ := a.draft.View().Pod(c.uid())
+	draft.PutPod(record)
 	c.trace.Steps = append(c.trace.Steps, a.trace.Steps...)
 }
 
@@ -54,40 +51,36 @@ func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f worklo
 		return nil
 	}
 	ordered := c.try(draft)
-	orderErr := ordered.planRounds(hint.InTrial(ctx), ordered.draft, f, inOrder)
+	trial, calls := hint.InTrial(ctx)
+	orderErr := ordered.planRounds(trial, ordered.draft, f, inOrder)
 	if err != nil {
 		if orderErr == nil {
 			c.note("", inOrderBecause+"it does not fit with its app containers and sidecars first")
 		}
 		return c.planRounds(ctx, draft, f, inOrder)
 	}
-	if orderErr == nil && worse(whole.draft.View(), ordered.draft.View(), pod) != "" {
+	why := ""
+	if orderErr == nil {
+		why = worse(whole.draft.View(), ordered.draft.View(), pod)
+	}
+	if why != "" && calls.Incomplete {
 		// A trial lacks answers of plugins and providers, so the plan with them decides.
-		if done, err := c.planBetter(ctx, draft, f, inOrder, whole.draft.View()); done || err != nil {
+		ordered, why = c.try(draft), ""
+		switch err := ordered.planRounds(ctx, ordered.draft, f, inOrder); {
+		case err == nil:
+			why = worse(whole.draft.View(), ordered.draft.View(), pod)
+		case hint.Interrupts(err) || ctx.Err() != nil:
 			return err
 		}
+	}
+	if why != "" {
+		c.note("", inOrderBecause+why)
+		c.adopt(draft, ordered)
+		return nil
 	}
 	c.adopt(draft, whole)
 	c.noteLoans(draft.View())
 	return nil
-}
-
-// planBetter plans the pod in its order, if that is better than a plan of the whole pod.
-func (c *candidate) planBetter(ctx context.Context, draft *ledger.Draft, f workload.Features, inOrder []topology.Round,
-	whole *ledger.View) (done bool, err error) {
-	ordered := c.try(draft)
-	if err := ordered.planRounds(ctx, ordered.draft, f, inOrder); err != nil {
-		if hint.Interrupts(err) || ctx.Err() != nil {
-			return false, err
-		}
-		return false, nil
-	}
-	why := worse(whole, ordered.draft.View(), &c.record.Pod)
-	if why != "" {
-		c.note("", inOrderBecause+why)
-		c.adopt(draft, ordered)
-	}
-	return why != "", nil
 }
 
 const inOrderBecause = "the pod is planned container by container, in its order: "
@@ -110,8 +103,14 @@ func holdsForInit(view *ledger.View, pod *workload.Pod) bool {
 func (c *candidate) planBorrowing(ctx context.Context, draft *ledger.Draft, f workload.Features, round topology.Round,
 	affinity hint.Hint) error {
 	for _, way := range c.ways(draft.View(), round) {
-		if way(hint.InTrial(ctx), c.try(draft), f, affinity) != nil {
+		trial, calls := hint.InTrial(ctx)
+		tried := c.try(draft)
+		if way(trial, tried, f, affinity) != nil {
 			continue
+		}
+		if !calls.Incomplete {
+			c.adopt(draft, tried)
+			return nil
 		}
 		chosen := c.try(draft)
 		err := way(ctx, chosen, f, affinity)
@@ -242,42 +241,63 @@ func amountOf(p *ledger.Pod, of ledger.Claim) uint64 {
 	return uint64(len(ids))
 }
 
+// loans are the claims of a pod's containers, for notes about its init containers.
+type loans struct {
+	record *ledger.Pod
+	// lasting are the claims of containers that run for the pod's life.
+	lasting []lasting
+	// kept is the memory that only init containers have, by resource and nodes.
+	kept map[string]uint64
+}
+
+type lasting struct {
+	*ledger.Claim
+	container *workload.Container
+}
+
 // noteLoans notes on whose CPUs and devices each init container runs, and what is kept for it alone.
 func (c *candidate) noteLoans(view *ledger.View) {
 	record, _ := view.Pod(c.uid())
-	for _, init := range c.record.Pod.Walk() {
-		if !init.Role.Feeds() {
-			continue
+	l, names := loans{record: record, kept: map[string]uint64{}}, c.record.Pod.Names()
+	early := make([][]*ledger.Claim, len(c.record.Pod.Containers))
+	for i := range record.Claims {
+		claim := &record.Claims[i]
+		at := names.At(claim.Owner.Container)
+		switch {
+		case at < 0:
+		case c.record.Pod.Containers[at].Role.Feeds():
+			early[at] = append(early[at], claim)
+		default:
+			l.lasting = append(l.lasting, lasting{claim, &c.record.Pod.Containers[at]})
 		}
-		for _, claim := range record.Claims {
-			if claim.Owner.Container == init.Name {
-				c.noteLoan(record, claim)
-			}
+	}
+	for _, claims := range early {
+		for _, claim := range claims {
+			c.noteLoan(&l, claim)
 		}
 	}
 }
 
 // noteLoan is noteLoans for a claim of an init container.
-func (c *candidate) noteLoan(record *ledger.Pod, claim ledger.Claim) {
+func (c *candidate) noteLoan(l *loans, claim *ledger.Claim) {
 	name := claim.Owner.Container
 	shared := map[string]bool{}
 	var cpus cpuset.Set
-	for _, other := range record.Claims {
-		container := c.record.Pod.Container(other.Owner.Container)
-		if other.Resource != claim.Resource || other.Provider != claim.Provider || container == nil || container.Role.Feeds() {
+	for _, other := range l.lasting {
+		if other.Resource != claim.Resource || other.Provider != claim.Provider {
 			continue
 		}
 		switch {
 		case claim.CPUs != nil && other.CPUs != nil && claim.CPUs.Set.Overlaps(other.CPUs.Set):
 			both := claim.CPUs.Set.Intersect(other.CPUs.Set)
 			cpus = cpus.Union(both)
-			c.note(name, fmt.Sprintf("init container %s runs on CPUs %s of %s %s", name, both, container.Role, container.Name))
+			c.note(name, fmt.Sprintf("init container %s runs on CPUs %s of %s %s", name, both, other.container.Role, other.container.Name))
 		case claim.Devices != nil && other.Devices != nil:
 			for _, id := range other.Devices.IDs() {
 				if slices.Contains(claim.Devices.IDs(), id) {
 					shared[id] = true
-					c.note(name, fmt.Sprintf("init container %s uses %s %q of %s %s", name, claim.Resource, id, container.Role,
-						container.Name))
+					c.note(name, fmt.Sprintf("init container %s uses %s %q of %s %s", name, claim.Resource, id, other.container.Role,
+						other.container.Name))
 				}
 			}
 		}
@@ -295,10 +315,20 @@ func (c *candidate) noteLoan(record *ledger.Pod, claim ledger.Claim) {
 		}
 	case len(claim.Memory) > 0:
 		for _, b := range claim.Memory {
-			if left := record.ReusableMemory("", claim.Resource, b.Nodes); left.Total() > 0 {
+			if left := l.keptOn(claim.Resource, b.Nodes); left > 0 {
 				c.note(name, fmt.Sprintf("%s of %s on NUMA nodes %s is kept for init containers",
-					workload.Resource(claim.Resource).Text(int64(left.Total())), claim.Resource, b.Nodes))
+					workload.Resource(claim.Resource).Text(int64(left)), claim.Resource, b.Nodes))
 			}
 		}
 	}
+}
+
+// keptOn is the memory of a resource on some nodes that only init containers have.
+func (l *loans) keptOn(resource string, nodes numa.Mask) uint64 {
+	key := resource + " " + nodes.String()
+	if _, known := l.kept[key]; !known {
+		left := l.record.ReusableMemory("", resource, nodes)
+		l.kept[key] = left.Total()
+	}
+	return l.kept[key]
 }

@@ -42,6 +42,7 @@ func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 	if !ok {
 		return h
 	}
+	names := pod.Names()
 	for i := range record.Claims {
 		c := &record.Claims[i]
 		if c.Provider != Name || c.CPUs == nil {
@@ -51,10 +52,8 @@ func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 			h.podCPUs = c.CPUs
 			continue
 		}
-		for at := range pod.Containers {
-			if pod.Containers[at].Name == c.Owner.Container {
-				h.claims[at] = c.CPUs
-			}
+		if at := names.At(c.Owner.Container); at >= 0 {
+			h.claims[at] = c.CPUs
 		}
 	}
 	return h
@@ -62,8 +61,7 @@ func (m *Manager) allocation(view *ledger.View, pod *workload.Pod) *allocation {
 
 // reusable is what container i may take over from finished init containers.
 func (h *allocation) reusable(i int) cpuset.Set {
-	held := func(c *workload.Container) cpuset.Set { return h.held(c.Name) }
-	return workload.Reusable(h.Pod, h.Pod.Containers[i].Name, held, cpuset.Set.Union, cpuset.Set.Minus)
+	return workload.Reusable(h.Pod, h.Pod.Containers[i].Name, h.heldAt, cpuset.Set.Union, cpuset.Set.Minus)
 }
 
 // loan is what the init container of a request may take of its pod's CPUs, if the others are planned already.
@@ -71,14 +69,22 @@ func (h *allocation) loan(req hint.Request) cpuset.Set {
 	if req.Below != "" {
 		return h.held(req.Below)
 	}
-	held := func(c *workload.Container) cpuset.Set { return h.held(c.Name) }
-	return workload.Borrowable(h.Pod, h.Pod.Containers[req.Container].Name, held, cpuset.Set.Union, cpuset.Set.Union, cpuset.Set.Minus)
+	return workload.Borrowable(h.Pod, h.Pod.Containers[req.Container].Name, h.heldAt, cpuset.Set.Union, cpuset.Set.Union,
+		cpuset.Set.Minus)
 }
 
 // held are the CPUs of the container called name.
 func (h *allocation) held(name string) cpuset.Set {
 	at := slices.IndexFunc(h.Pod.Containers, func(o workload.Container) bool { return o.Name == name })
-	if at < 0 || h.claims[at] == nil {
+	if at < 0 {
+		return cpuset.Set{}
+	}
+	return h.heldAt(at)
+}
+
+// heldAt are the CPUs of the container with an index.
+func (h *allocation) heldAt(at int) cpuset.Set {
+	if h.claims[at] == nil {
 		return cpuset.Set{}
 	}
 	return h.claims[at].Set

@@ -96,8 +96,11 @@ func (m *Manager) planResource(ctx context.Context, b *usage, req hint.Request, 
 // outOf refuses a resource whose plugin was here once and has been away for too
 // long, as the kubelet's check of the node's capacity does.
 func (b *usage) outOf(r *Resource, pod *workload.Pod, name workload.Resource) error {
+	if r == nil {
+		return nil
+	}
 	wanted := podDemand(pod, name)
-	if r == nil || wanted == 0 {
+	if wanted == 0 {
 		return nil
 	}
 	e := errdefs.Refuse(errdefs.OutOf(r.Name), "Node didn't have enough resource: %s, requested: %d, used: 0, capacity: 0", r.Name, wanted)

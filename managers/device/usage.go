@@ -102,13 +102,13 @@ const nextContainer = "\x00"
 
 // reusable returns the devices that a container may take over.
 func (b *usage) reusable(pod *workload.Pod, container, resource string) []ledger.Device {
-	held := func(c *workload.Container) []ledger.Device { return b.owned(pod, c.Name, resource) }
+	held := func(at int) []ledger.Device { return b.owned(pod, pod.Containers[at].Name, resource) }
 	return workload.Reusable(pod, container, held, union, minus)
 }
 
 // handedTo returns the devices that the container of a request may take over, or may borrow.
 func (b *usage) handedTo(req hint.Request, resource string) []ledger.Device {
-	held := func(c *workload.Container) []ledger.Device { return b.owned(req.Pod, c.Name, resource) }
+	held := func(at int) []ledger.Device { return b.owned(req.Pod, req.Pod.Containers[at].Name, resource) }
 	container := req.Owner().Container
 	switch {
 	case req.Below != "":

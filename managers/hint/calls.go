@@ -71,6 +71,8 @@ type Calls struct {
 	Unanswered string
 	// Skipped are the parties whose missing answers providers have skipped (Skip).
 	Skipped map[string]bool
+	// Incomplete is whether an answer was missing in the mode Trial. Without one, the plan is the same as in the mode Live.
+	Incomplete bool
 
 	notes   []note // of the provider that plans
 	answers map[RemoteCall]answer
@@ -93,10 +95,11 @@ func (c *Calls) Trial() *Calls {
 	return out
 }
 
-// InTrial returns a context for a plan that makes no remote calls and has the answers that were recorded until now.
-func InTrial(ctx context.Context) context.Context {
+// InTrial returns a context for a plan that makes no remote calls and has the answers that were recorded until now, and its calls.
+func InTrial(ctx context.Context) (context.Context, *Calls) {
 	c, _ := ctx.Value(callsKey{}).(*Calls)
-	return WithCalls(ctx, c.Trial())
+	trial := c.Trial()
+	return WithCalls(ctx, trial), trial
 }
 
 type callsKey struct{}
@@ -161,6 +164,7 @@ func Call[T any](ctx context.Context, rc RemoteCall, do func(context.Context) (T
 		c.Unanswered = rc.Party
 		return none, ErrUnanswered
 	case Trial:
+		c.Incomplete = true
 		return none, ErrNotCalled
 	}
 	if err := c.begin(ctx, rc); err != nil {

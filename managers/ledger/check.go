@@ -77,10 +77,12 @@ type checker struct {
 	allocatable cpuset.Set         // to pods
 	devices     map[deviceKey]*Pod // holders
 	expected    int                // approximate number of devices
-	planned     []Claim            // whose CPUs are compared with others of their pod; none for all
+	planned     Owner              // only its claims are checked; none for all
 	memory      memorySums
 
 	// State for the current pod.
+	names     workload.Names
+	from, to  int                 // the claims that are checked
 	owner     Owner               // the last owner that was looked up
 	container *workload.Container // of owner; nil for the pod as a whole
 
@@ -92,14 +94,21 @@ type checker struct {
 // cheaper than Check. An unknown pod has no findings.
 func CheckPod(v *View, uid string) []Finding { return CheckPlanned(v, uid, nil) }
 
-// CheckPlanned is CheckPod without a comparison of the pod's CPUs with each other, except those of the planned claims. Without any, it
-// compares all. A pod with many containers that is planned one after the other is compared in time that grows with their number.
+// CheckPlanned returns the findings of CheckPod that concern the container whose claims were planned. Without planned claims, with those
+// of several containers, or of the pod as a whole, it is CheckPod. So a pod with many containers that are planned one after the other is
+// checked in a time that grows with their number.
 func CheckPlanned(v *View, uid string, planned []Claim) []Finding {
 	p, ok := v.pods.Get(uid)
 	if !ok {
 		return nil
 	}
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2, planned: planned}
+	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
+	for i := range planned {
+		if c.planned = planned[i].Owner; c.planned.Container == "" || c.planned != planned[0].Owner {
+			c.planned = Owner{}
+			break
+		}
+	}
 	c.pod(p)
 	if c.devices != nil {
 		for o := range v.DeviceHolders() {
@@ -117,9 +126,19 @@ func CheckPlanned(v *View, uid string, planned []Claim) []Finding {
 // pod checks one pod alone, and stores its claims for the comparison with others.
 func (c *checker) pod(p *Pod) {
 	c.record(p)
-	c.owner = Owner{}
+	c.names, c.owner, c.from = p.Pod.Names(), Owner{}, 0
+	for c.planned != (Owner{}) && c.from < len(p.Claims) && p.Claims[c.from].Owner != c.planned {
+		c.from++
+	}
+	c.to = c.from
+	for c.to < len(p.Claims) && (c.planned == Owner{} || p.Claims[c.to].Owner == c.planned) {
+		c.to++
+	}
 	for i := range p.Claims {
-		c.claim(p, i)
+		if c.checks(i) {
+			c.claim(p, i)
+		}
+		c.compare(p, i)
 	}
 	c.podMemory(p)
 }
@@ -155,15 +174,19 @@ func (c *checker) find(p *Pod, o Owner) (*workload.Container, bool) {
 	if o == c.owner {
 		return c.container, true
 	}
-	container := p.Pod.Container(o.Container)
-	if o.Pod != p.UID() || o.Container != "" && container == nil {
+	at := c.names.At(o.Container)
+	if o.Pod != p.UID() || o.Container != "" && at < 0 {
 		return nil, false
+	}
+	var container *workload.Container
+	if at >= 0 {
+		container = &p.Pod.Containers[at]
 	}
 	c.owner, c.container = o, container
 	return container, true
 }
 
-// claim checks one claim by itself and against the later ones of its pod.
+// claim checks one claim by itself.
 func (c *checker) claim(p *Pod, i int) {
 	claim := &p.Claims[i]
 	if _, ok := c.find(p, claim.Owner); !ok {
@@ -196,7 +219,7 @@ func (c *checker) claim(p *Pod, i int) {
 	}
 }
 
-// cpus checks a CPU claim and the pairs it forms with later ones of its pod.
+// cpus checks a CPU claim.
 func (c *checker) cpus(p *Pod, i int) {
 	claim := &p.Claims[i]
 	use, set := claim.CPUs.Use, claim.CPUs.Set
@@ -221,24 +244,30 @@ func (c *checker) cpus(p *Pod, i int) {
 		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
 			"CPUs %s of %s are not part of its pod's CPUs %q", set, claim.Owner, podCPUs)
 	}
-	for j := i + 1; j < len(p.Claims); j++ {
-		o := &p.Claims[j]
-		if o.CPUs != nil && set.Overlaps(o.CPUs.Set) && c.compares(claim, o) && !p.MayShareCPUs(claim, o) {
-			c.add(Structural, RuleCPUOverlap, claim.Owner, o.Owner, claim.Resource,
-				"CPUs %s belong to %s (%s) and to %s (%s)", set.Intersect(o.CPUs.Set),
-				claim.Owner, claim.Provider, o.Owner, o.Provider)
-		}
+}
+
+// sharedCPUs reports CPUs that two claims of a pod have and may not share.
+func (c *checker) sharedCPUs(p *Pod, claim, o *Claim) {
+	if claim.CPUs != nil && o.CPUs != nil && claim.CPUs.Set.Overlaps(o.CPUs.Set) && !p.mayShareCPUs(c.names, claim, o) {
+		c.add(Structural, RuleCPUOverlap, claim.Owner, o.Owner, claim.Resource,
+			"CPUs %s belong to %s (%s) and to %s (%s)", claim.CPUs.Set.Intersect(o.CPUs.Set),
+			claim.Owner, claim.Provider, o.Owner, o.Provider)
 	}
 }
 
-// compares reports whether two claims of a pod are compared with each other.
-func (c *checker) compares(a, b *Claim) bool {
-	for i := range c.planned {
-		if o := &c.planned[i].Owner; *o == a.Owner || *o == b.Owner {
-			return true
-		}
+// checks returns whether a claim of the current pod is checked.
+func (c *checker) checks(i int) bool { return c.from <= i && i < c.to }
+
+// compare compares a claim with later ones of its pod, if one of both is checked.
+func (c *checker) compare(p *Pod, i int) {
+	from, to := i+1, len(p.Claims)
+	if !c.checks(i) {
+		from, to = max(from, c.from), c.to
 	}
-	return len(c.planned) == 0
+	for j := from; j < to; j++ {
+		c.sharedCPUs(p, &p.Claims[i], &p.Claims[j])
+		c.sharedDevices(p, &p.Claims[i], &p.Claims[j])
+	}
 }
 
 // allocatableTo returns the CPUs that a pod or a resource claim may have.
@@ -329,36 +358,32 @@ func nodeCPUs(p *Pod) cpuset.Set {
 // pod's set; two sharers of that set; an init container and later containers; an init
 // container and a sidecar that shares the remaining CPUs of the pod's set, although both
 // run at the same time (the kubelet divides the set like this, KEP-5526).
-func (p *Pod) MayShareCPUs(a, b *Claim) bool {
+func (p *Pod) MayShareCPUs(a, b *Claim) bool { return p.mayShareCPUs(p.Pod.Names(), a, b) }
+
+func (p *Pod) mayShareCPUs(names workload.Names, a, b *Claim) bool {
+	feeds := func(o Owner) bool {
+		at := names.At(o.Container)
+		return at >= 0 && p.Pod.Containers[at].Role.Feeds()
+	}
 	switch {
 	case a.Owner.Container == "" || b.Owner.Container == "":
 		return !a.CPUs.ofNode() || !b.CPUs.ofNode()
 	case a.CPUs.Use == CPUPodShared:
-		return b.CPUs.Use == CPUPodShared || feeds(p, b.Owner) || passesOn(p, a.Owner, b.Owner)
+		return b.CPUs.Use == CPUPodShared || feeds(b.Owner) || passesOn(p, names, a.Owner, b.Owner)
 	case b.CPUs.Use == CPUPodShared:
-		return feeds(p, a.Owner) || passesOn(p, a.Owner, b.Owner)
+		return feeds(a.Owner) || passesOn(p, names, a.Owner, b.Owner)
 	}
-	return passesOn(p, a.Owner, b.Owner)
-}
-
-// feeds returns whether a container passes its claims on to others.
-func feeds(p *Pod, o Owner) bool {
-	c := p.Pod.Container(o.Container)
-	return c != nil && c.Role.Feeds()
+	return passesOn(p, names, a.Owner, b.Owner)
 }
 
 // passesOn returns whether the first of two containers, in the order of Walk, passes its
 // claims on to later ones.
-func passesOn(p *Pod, a, b Owner) bool {
-	if a == b {
-		return false
+func passesOn(p *Pod, names workload.Names, a, b Owner) bool {
+	first, second := names.At(a.Container), names.At(b.Container)
+	if first < 0 || 0 <= second && second < first {
+		first = second
 	}
-	for _, c := range p.Pod.Walk() {
-		if c.Name == a.Container || c.Name == b.Container {
-			return c.Role.Feeds()
-		}
-	}
-	return false
+	return a != b && first >= 0 && p.Pod.Containers[first].Role.Feeds()
 }
 
 // overlaps reports pods whose CPUs overlap, each with the earlier ones.
@@ -382,7 +407,7 @@ func (c *checker) overlaps() {
 	}
 }
 
-// deviceClaim compares a device claim with other pods, and with later claims of its pod.
+// deviceClaim compares a device claim with other pods.
 func (c *checker) deviceClaim(p *Pod, i int) {
 	claim := &p.Claims[i]
 	if !claim.Devices.InOrder() {
@@ -391,16 +416,17 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 		return
 	}
 	c.holdDevices(p, claim)
-	for j := i + 1; j < len(p.Claims); j++ {
-		o := &p.Claims[j]
-		if o.Devices == nil || o.Resource != claim.Resource || passesOn(p, claim.Owner, o.Owner) {
-			continue
-		}
-		for _, dev := range claim.Devices.Devices {
-			if o.Devices.has(dev.ID) {
-				c.add(Structural, RuleDeviceOverlap, claim.Owner, o.Owner, claim.Resource,
-					"device %s of %s belongs to %s and to %s", dev.ID, claim.Resource, claim.Owner, o.Owner)
-			}
+}
+
+// sharedDevices reports devices that two claims of a pod have and may not share.
+func (c *checker) sharedDevices(p *Pod, claim, o *Claim) {
+	if claim.Devices == nil || o.Devices == nil || o.Resource != claim.Resource || passesOn(p, c.names, claim.Owner, o.Owner) {
+		return
+	}
+	for _, dev := range claim.Devices.Devices {
+		if o.Devices.has(dev.ID) {
+			c.add(Structural, RuleDeviceOverlap, claim.Owner, o.Owner, claim.Resource,
+				"device %s of %s belongs to %s and to %s", dev.ID, claim.Resource, claim.Owner, o.Owner)
 		}
 	}
 }

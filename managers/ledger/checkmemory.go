@@ -40,7 +40,7 @@ func (c *checker) podMemory(p *Pod) {
 	own := c.memory.own[:0]
 	for i := range p.Claims {
 		claim := &p.Claims[i]
-		if len(claim.Memory) == 0 {
+		if len(claim.Memory) == 0 || !c.checks(i) {
 			continue
 		}
 		container, ok := c.find(p, claim.Owner)

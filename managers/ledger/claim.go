@@ -175,12 +175,15 @@ func SortClaims(claims []Claim) { slices.SortFunc(claims, CompareClaims) }
 
 // CompareClaims orders claims by owner, then resource, then provider: the order of records.
 func CompareClaims(a, b Claim) int {
-	return cmp.Or(
-		cmp.Compare(a.Owner.Pod, b.Owner.Pod),
-		cmp.Compare(a.Owner.Container, b.Owner.Container),
-		cmp.Compare(a.Resource, b.Resource),
-		cmp.Compare(a.Provider, b.Provider),
-	)
+	switch {
+	case a.Owner.Pod != b.Owner.Pod:
+		return cmp.Compare(a.Owner.Pod, b.Owner.Pod)
+	case a.Owner.Container != b.Owner.Container:
+		return cmp.Compare(a.Owner.Container, b.Owner.Container)
+	case a.Resource != b.Resource:
+		return cmp.Compare(a.Resource, b.Resource)
+	}
+	return cmp.Compare(a.Provider, b.Provider)
 }
 
 // Content describes the content of the claim.

@@ -82,8 +82,11 @@ func (d *Draft) AddClaims(uid string, claims ...Claim) {
 	p := *old
 	p.Claims = append(make([]Claim, 0, len(old.Claims)+len(claims)), old.Claims...)
 	for _, c := range claims {
-		i := slices.IndexFunc(p.Claims, func(have Claim) bool { return CompareClaims(have, c) == 0 })
-		if i >= 0 {
+		i := 0
+		for i < len(p.Claims) && p.Claims[i].Key() != c.Key() {
+			i++
+		}
+		if i < len(p.Claims) {
 			p.Claims[i] = c
 		} else {
 			p.Claims = append(p.Claims, c)

@@ -125,16 +125,19 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	}
 	whole := slices.ContainsFunc(p.Claims, func(c Claim) bool { return c.Owner.Container == "" && len(c.Memory) > 0 })
 	exact = true
+	names := p.Pod.Names()
+	var few [4]blockCount
+	counts := few[:0]
 	var handedOn []memoryKey
 	for i := range p.Claims {
 		c := &p.Claims[i]
 		if len(c.Memory) == 0 || whole && c.Owner.Container != "" {
 			continue
 		}
-		container := p.Pod.Container(c.Owner.Container)
-		feeds := container != nil && container.Role.Feeds()
+		at := names.At(c.Owner.Container)
+		feeds := at >= 0 && p.Pod.Containers[at].Role.Feeds()
 		for _, b := range c.Memory {
-			u.count(b.Nodes, add)
+			counts = counted(counts, b.Nodes)
 			key := memoryKey{c.Resource, b.Nodes}
 			switch {
 			case !feeds:
@@ -146,22 +149,42 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 			}
 		}
 	}
+	for _, c := range counts {
+		u.count(c, add)
+	}
 	for _, key := range handedOn {
-		left := p.ReusableMemory("", key.resource, key.nodes)
+		left := p.memoryClaims(names, key.resource).reusable(p, "", key.nodes)
 		exact = u.amount(key.resource, &left, add) && exact
 	}
 	return exact
 }
 
-// count adds or removes a block.
-func (u *memoryHeld) count(nodes numa.Mask, add bool) {
-	blocks, _ := u.groups.Get(nodes)
+// blockCount is a number of blocks on exactly some nodes.
+type blockCount struct {
+	nodes  numa.Mask
+	blocks int
+}
+
+// counted counts one more block.
+func counted(counts []blockCount, nodes numa.Mask) []blockCount {
+	for i := range counts {
+		if counts[i].nodes == nodes {
+			counts[i].blocks++
+			return counts
+		}
+	}
+	return append(counts, blockCount{nodes, 1})
+}
+
+// count adds or removes blocks.
+func (u *memoryHeld) count(c blockCount, add bool) {
+	blocks, _ := u.groups.Get(c.nodes)
 	if add {
-		u.groups = u.groups.Set(nodes, blocks+1)
-	} else if blocks > 1 {
-		u.groups = u.groups.Set(nodes, blocks-1)
+		u.groups = u.groups.Set(c.nodes, blocks+c.blocks)
+	} else if blocks > c.blocks {
+		u.groups = u.groups.Set(c.nodes, blocks-c.blocks)
 	} else {
-		u.groups = u.groups.Delete(nodes)
+		u.groups = u.groups.Delete(c.nodes)
 	}
 }
 
@@ -188,23 +211,55 @@ func (u *memoryHeld) amount(resource string, own *NodeBytes, add bool) (exact bo
 // containers before a container pass on to it; with an empty name, the rest after all
 // containers.
 func (p *Pod) ReusableMemory(container, resource string, nodes numa.Mask) NodeBytes {
-	return workload.Reusable(&p.Pod, container, p.memoryOn(resource, nodes), larger, without)
+	if !p.Pod.HasInit() {
+		return NodeBytes{}
+	}
+	return p.memoryClaims(p.Pod.Names(), resource).reusable(p, container, nodes)
+}
+
+func (m memoryClaims) reusable(p *Pod, container string, nodes numa.Mask) (bytes NodeBytes) {
+	for id := range nodes.All() {
+		bytes[id] = workload.Reusable(&p.Pod, container, m.on(nodes, id), larger, without)
+	}
+	return bytes
 }
 
 // BorrowableMemory returns the memory of a resource on exactly the given nodes that an init container may use of its pod's,
 // if the containers that run for the pod's life are planned already.
-func (p *Pod) BorrowableMemory(container, resource string, nodes numa.Mask) NodeBytes {
-	sum := func(a, b NodeBytes) NodeBytes { a.add(&b); return a }
-	return workload.Borrowable(&p.Pod, container, p.memoryOn(resource, nodes), larger, sum, without)
+func (p *Pod) BorrowableMemory(container, resource string, nodes numa.Mask) (bytes NodeBytes) {
+	claims := p.memoryClaims(p.Pod.Names(), resource)
+	for id := range nodes.All() {
+		bytes[id] = workload.Borrowable(&p.Pod, container, claims.on(nodes, id), larger, saturate, without)
+	}
+	return bytes
 }
 
-// memoryOn gives what a container has of a resource on exactly some nodes.
-func (p *Pod) memoryOn(resource string, nodes numa.Mask) func(*workload.Container) NodeBytes {
-	return func(c *workload.Container) (bytes NodeBytes) {
-		claim, _ := p.Claim(c.Name, resource)
-		for _, b := range claim.Memory {
-			if b.Nodes == nodes {
-				b.addTo(&bytes)
+// memoryClaims are the claims of a pod's containers on one resource, by the index of the container; nil where it has none.
+type memoryClaims []*Claim
+
+func (p *Pod) memoryClaims(names workload.Names, resource string) memoryClaims {
+	out := make(memoryClaims, len(p.Pod.Containers))
+	for i := range p.Claims {
+		c := &p.Claims[i]
+		if c.Resource != resource {
+			continue
+		}
+		if at := names.At(c.Owner.Container); at >= 0 && out[at] == nil {
+			out[at] = c
+		}
+	}
+	return out
+}
+
+// on gives what a container has on one node, in blocks on exactly some nodes.
+func (m memoryClaims) on(nodes numa.Mask, id int) func(at int) uint64 {
+	return func(at int) (bytes uint64) {
+		if m[at] == nil {
+			return 0
+		}
+		for i := range m[at].Memory {
+			if b := &m[at].Memory[i]; b.Nodes == nodes {
+				bytes = saturate(bytes, b.on(id))
 			}
 		}
 		return bytes
@@ -213,20 +268,10 @@ func (p *Pod) memoryOn(resource string, nodes numa.Mask) func(*workload.Containe
 
 // larger is the union of the memory that two init containers pass on. They run one after
 // another, so the second uses the memory of the first.
-func larger(a, b NodeBytes) NodeBytes {
-	for i := range a {
-		a[i] = max(a[i], b[i])
-	}
-	return a
-}
+func larger(a, b uint64) uint64 { return max(a, b) }
 
 // without is the rest of a after a container has taken b.
-func without(a, b NodeBytes) NodeBytes {
-	for i := range a {
-		a[i] -= min(a[i], b[i])
-	}
-	return a
-}
+func without(a, b uint64) uint64 { return a - min(a, b) }
 
 // Total returns the sum over all nodes.
 func (n *NodeBytes) Total() (sum uint64) {
@@ -266,6 +311,22 @@ func (b *Block) addTo(n *NodeBytes) {
 			n[part.Node] = saturate(n[part.Node], part.Bytes)
 		}
 	}
+}
+
+// on is the part of the block assigned to one node.
+func (b *Block) on(id int) (sum uint64) {
+	if len(b.Parts) == 0 {
+		if lowest, _ := b.Nodes.Lowest(); lowest == id {
+			return b.Bytes
+		}
+		return 0
+	}
+	for _, part := range b.Parts {
+		if part.Node == id {
+			sum = saturate(sum, part.Bytes)
+		}
+	}
+	return sum
 }
 
 // On returns the part of the block assigned to some nodes.

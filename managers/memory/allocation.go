@@ -46,24 +46,44 @@ func (h *allocation) containerFamily(req hint.Request, wants []want) *family {
 // left finds what the init containers before the container of a request leave to it, or what this may borrow.
 func (h *allocation) left(req hint.Request, wants []want) []reusable {
 	var out []reusable
-	for at := range h.Pod.Containers {
-		name := h.Pod.Containers[at].Name
-		before := at < req.Container && h.Pod.Containers[at].Role.Feeds()
-		if !before && (!req.Borrows || req.Below != "" && req.Below != name) {
+	for _, claim := range h.lenders(req) {
+		want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
+		for _, b := range claim.Memory {
+			nodes := b.Nodes.Intersect(h.m.nodes) // others are gone
+			known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == nodes && r.want == want })
+			if want < 0 || known || nodes.IsEmpty() {
+				continue
+			}
+			bytes := h.handedOn(req, claim.Resource, b.Nodes)
+			out = append(out, reusable{nodes, want, int64(min(bytes.Total(), maxBytes))})
+		}
+	}
+	return out
+}
+
+// lenders are the claims of the containers from which the container of a request may take memory, in the pod's order.
+func (h *allocation) lenders(req hint.Request) []*ledger.Claim {
+	type lender struct {
+		at    int
+		claim *ledger.Claim
+	}
+	var all []lender
+	names := h.Pod.Names()
+	for i := range h.record.Claims {
+		c := &h.record.Claims[i]
+		at := names.At(c.Owner.Container)
+		if c.Provider != Name || at < 0 {
 			continue
 		}
-		for _, claim := range h.claims(name) {
-			want := slices.IndexFunc(wants, func(w want) bool { return w.resource == claim.Resource })
-			for _, b := range claim.Memory {
-				nodes := b.Nodes.Intersect(h.m.nodes) // others are gone
-				known := slices.ContainsFunc(out, func(r reusable) bool { return r.nodes == nodes && r.want == want })
-				if want < 0 || known || nodes.IsEmpty() {
-					continue
-				}
-				bytes := h.handedOn(req, claim.Resource, b.Nodes)
-				out = append(out, reusable{nodes, want, int64(min(bytes.Total(), maxBytes))})
-			}
+		before := at < req.Container && h.Pod.Containers[at].Role.Feeds()
+		if before || req.Borrows && (req.Below == "" || req.Below == c.Owner.Container) {
+			all = append(all, lender{at, c})
 		}
+	}
+	slices.SortStableFunc(all, func(a, b lender) int { return a.at - b.at })
+	out := make([]*ledger.Claim, len(all))
+	for i, l := range all {
+		out[i] = l.claim
 	}
 	return out
 }

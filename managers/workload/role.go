@@ -67,25 +67,25 @@ func (p *Pod) Walk() iter.Seq2[int, *Container] {
 // Reusable gives the units that the container called name may take over from earlier containers of its pod: those that
 // init containers before it held, without those that a sidecar (or app container) before it has taken since. In a pod that
 // runs, later containers have some, too: a sidecar or an app container gets none of those. held gives
-// the units of one other container, union and minus are the operations of S; the zero S must be the empty set. For
+// the units of one other container, by its index in Containers, union and minus are the operations of S; the zero S must be the empty set. For
 // CPU sets:
 //
 //	Reusable(p, "main", held, cpuset.Set.Union, cpuset.Set.Minus)
 //
 // The rule is the same for CPUs, memory and devices, and this is its only home.
-func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus func(S, S) S) S {
+func Reusable[S any](p *Pod, name string, held func(at int) S, union, minus func(S, S) S) S {
 	var free S
 	reached := false
-	for _, c := range p.Walk() {
+	for i, c := range p.Walk() {
 		switch {
 		case c.Name == name && c.Role.Feeds():
 			return free
 		case c.Name == name:
 			reached = true
 		case !reached && c.Role.Feeds():
-			free = union(free, held(c))
+			free = union(free, held(i))
 		default:
-			free = minus(free, held(c))
+			free = minus(free, held(i))
 		}
 	}
 	return free
@@ -94,19 +94,19 @@ func Reusable[S any](p *Pod, name string, held func(*Container) S, union, minus 
 // Borrowable gives the units that the init container called name may use, if the containers that run for the pod's life are
 // planned before it: what those after it hold, and what other init containers have, without what a sidecar before it holds,
 // because that one runs. plus adds what containers hold that run together; the rest is as for Reusable.
-func Borrowable[S any](p *Pod, name string, held func(*Container) S, union, plus, minus func(S, S) S) S {
+func Borrowable[S any](p *Pod, name string, held func(at int) S, union, plus, minus func(S, S) S) S {
 	var kept, later S
 	reached := false
-	for _, c := range p.Walk() {
+	for i, c := range p.Walk() {
 		switch {
 		case c.Name == name:
 			reached = true
 		case c.Role.Feeds():
-			kept = union(kept, held(c))
+			kept = union(kept, held(i))
 		case reached:
-			later = plus(later, held(c))
+			later = plus(later, held(i))
 		default:
-			kept = minus(kept, held(c))
+			kept = minus(kept, held(i))
 		}
 	}
 	return union(kept, later)

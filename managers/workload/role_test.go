@@ -56,7 +56,7 @@ func TestBorrowable(t *testing.T) {
 		"a": {"d2", "d3", "d4", "d6", "d7", "d8"},
 		"c": {"d1", "d2", "d3", "d4"},
 	} {
-		got := Borrowable(p, name, func(c *Container) []string { return held[c.Name] }, union, union, minus)
+		got := Borrowable(p, name, func(at int) []string { return held[p.Containers[at].Name] }, union, union, minus)
 		if !slices.Equal(got, want) {
 			t.Errorf("init container %s may borrow %v, want %v", name, got, want)
 		}
@@ -75,7 +75,7 @@ func TestReusable(t *testing.T) {
 		"d": {"d1", "d5"},
 		"e": {"d5"},
 	} {
-		got := Reusable(p, name, func(c *Container) []string { return held[c.Name] }, union, minus)
+		got := Reusable(p, name, func(at int) []string { return held[p.Containers[at].Name] }, union, minus)
 		if !slices.Equal(got, want) {
 			t.Errorf("container %s may reuse %v, want %v", name, got, want)
 		}
