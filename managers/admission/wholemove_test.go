@@ -161,6 +161,46 @@ func TestLostCPUsOfAPodWithInit(t *testing.T) {
 	}
 }
 
+// TestMovesWaitForTheApp: while an init container may run on CPUs of the app, these are neither replaced nor moved to another node.
+func TestMovesWaitForTheApp(t *testing.T) {
+	t.Parallel()
+	const why = "init container c0 runs on CPUs 0 of container c1 until the pod's app containers start"
+	six := workload.Quantities{workload.CPU: 6000}
+	for name, change := range map[string]func(t *testing.T, h *twoNodes) (refusal string){
+		"replacement": func(t *testing.T, h *twoNodes) string {
+			t.Helper()
+			h.become(t, twoNodesOf(machinetest.Offline("0")))
+			return h.replace(t)["a"]
+		},
+		"move": func(t *testing.T, h *twoNodes) string {
+			t.Helper()
+			v, err := h.Resize(t.Context(), live.ResizeRequest{UID: "a", MaxDisruption: live.AnyDisruption,
+				Changes: []workload.Change{{Container: "c1", Requests: six, Limits: six}}})
+			must(t, err)
+			return v.Message
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := planningOn(t, "", topology.SingleNUMANode, hint.ContainerScope, topology.ByPod, nil)
+			h.admit(t, withInit(podOf("a", [2]int64{1, 1}, [2]int64{2, 2}), 1), podOf("b", [2]int64{5, 1}))
+			had := h.has("a")
+			start := func(container string) {
+				_, err := h.PreStart(t.Context(), ledger.Owner{Pod: "a", Container: container}, "id-"+container, 0)
+				must(t, err)
+			}
+			start("c0")
+			if got := change(t, h); !strings.Contains(got, why) || h.has("a") != had {
+				t.Errorf("while the init container may run, the pod has %s: %s", h.has("a"), got)
+			}
+			start("c1")
+			if got := change(t, h); got != "" {
+				t.Errorf("when the app runs: %s", got)
+			}
+		})
+	}
+}
+
 // BenchmarkInits decides about pods with more and more init containers: the time grows with their number, not faster.
 func BenchmarkInits(b *testing.B) {
 	for _, planning := range []topology.Planning{topology.ByContainer, topology.ByPod} {

@@ -67,8 +67,8 @@ func (p *Pod) Walk() iter.Seq2[int, *Container] {
 // Reusable gives the units that the container called name may take over from earlier containers of its pod: those that
 // init containers before it held, without those that a sidecar (or app container) before it has taken since. In a pod that
 // runs, later containers have some, too: a sidecar or an app container gets none of those. held gives
-// the units of one other container, by its index in Containers, union and minus are the operations of S; the zero S must be the empty set. For
-// CPU sets:
+// the units of one other container, by its index in Containers; union and minus are the operations of S, whose zero value must be the
+// empty set. For CPU sets:
 //
 //	Reusable(p, "main", held, cpuset.Set.Union, cpuset.Set.Minus)
 //
