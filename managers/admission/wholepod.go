@@ -33,16 +33,23 @@ func (c *candidate) adopt(draft *ledger.Draft, a attempt) {
 	c.trace.Steps = append(c.trace.Steps, a.trace.Steps...)
 }
 
+// attempt plans and validates the pod without a change of the draft.
+func (c *candidate) attempt(ctx context.Context, draft *ledger.Draft, f workload.Features, rounds []topology.Round) (attempt, error) {
+	a := c.try(draft)
+	err := a.planRounds(ctx, a.draft, f, rounds)
+	if err == nil {
+		whole := hint.Request{Pod: &c.record.Pod, Container: -1, Running: c.running}
+		err = c.Bus.Validate(ctx, a.draft.View(), whole, &ledger.Trace{})
+	}
+	return a, err
+}
+
 // planWhole plans the containers that run for the pod's life before its init containers, unless that is worse than the pod's
 // order: then it plans in that order.
 func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f workload.Features) error {
 	pod := &c.record.Pod
 	inOrder := c.Policy.InOrder().Rounds(pod, f)
-	whole := c.try(draft)
-	err := whole.planRounds(ctx, whole.draft, f, c.Policy.Rounds(pod, f))
-	if err == nil {
-		err = c.Bus.Validate(ctx, whole.draft.View(), hint.Request{Pod: pod, Container: -1, Running: c.running}, &ledger.Trace{})
-	}
+	whole, err := c.attempt(ctx, draft, f, c.Policy.Rounds(pod, f))
 	if err != nil && (hint.Interrupts(err) || ctx.Err() != nil) {
 		return err
 	}
@@ -50,28 +57,27 @@ func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f worklo
 		c.adopt(draft, whole)
 		return nil
 	}
-	ordered := c.try(draft)
 	trial, calls := hint.InTrial(ctx)
-	orderErr := ordered.planRounds(trial, ordered.draft, f, inOrder)
+	ordered, orderErr := c.attempt(trial, draft, f, inOrder)
 	if err != nil {
 		if orderErr == nil {
 			c.note("", inOrderBecause+"it does not fit with its app containers and sidecars first")
 		}
 		return c.planRounds(ctx, draft, f, inOrder)
 	}
-	why := ""
-	if orderErr == nil {
-		why = worse(whole.draft.View(), ordered.draft.View(), pod)
+	better := func() string {
+		if orderErr != nil {
+			return ""
+		}
+		return worse(whole.draft.View(), ordered.draft.View(), pod)
 	}
+	why := better()
 	if why != "" && calls.Incomplete {
 		// A trial lacks answers of plugins and providers, so the plan with them decides.
-		ordered, why = c.try(draft), ""
-		switch err := ordered.planRounds(ctx, ordered.draft, f, inOrder); {
-		case err == nil:
-			why = worse(whole.draft.View(), ordered.draft.View(), pod)
-		case hint.Interrupts(err) || ctx.Err() != nil:
-			return err
+		if ordered, orderErr = c.attempt(ctx, draft, f, inOrder); orderErr != nil && (hint.Interrupts(orderErr) || ctx.Err() != nil) {
+			return orderErr
 		}
+		why = better()
 	}
 	if why != "" {
 		c.note("", inOrderBecause+why)

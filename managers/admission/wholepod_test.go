@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpu"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/device"
+	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -203,6 +204,36 @@ func TestWholeFallsBack(t *testing.T) {
 	want := "the pod is planned container by container, in its order: container c2 would have 2 NUMA nodes instead of 1"
 	if v.Outcome != admission.Admitted || !notes(v.Trace, want) {
 		t.Errorf("%v: the pod has %s: %+v", v.Outcome, h.has("p"), v.Trace.Steps)
+	}
+}
+
+// guard refuses a pod whose container c2 has everything on one NUMA node.
+type guard struct{}
+
+func (guard) Name() string { return "guard" }
+
+func (guard) Validate(_ context.Context, view *ledger.View, req hint.Request) error {
+	p, _ := view.Pod(req.Pod.UID)
+	nodes := p.MemoryNodes("c2")
+	if c, ok := p.Claim("c2", "cpu"); ok && nodes.Union(view.Machine().NodesOf(c.CPUs.Set)).Len() == 1 {
+		return errdefs.Refuse("Guarded", "container c2 is on one NUMA node")
+	}
+	return nil
+}
+
+// TestWholeIsKeptIfItsOrderIsRefused: a plan in the pod's order that would be better is not taken if the pod would be refused with it.
+func TestWholeIsKeptIfItsOrderIsRefused(t *testing.T) {
+	t.Parallel()
+	h := planningOn(t, "1s2n4c1t", topology.BestEffort, hint.ContainerScope, topology.ByPod, nil)
+	bus, policy := h.Managers(h.ledger.View())
+	bus, err := hint.NewBus(nil, append(bus.Entries(), hint.Entry{Provider: guard{}, Mode: hint.Required}), nil)
+	must(t, err)
+	try := admission.NewTrial(h.Config, ledger.Empty(h.ledger.View().Rules()), bus, policy)
+	pod := withInit(podOf("p", [2]int64{2, 1}, [2]int64{6, 1}, [2]int64{2, 1}), 1) // that of TestWholeFallsBack
+	v, err := try.Admit(t.Context(), &pod)
+	must(t, err)
+	if v.Outcome != admission.Admitted || notes(v.Trace, "in its order") {
+		t.Errorf("%v %s: %+v", v.Outcome, v.Message, v.Trace)
 	}
 }
 
