@@ -19,7 +19,8 @@ import (
 
 const setHugePagesLong = `Set how many huge pages NUMA nodes have. SIZE is a page size such as 2Mi or 1Gi, and COUNT all pages of this size, those in
 use too. Of several nodes, COUNT is the sum, which is spread evenly: the nodes with the lowest numbers get one more each if it cannot
-be divided. --dry-run shows the number of each node.
+be divided. Without --node, COUNT is a list with the number of each node, as in the kernel's parameter hugepages. --dry-run shows
+the number of each node.
 
 The answer has the numbers that the kernel has given. It gives fewer if there is too little free memory in one piece, which
 is less likely soon after the boot. The exit code is 3 then.
@@ -37,11 +38,12 @@ func setHugePages(c *command.Ctl) *cobra.Command {
 	var nodes string
 	var dryRun bool
 	cmd := c.Verb(command.About{
-		Use:   "set --node NODES SIZE=COUNT",
+		Use:   "set [--node NODES] SIZE=COUNT",
 		Short: "Set the huge pages of NUMA nodes",
 		Long:  setHugePagesLong,
 		Example: `  berthctl hugepages set --node 1 2Mi=512
-  berthctl hugepages set --node 0-3 2Mi=4096 --dry-run`,
+  berthctl hugepages set --node 0-3 2Mi=4096 --dry-run
+  berthctl hugepages set 2Mi=0:512,1:256`,
 		Args: []string{"SIZE=COUNT"},
 	}, func(ctx context.Context, s *command.Session, args []string) error {
 		pools, err := poolsOf(nodes, args[0])
@@ -70,12 +72,18 @@ func setHugePages(c *command.Ctl) *cobra.Command {
 // poolsOf reads the nodes and the numbers of pages of a command.
 func poolsOf(list, arg string) (pools []*nodev1.HugePagePool, err error) {
 	const verb = "hugepages set"
+	text, number, _ := strings.Cut(arg, "=")
+	size, bad := workload.HugePageSize(workload.Resource(workload.HugePagesPrefix + text))
+	if strings.Contains(number, ":") && bad == nil {
+		if list != "" {
+			return nil, command.Usagef(verb, "--node and a number of each node (%q): expected one of both", arg)
+		}
+		return poolsByNode(uint64(size), number)
+	}
 	nodes, err := numa.Parse(list)
 	if err != nil || nodes.IsEmpty() {
 		return nil, command.Usagef(verb, "--node: expected NUMA nodes such as 1 or 0-3, got %q", list)
 	}
-	text, number, _ := strings.Cut(arg, "=")
-	size, bad := workload.HugePageSize(workload.Resource(workload.HugePagesPrefix + text))
 	count, noNumber := strconv.ParseUint(number, 10, 64)
 	if bad != nil || noNumber != nil {
 		return nil, command.Usagef(verb, "expected a page size with a number of pages, such as 2Mi=512, got %q", arg)
@@ -88,6 +96,25 @@ func poolsOf(list, arg string) (pools []*nodev1.HugePagePool, err error) {
 			pool.Count++
 		}
 		pools = append(pools, pool)
+	}
+	return pools, nil
+}
+
+// poolsByNode reads a number of pages for each node.
+func poolsByNode(size uint64, list string) (pools []*nodev1.HugePagePool, err error) {
+	var seen numa.Mask
+	for entry := range strings.SplitSeq(list, ",") {
+		id, number, _ := strings.Cut(entry, ":")
+		node, noNode := strconv.ParseUint(id, 10, 32)
+		count, noNumber := strconv.ParseUint(number, 10, 64)
+		if noNode != nil || noNumber != nil || node >= numa.MaxNodes {
+			return nil, command.Usagef("hugepages set", "expected NUMA nodes with numbers of pages, such as 2Mi=0:512,1:256, got %q", entry)
+		}
+		if seen.Contains(int(node)) {
+			return nil, command.Usagef("hugepages set", "NUMA node %d has two numbers of pages", node)
+		}
+		seen = seen.With(int(node))
+		pools = append(pools, &nodev1.HugePagePool{NumaNode: uint32(node), PageSizeBytes: size, Count: count})
 	}
 	return pools, nil
 }
