@@ -45,6 +45,34 @@ func specOf(name, cpu string) *typesv1.Pod {
 	}
 }
 
+// TestInitOfAKnownPod: a pod whose specification is known is planned as a whole: its init container runs on CPUs of the app, which needs
+// all of NUMA node 1. Containers of an unknown one are placed one by one.
+func TestInitOfAKnownPod(t *testing.T) {
+	t.Parallel()
+	for known, want := range map[bool]string{true: "4 4-7", false: "1 4-7"} {
+		d := startBerthdWith(t, func(c *config.Config) { c.Topology.Policy = topology.SingleNUMANode })
+		spec := specOf("job", "4")
+		spec.Spec.InitContainers = []*typesv1.Container{{Name: "warm",
+			Resources: &typesv1.ResourceRequirements{Limits: map[string]string{"cpu": "1", "memory": "1Gi"}}}}
+		c := Config{Client: d.Client}
+		if known {
+			c.Kubelet = &knows{pods: map[string]*typesv1.Pod{"job-uid": spec}}
+		}
+		e := newEngine(t, c)
+		p := pod("job", "guaranteed")
+		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		warm := container(p, "warm", "job-warm", 1000, gib)
+		got := e.run(p, warm)
+		e.stop(p, warm)
+		main := e.run(p, container(p, "main", "job-main", 4000, gib))
+		if got += " " + main; got != want {
+			t.Errorf("specification known %t: the containers have CPUs %s, want %s", known, got, want)
+		}
+	}
+}
+
 // TestStaticPodNames: the kubelet names a static pod after its manifest and the node. A pod whose name
 // only begins as a manifest's is another one.
 func TestStaticPodNames(t *testing.T) {
