@@ -297,6 +297,8 @@ type plugins struct {
 	mu    sync.Mutex
 	fail  error // once
 	calls []string
+	// offered are the calls of Preferred: the devices, those that are included, and how many.
+	offered []string
 	// started counts the reported starts.
 	started atomic.Int64
 	// during is called inside Allocate, to move the ledger meanwhile, and allocate,
@@ -306,7 +308,10 @@ type plugins struct {
 }
 
 // Preferred prefers the last ids.
-func (p *plugins) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
+func (p *plugins) Preferred(_ context.Context, _ string, available, must []string, size int) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.offered = append(p.offered, fmt.Sprint(available, must, size))
 	return available[len(available)-size:], nil
 }
 

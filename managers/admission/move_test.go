@@ -62,6 +62,7 @@ type twoNodes struct {
 	config    managerset.Config
 	sets      *managerset.Managers
 	inventory *device.Inventory
+	plugins   *plugins
 	// kernel has the containers of the pods.
 	kernel placementtest.Kernel
 }
@@ -110,11 +111,13 @@ func nodesOn(t ledgertest.T, config managerset.Config, m *machine.Topology, j *l
 	inventory.Listed(session, gpus, time.Unix(0, 0))
 	far := inventory.Registered(farNIC, device.Options{}, time.Unix(0, 0))
 	inventory.Listed(far, []device.Device{{ID: "n2", Healthy: true, Nodes: 1 << 2, Topology: true}}, time.Unix(0, 0))
-	sets, err := managerset.NewManagers(set, device.New(inventory, &plugins{}), nil)
+	served := &plugins{}
+	sets, err := managerset.NewManagers(set, device.New(inventory, served), nil)
 	must(t, err)
-	h := &twoNodes{ledger: l, journal: j, mover: &mover{}, config: config, sets: sets, inventory: inventory, cgroups: &cgroups{
+	h := &twoNodes{ledger: l, journal: j, mover: &mover{}, config: config, sets: sets, inventory: inventory, plugins: served}
+	h.cgroups = &cgroups{
 		ledger: l.View, pods: map[string]bool{}, containers: map[string]string{}, runs: map[string][]int{}, fail: map[string]error{},
-	}}
+	}
 	ids := 0
 	h.Engine = live.New(admission.New(admission.Config{
 		Features: config.CPU.Features.Features, DeferWaits: true,
