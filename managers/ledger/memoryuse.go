@@ -128,6 +128,8 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	names := p.Pod.Names()
 	var few [4]blockCount
 	counts := few[:0]
+	var two [2]memoryOf
+	lasting := two[:0]
 	var handedOn []memoryKey
 	for i := range p.Claims {
 		c := &p.Claims[i]
@@ -141,9 +143,14 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 			key := memoryKey{c.Resource, b.Nodes}
 			switch {
 			case !feeds:
-				var own NodeBytes
-				b.addTo(&own)
-				exact = u.amount(c.Resource, &own, add) && exact
+				k := 0
+				for k < len(lasting) && lasting[k].resource != c.Resource {
+					k++
+				}
+				if k == len(lasting) {
+					lasting = append(lasting, memoryOf{resource: c.Resource})
+				}
+				b.addTo(&lasting[k].bytes)
 			case !slices.Contains(handedOn, key):
 				handedOn = append(handedOn, key)
 			}
@@ -152,11 +159,20 @@ func (u *memoryHeld) change(p *Pod, add bool) (exact bool) {
 	for _, c := range counts {
 		u.count(c, add)
 	}
+	for i := range lasting {
+		exact = u.amount(lasting[i].resource, &lasting[i].bytes, add) && exact
+	}
 	for _, key := range handedOn {
 		left := p.memoryClaims(names, key.resource).reusable(p, "", key.nodes)
 		exact = u.amount(key.resource, &left, add) && exact
 	}
 	return exact
+}
+
+// memoryOf is what containers have of a resource that run for their pod's life.
+type memoryOf struct {
+	resource string
+	bytes    NodeBytes
 }
 
 // blockCount is a number of blocks on exactly some nodes.
