@@ -387,7 +387,7 @@ func (p *Policy) unbind(ctx context.Context, m *member) {
 	}
 	m.life, m.ended = m.life.after(finish), p.Now()
 	p.room.Add(1)
-	p.tracker.Want(m.at(), cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
+	p.assign(m, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
 	p.end(m)
 	s := m.pod
 	again := p.some(s, func(o *member) bool { return o.name == m.name && !o.life.over() })
@@ -413,7 +413,8 @@ func (p *Policy) release(ctx context.Context, s *sandbox, chosen func(name strin
 func (p *Policy) remove(ctx context.Context, s *sandbox, key string) {
 	if _, err := p.Client.RemovePod(ctx, key); err != nil {
 		p.Log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
-		p.awaited[key], p.unreconciled = awaited{ended: true}, true
+		p.removalFailed(key)
+		p.unreconciled = true
 		p.kick()
 	}
 }

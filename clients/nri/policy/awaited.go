@@ -54,6 +54,14 @@ func (p *Policy) restarting(uids []string) (out []string) {
 	return out
 }
 
+// lacks reports whether the kubelet, which was called at the connection, does not have a pod.
+func (p *Policy) lacks(uid string) bool {
+	return p.connecting != nil && p.connecting.err == nil && !slices.Contains(p.connecting.active, uid)
+}
+
+// removalFailed makes the next list of living pods repeat the removal of an allocation.
+func (p *Policy) removalFailed(uid string) { p.awaited[uid] = awaited{ended: true} }
+
 // keeps reports whether a pod without a sandbox may still be started.
 func (p *Policy) keeps(uid string) bool {
 	a := p.awaited[uid]

@@ -89,8 +89,7 @@ func (p *Policy) decide(ctx context.Context, s *sandbox, req *admissionv1.AdmitR
 	if err != nil {
 		return err
 	}
-	last, ok := p.refusals[uid]
-	if ok && last.request == request && now.Before(last.until) {
+	if last, ok := p.refusals[uid]; ok && last.request == request && now.Before(last.until) {
 		p.sweepFor(ctx, s)
 		if last.room == p.room.Load() {
 			p.tally("", true)
@@ -99,17 +98,23 @@ func (p *Policy) decide(ctx context.Context, s *sandbox, req *admissionv1.AdmitR
 	}
 	room := p.room.Load()
 	err = p.tryToAdmit(ctx, s, req)
-	reason, rejected := errdefs.ReasonOf(err)
+	p.noteRefusal(uid, refused{request, room, now.Add(held), err})
+	return err
+}
+
+// noteRefusal stores the result of an admission, if it is a refusal.
+func (p *Policy) noteRefusal(uid string, r refused) {
+	reason, rejected := errdefs.ReasonOf(r.err)
 	if !rejected {
 		delete(p.refusals, uid)
-		return err
+		return
 	}
 	p.tally(string(reason), false)
+	now := p.Now()
 	maps.DeleteFunc(p.refusals, func(_ string, r refused) bool { return !now.Before(r.until) })
 	if len(p.refusals) < maxRefusals {
-		p.refusals[uid] = refused{request, room, now.Add(held), err}
+		p.refusals[uid] = r
 	}
-	return err
 }
 
 // tally counts a refusal.

@@ -20,15 +20,8 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	if p.released {
 		return nil
 	}
-	err := p.bar()
+	err := p.admitPod(ctx, s)
 	if err == nil {
-		err = p.search(ctx, s)
-	}
-	if err == nil {
-		err = p.enter(ctx, s)
-	}
-	if err == nil {
-		p.moveSandboxes()
 		return nil
 	}
 	p.Log.Log(ctx, level(err), "a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
@@ -37,6 +30,21 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	}
 	delete(p.sandboxes, s.id)
 	return refusal("admit the pod", err)
+}
+
+// admitPod admits a pod as a whole, if a source has its specification.
+func (p *Policy) admitPod(ctx context.Context, s *sandbox) error {
+	if err := p.bar(); err != nil {
+		return err
+	}
+	if err := p.search(ctx, s); err != nil {
+		return err
+	}
+	if err := p.enter(ctx, s); err != nil {
+		return err
+	}
+	p.moveSandboxes()
+	return nil
 }
 
 // level is the log level of a refusal. A repeated one is in the log already.
@@ -129,7 +137,7 @@ func (p *Policy) introduce(m *member, cpus cpuset.Set) {
 		return
 	}
 	p.apply(m, placement.Plan, cpuset.Set{})
-	p.tracker.Want(m.at(), cpus, m.own)
+	p.assign(m, cpus, m.own)
 	p.apply(m, placement.Sent, cpus)
 	p.apply(m, placement.Confirmed, cpus)
 	p.apply(m, placement.Allow, cpuset.Set{})

@@ -119,7 +119,7 @@ func (p *Policy) runs(s *sandbox) bool {
 	if s.pid == 0 {
 		return true
 	}
-	_, err := p.cpusOf(s.pid, &s.born)
+	_, err := p.cpusOf(&s.process)
 	return !gone(err)
 }
 
@@ -143,8 +143,7 @@ func (p *Policy) mayBeOver(s, was *sandbox) bool {
 		}
 		return s.pid == 0
 	}
-	unlisted := p.connecting != nil && p.connecting.err == nil && !slices.Contains(p.connecting.active, s.uid)
-	return p.processes || unlisted || p.cgroupGone(s) || p.replaced(s)
+	return p.processes || p.lacks(s.uid) || p.cgroupGone(s) || p.replaced(s)
 }
 
 // replaced reports whether another sandbox of the same pod has a process. The kubelet makes one when the earlier one has ended.
@@ -349,16 +348,20 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 		}
 	}
 	p.reportMemory(ctx)
+	return p.requested(), answered, nil
+}
+
+// requested returns the updates that are due, and marks them as requested.
+func (p *Policy) requested() (updates []*api.ContainerUpdate) {
 	if !p.requests {
-		return nil, nil, nil // the next answers carry them
+		return nil // the next answers carry them
 	}
 	for _, w := range p.writable(everyone) {
 		m := p.members[w.ID]
-		p.apply(m, placement.Sent, w.CPUs)
-		m.pushed, m.missed = w.CPUs, false
+		p.sendRequested(m, w.CPUs)
 		updates = append(updates, update(m, w.CPUs))
 	}
-	return updates, answered, nil
+	return updates
 }
 
 // sweepNow calls sweep, and reports whether it found ended members.
@@ -459,6 +462,9 @@ func (p *Policy) landed(updates, failed []*api.ContainerUpdate, err error, answe
 	p.kickLater()
 	return false
 }
+
+// compareAgain lets the next pass compare a member with the ledger.
+func (p *Policy) compareAgain(m *member) { m.match, p.incomplete = max(m.match, due), true }
 
 // kickLater lets Follow compare after a pause. The caller holds mu.
 func (p *Policy) kickLater() { p.kickIn(&p.retry, pause) }

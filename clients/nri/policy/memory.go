@@ -179,17 +179,17 @@ func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
 	for _, m := range p.live() {
 		nodes := m.wide
 		m.wide = 0
-		c, known := p.tracker.Get(m.at())
+		c, known := p.state(m)
 		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
 			c.Phase == placement.Starting {
 			continue
 		}
-		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
+		cpus := p.grantable(m, c.WantedCPUs)
 		if cpus.IsEmpty() {
 			continue
 		}
-		p.apply(m, placement.Sent, cpus)
-		m.pushed, m.missed, m.moved = cpus, false, true
+		p.sendRequested(m, cpus)
+		m.moved = true
 		u := update(m, cpus)
 		u.SetLinuxCPUSetMems(nodes.Commas())
 		wide, narrow = append(wide, u), append(narrow, update(m, cpus))

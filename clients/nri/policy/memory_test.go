@@ -217,7 +217,7 @@ func TestNothingToReport(t *testing.T) {
 		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Memory: gone}).policy
 		for i := range 2 * mostReports {
 			id := fmt.Sprintf("id-%d", i)
-			p.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared, pid: pid}
+			p.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared, process: process{pid: pid}}
 		}
 		for passes := range 3 {
 			p.reportMemory(t.Context())

@@ -190,7 +190,7 @@ const everywhere = "*"
 // warnOfDevices logs a warning if berthd rejects pods with devices of the kubelet's plugins.
 // Without specifications berthd gets no request for devices.
 func (p *Policy) warnOfDevices(ctx context.Context) error {
-	if p.Kubelet == nil && p.Manifests == "" && p.Annotation == "" || p.warned {
+	if !p.hasSource() || p.warned {
 		return nil
 	}
 	c, err := p.Client.Node().GetConfig(ctx, &nodev1.GetConfigRequest{})
@@ -237,10 +237,8 @@ type sandbox struct {
 	// leaving means that the pod has ended according to the runtime, but one of its processes
 	// still exists.
 	leaving bool
-	// pid is the sandbox's own process, 0 if the runtime does not report it. The process runs on
-	// cpus. born is its start time, 0 before the first read.
-	pid  int
-	born uint64
+	// process is the sandbox's own, which runs on cpus. Not all runtimes report it.
+	process
 	cpus cpuset.Set
 	// unmoved is the failure to move the process that is in the log.
 	unmoved string
@@ -248,6 +246,12 @@ type sandbox struct {
 	names map[string]part
 	// made has the names of all containers that there are, or were: true if the container has started once.
 	made map[string]bool
+}
+
+// process is a process of a container or a sandbox.
+type process struct {
+	pid  int    // 0 if there is none, or it is not known
+	born uint64 // when it began, 0 before that was read
 }
 
 // found is what a source has told of a pod.
@@ -302,8 +306,7 @@ type member struct {
 	reportAt, steppedAt time.Time
 	step                *typesv1.PodAllocation
 	sentCPUs
-	pid   int
-	born  uint64 // when the process began, 0 before that was read
+	process
 	bound bool
 	// ofPod means that its resources are the pod's; see sharesPod.
 	ofPod bool

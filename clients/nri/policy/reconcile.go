@@ -100,7 +100,7 @@ func (p *Policy) searchAgain(ctx context.Context) {
 		}
 		for _, m := range p.members {
 			if m.pod == s {
-				m.match, p.incomplete = max(m.match, due), true
+				p.compareAgain(m)
 			}
 		}
 	}
@@ -324,14 +324,14 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 	case !decided(err):
 		m.key, m.match = "", unplaced
 		m.tries++
-		p.logOnce(ctx, m, "a running container has no allocation yet, and stays on its CPUs", err)
+		m.logOnce(ctx, p.Log, "a running container has no allocation yet, and stays on its CPUs", err)
 		if m.tries == tellAfter {
 			p.tell(m, true, ReasonNotPlaced, "has no place yet, and stays on the CPUs on which it runs: %v", err)
 		}
 	default:
 		m.key, m.claims, m.own, m.former, m.free, m.match, m.room = "", nil, cpuset.Set{}, cpuset.Set{}, false, denied, room
 		m.moved = m.moved || m.lostQuota() > 0
-		if p.logOnce(ctx, m, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err) {
+		if m.logOnce(ctx, p.Log, "a running container has no allocation, and is moved to the shared CPUs until berthd has a place", err) {
 			p.tell(m, true, ReasonNotPlaced, "is on the shared CPUs until berthd has a place: %v", err)
 		}
 	}
@@ -339,12 +339,12 @@ func (p *Policy) place(ctx context.Context, m *member) error {
 }
 
 // logOnce logs a failure of a member as a warning, unless it was the last one already. It reports whether it was another one.
-func (p *Policy) logOnce(ctx context.Context, m *member, what string, err error) (other bool) {
+func (m *member) logOnce(ctx context.Context, log *slog.Logger, what string, err error) (other bool) {
 	level, text := slog.LevelDebug, what+err.Error()
 	if text != m.refused {
 		level, m.refused, other = slog.LevelWarn, text, true
 	}
-	p.Log.Log(ctx, level, what, "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
+	log.Log(ctx, level, what, "pod", m.pod.namespace+"/"+m.pod.name, "container", m.name, "error", err)
 	return other
 }
 
@@ -369,7 +369,7 @@ func (p *Policy) compareSize(ctx context.Context, m *member, counted *typesv1.Co
 	case decided(err), m.pod.unfound: // searchAgain finds the specification
 		m.match, m.room, m.unsure = denied, room, false
 	}
-	p.logOnce(ctx, m, "berthd has other resources for a container than the runtime", err)
+	m.logOnce(ctx, p.Log, "berthd has other resources for a container than the runtime", err)
 	return nil
 }
 

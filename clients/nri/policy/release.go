@@ -13,7 +13,6 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/placement"
 )
 
 // Everything has the CPUs and memory nodes of a container that berth does not place.
@@ -97,22 +96,16 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 		if err := p.restoreQuota(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, fmt.Sprintf("the quota of %s/%s", s.namespace, s.name))
 		}
-		if p.Move == nil || s.pid == 0 || s.cpus == all.CPUs {
-			continue
+		if _, err := p.moveTo(s, all.CPUs); err != nil && !gone(err) && errdefs.ClassOf(err) != errdefs.PermissionDenied {
+			left = append(left, fmt.Sprintf("the sandbox of %s/%s", s.namespace, s.name))
 		}
-		err := p.Move(s.pid, s.id, s.cgroup, all.CPUs)
-		if err == nil || gone(err) || errdefs.ClassOf(err) == errdefs.PermissionDenied {
-			s.cpus = all.CPUs
-			continue
-		}
-		left = append(left, fmt.Sprintf("the sandbox of %s/%s", s.namespace, s.name))
 	}
 	for _, m := range p.live() {
 		cpus, err := cpuset.Set{}, error(nil)
 		if m.pid != 0 {
-			cpus, err = p.cpusOf(m.pid, &m.born)
+			cpus, err = p.cpusOf(&m.process)
 		}
-		if gone(err) || m.back && (m.pid == 0 || err == nil && widened(&p.tracker, m, cpus, all)) {
+		if gone(err) || m.back && (m.pid == 0 || err == nil && p.widened(m, cpus, all)) {
 			continue
 		}
 		left = append(left, m.title())
@@ -124,8 +117,8 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 // widened reports whether an update to all CPUs has reached a process. If the process has narrowed its
 // own affinity, or a cgroup above has fewer CPUs, it still has fewer than all. Then its CPUs differ
 // from those that berth gave to the container.
-func widened(tracker *placement.Tracker, m *member, cpus cpuset.Set, all Everything) bool {
-	c, _ := tracker.Get(m.at())
+func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
+	c, _ := p.state(m)
 	online := all.Online
 	if online.IsEmpty() {
 		online = all.CPUs

@@ -65,7 +65,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	// nodes in this update could therefore replace those of a later update. Without them the
 	// container keeps the last ones that were sent to the runtime, and Follow sends others.
 	// An update by Follow adds CPUs, when others have left them.
-	mine := p.tracker.Grantable(m.at(), m.own.Intersect(own))
+	mine := p.grantable(m, m.own.Intersect(own))
 	u := updateCPUs(m, mine)
 	if !mine.IsEmpty() {
 		p.send(m, mine)
@@ -74,7 +74,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		p.kick()
 	}
 	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
-		t, _ := p.tracker.Get(m.at())
+		t, _ := p.state(m)
 		u = updateCPUs(m, t.WantedCPUs)
 		p.send(m, t.WantedCPUs)
 	}
@@ -121,7 +121,8 @@ func (p *Policy) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, c *
 
 // resizedTo compares a member with berthd that the runtime has with another size.
 func (p *Policy) resizedTo(m *member, r *api.LinuxResources) {
-	m.resources, m.match, p.incomplete = r, max(m.match, due), true
+	m.resources = r
+	p.compareAgain(m)
 	p.kick()
 }
 
@@ -185,7 +186,7 @@ func changed(have, by *api.LinuxResources) *api.LinuxResources {
 func (p *Policy) stay(m *member, r *api.LinuxResources) []*api.ContainerUpdate {
 	m.moved = true
 	p.kick()
-	t, _ := p.tracker.Get(m.at())
+	t, _ := p.state(m)
 	if r.GetCpu().GetCpus() == "" || t.Anywhere || t.PossibleCPUs.IsEmpty() {
 		return nil
 	}
@@ -214,7 +215,8 @@ func (p *Policy) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 	m.unsure = undecided(err)
 	if err == nil {
 		if err = p.want(ctx); err != nil { // berthd has the new size
-			m.unsure, m.match, p.incomplete = true, max(m.match, due), true
+			m.unsure = true
+			p.compareAgain(m)
 			p.kickLater()
 		}
 	}

@@ -60,13 +60,18 @@ var subscribed = []api.Event{
 // Configure is the runtime's first call on a connection. It returns the events that the runtime's version of NRI has. An error means
 // that the runtime cannot be used.
 func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.configure(runtime, version)
+}
+
+// configure takes the runtime's name and version, and returns the events that it has.
+func (p *Policy) configure(runtime, version string) (api.EventMask, error) {
 	reported := ""
 	if p.NRIVersion != nil {
 		reported = p.NRIVersion()
 	}
 	nri := versionOf(runtime, version, reported)
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	name := strings.TrimSpace(runtime + " " + version)
 	if nri.known() && nri.before(safeRegistration) {
 		return 0, errdefs.Unsupportedf("%s has NRI %s, where the registration of a plugin can stop the whole runtime: NRI %s or later is required", name, nri, safeRegistration)

@@ -34,6 +34,9 @@ type Source interface {
 	Active(ctx context.Context) (uids []string, err error)
 }
 
+// hasSource reports whether there is a source of specifications.
+func (p *Policy) hasSource() bool { return p.Kubelet != nil || p.Manifests != "" || p.Annotation != "" }
+
 // search looks for a pod's specification. An error means that it may be found later.
 func (p *Policy) search(ctx context.Context, s *sandbox) error {
 	spec, err := p.find(ctx, s)

@@ -65,11 +65,11 @@ func (p *Policy) EverReady() bool {
 func (p *Policy) SetStandby(reason error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if (p.standby == nil) == (reason == nil) {
-		p.standby = reason
+	before := p.standby
+	if p.standby = reason; (before == nil) == (reason == nil) {
 		return
 	}
-	p.standby, p.unreconciled = reason, true
+	p.unreconciled = true
 	if reason != nil {
 		p.Log.Error("no container is placed or moved", "error", reason)
 	} else {

@@ -13,7 +13,7 @@ import (
 // pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
 // start, and may have made another container of that name: the runtime completes the start nevertheless.
 func (p *Policy) pending(m *member) bool {
-	c, known := p.tracker.Get(m.at())
+	c, known := p.state(m)
 	begun := c.Phase == placement.Starting || c.Phase == placement.Created
 	return known && begun && m.pid == 0 && m.life.startable()
 }
@@ -163,7 +163,7 @@ func (p *Policy) dropReplaced(listed []*api.Container) {
 func (p *Policy) startOverdue(ctx context.Context, m *member) {
 	p.Log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
 		"after", placement.StartTime)
-	t, _ := p.tracker.Get(m.at())
+	t, _ := p.state(m)
 	unstored := m.life == made && t.Phase == placement.Starting
 	p.apply(m, placement.StartOverdue, cpuset.Set{})
 	if unstored || m.life.unlisted() || p.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.life.over() }) {

@@ -15,6 +15,15 @@ import (
 	"github.com/berthd/berth/managers/placement"
 )
 
+// state returns where a member may run.
+func (p *Policy) state(m *member) (placement.Container, bool) { return p.tracker.Get(m.at()) }
+
+// assign sets a member's CPUs in the ledger, and the exclusive ones among them.
+func (p *Policy) assign(m *member, cpus, own cpuset.Set) { p.tracker.Want(m.at(), cpus, own) }
+
+// grantable returns the CPUs that no other container may be on.
+func (p *Policy) grantable(m *member, cpus cpuset.Set) cpuset.Set { return p.tracker.Grantable(m.at(), cpus) }
+
 // apply sends an event of a member to the tracker.
 func (p *Policy) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
 	p.tracker.Apply(placement.Event{Kind: kind, Key: m.at(), Name: m.title(), CPUs: cpus, At: p.Now()})
@@ -22,7 +31,7 @@ func (p *Policy) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
 
 // may reports whether processes of a member may run.
 func (p *Policy) may(m *member) bool {
-	c, known := p.tracker.Get(m.at())
+	c, known := p.state(m)
 	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
 }
 
@@ -56,7 +65,7 @@ func (p *Policy) want(ctx context.Context) error {
 		c := l.place(m)
 		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
 			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
-			p.tracker.Want(m.at(), cpuset.Set{}, p.ownOf(m))
+			p.assign(m, cpuset.Set{}, p.ownOf(m))
 		}
 		switch {
 		case m.match == unplaced:
@@ -83,7 +92,7 @@ func (p *Policy) want(ctx context.Context) error {
 			m.mems, m.moved, m.stays, m.wide = now, true, time.Time{}, 0
 		}
 		m.held = claimedNodes(c)
-		p.tracker.Want(m.at(), cpus, m.own)
+		p.assign(m, cpus, m.own)
 	}
 	p.moveSandboxes()
 	return nil
@@ -106,7 +115,7 @@ func (p *Policy) estimateShared() {
 		if s.pid == 0 {
 			continue
 		}
-		cpus, err := p.cpusOf(s.pid, &s.born)
+		cpus, err := p.cpusOf(&s.process)
 		if err != nil {
 			continue
 		}
@@ -128,9 +137,9 @@ func (p *Policy) withheld(l listing) (cpus cpuset.Set) {
 		if c := l.place(m); c == nil {
 			cpus = cpus.Union(p.ownOf(m))
 		} else if c.GetExclusiveCpus() {
-			m.former = m.former.Union(p.ownOf(m)).Union(m.alone(p))
+			m.former = m.former.Union(p.ownOf(m)).Union(p.alone(m, p.shared))
 		}
-		if t, _ := p.tracker.Get(m.at()); !p.may(m) {
+		if t, _ := p.state(m); !p.may(m) {
 			m.former = cpuset.Set{}
 		} else if !t.Anywhere {
 			m.former = m.former.Intersect(t.PossibleCPUs) // it has left the others
@@ -152,7 +161,7 @@ func (p *Policy) ownOf(m *member) cpuset.Set {
 	case m.match != unplaced || !m.even() || request == 0 || request%milliPerCPU != 0:
 		return cpuset.Set{}
 	}
-	cpus, err := p.cpusOf(m.pid, &m.born)
+	cpus, err := p.cpusOf(&m.process)
 	if m.pid == 0 || err != nil && !gone(err) {
 		cpus, err = cpuset.Parse(m.resources.GetCpu().GetCpus())
 	}
@@ -164,14 +173,14 @@ func (p *Policy) ownOf(m *member) cpuset.Set {
 
 // alone returns the CPUs on which a member runs that is still to be compared with the ledger, and no other one does. Berthd may have given
 // them to it and taken them again, while no update of it was due. A member that runs wherever the shared ones may has none.
-func (m *member) alone(p *Policy) cpuset.Set {
-	t, _ := p.tracker.Get(m.at())
-	if m.match < due || m.pid == 0 || t.Anywhere || p.shared.IsSubsetOf(t.PossibleCPUs) {
+func (p *Policy) alone(m *member, shared cpuset.Set) cpuset.Set {
+	t, _ := p.state(m)
+	if m.match < due || m.pid == 0 || t.Anywhere || shared.IsSubsetOf(t.PossibleCPUs) {
 		return cpuset.Set{}
 	}
 	cpus := t.PossibleCPUs
 	for _, other := range p.all() {
-		if o, _ := p.tracker.Get(other.at()); other != m && p.may(other) {
+		if o, _ := p.state(other); other != m && p.may(other) {
 			cpus = cpus.Minus(o.PossibleCPUs)
 		}
 	}
@@ -181,20 +190,26 @@ func (m *member) alone(p *Policy) cpuset.Set {
 // moveSandboxes puts the processes of sandboxes on the shared CPUs. The runtime starts
 // them on all CPUs, and no event of NRI can change that.
 func (p *Policy) moveSandboxes() {
-	if p.Move == nil || p.shared.IsEmpty() {
+	if p.shared.IsEmpty() {
 		return
 	}
 	for _, s := range p.sandboxes {
-		if s.pid == 0 || s.cpus == p.shared {
-			continue
+		if tried, err := p.moveTo(s, p.shared); tried {
+			s.logMove(p.Log, p.shared, err)
 		}
-		err := p.Move(s.pid, s.id, s.cgroup, p.shared)
-		s.logMove(p.Log, p.shared, err)
-		if err != nil && errdefs.ClassOf(err) != errdefs.PermissionDenied { // that is another pod's process, which is not moved
-			continue
-		}
-		s.cpus = p.shared
 	}
+}
+
+// moveTo sets the CPUs of a sandbox's process, unless it has none or was moved there already.
+func (p *Policy) moveTo(s *sandbox, cpus cpuset.Set) (tried bool, err error) {
+	if p.Move == nil || s.pid == 0 || s.cpus == cpus {
+		return false, nil
+	}
+	err = p.Move(s.pid, s.id, s.cgroup, cpus)
+	if err == nil || errdefs.ClassOf(err) == errdefs.PermissionDenied { // that is another pod's process, which is not moved
+		s.cpus = cpus
+	}
+	return true, err
 }
 
 // logMove logs that the sandbox's process cannot be moved to some CPUs, once for a reason, and that it is moved again.
@@ -219,18 +234,18 @@ func (s *sandbox) logMove(log *slog.Logger, to cpuset.Set, err error) {
 
 // cpusOf reads the CPUs of a process, and at first when it began. Another process with the same
 // pid means that it has ended.
-func (p *Policy) cpusOf(pid int, born *uint64) (cpuset.Set, error) {
-	cpus, err := p.CPUsOf(pid)
+func (p *Policy) cpusOf(of *process) (cpuset.Set, error) {
+	cpus, err := p.CPUsOf(of.pid)
 	if err != nil || p.BornAt == nil {
 		return cpus, err
 	}
-	at, err := p.BornAt(pid)
+	at, err := p.BornAt(of.pid)
 	switch {
 	case err != nil:
 		return cpuset.Set{}, err
-	case *born == 0:
-		*born = at
-	case *born != at:
+	case of.born == 0:
+		of.born = at
+	case of.born != at:
 		return cpuset.Set{}, fs.ErrNotExist
 	}
 	return cpus, nil
@@ -244,7 +259,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 	if m.pid == 0 {
 		return cpuset.Set{}, false, nil
 	}
-	now, err = p.cpusOf(m.pid, &m.born)
+	now, err = p.cpusOf(&m.process)
 	switch {
 	case gone(err):
 		p.apply(m, placement.Ended, cpuset.Set{})
@@ -253,7 +268,7 @@ func (p *Policy) observe(m *member) (now cpuset.Set, seen bool, err error) {
 		return cpuset.Set{}, false, err
 	}
 	on := now
-	if c, _ := p.tracker.Get(m.at()); now.IsSubsetOf(c.AssignedCPUs) {
+	if c, _ := p.state(m); now.IsSubsetOf(c.AssignedCPUs) {
 		on = c.AssignedCPUs
 	}
 	p.apply(m, placement.KernelRuns, on)
@@ -268,7 +283,7 @@ func (p *Policy) began(m *member, pid int) {
 		m.pid, m.born, m.missed = pid, 0, !m.pushed.IsEmpty()
 	}
 	p.apply(m, placement.ShownRunning, cpuset.Set{})
-	now, err := p.cpusOf(pid, &m.born)
+	now, err := p.cpusOf(&m.process)
 	switch {
 	case gone(err):
 		p.apply(m, placement.Ended, cpuset.Set{})
@@ -280,7 +295,7 @@ func (p *Policy) began(m *member, pid int) {
 // end sends a member's end to the tracker. Its process may still exist.
 func (p *Policy) end(m *member) {
 	if m.pid != 0 {
-		if _, err := p.cpusOf(m.pid, &m.born); gone(err) {
+		if _, err := p.cpusOf(&m.process); gone(err) {
 			p.apply(m, placement.Ended, cpuset.Set{})
 			return
 		}
@@ -293,6 +308,12 @@ func (p *Policy) end(m *member) {
 func (p *Policy) send(m *member, cpus cpuset.Set) {
 	p.apply(m, placement.Sent, cpus)
 	m.answered, m.behind = cpus, !m.pushed.IsEmpty()
+}
+
+// sendRequested passes CPUs to the tracker that a requested update carries.
+func (p *Policy) sendRequested(m *member, cpus cpuset.Set) {
+	p.apply(m, placement.Sent, cpus)
+	m.pushed, m.missed = cpus, false
 }
 
 // arrived records that the runtime has applied its last responses. It has sent an event, or has
@@ -343,10 +364,10 @@ func (p *Policy) writable(chosen func(*member, placement.Container) bool) (out [
 		}
 	}
 	for _, m := range p.live() {
-		c, _ := p.tracker.Get(m.at())
+		c, _ := p.state(m)
 		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
 		// Other containers may still be on some of the CPUs that it gets.
-		cpus := p.tracker.Grantable(m.at(), c.WantedCPUs)
+		cpus := p.grantable(m, c.WantedCPUs)
 		// A response with other CPUs may have been carried out since it was to have these.
 		due := m.moved || !m.answered.IsEmpty() && p.tracker.Unconfirmed(m.at())
 		if due && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
@@ -418,16 +439,24 @@ const ending = 2 * time.Second
 // visible process.
 func (p *Policy) expire(ctx context.Context) {
 	now := p.Now()
-	for _, key := range p.tracker.Overdue(now) {
-		if m := p.members[key.ID]; m != nil {
-			p.startOverdue(ctx, m)
-		}
+	for _, m := range p.overdue() {
+		p.startOverdue(ctx, m)
 	}
 	for _, m := range p.all() {
 		if m.life.over() && m.pid == 0 && now.Sub(m.ended) >= ending {
 			p.apply(m, placement.KernelEmpty, cpuset.Set{})
 		}
 	}
+}
+
+// overdue returns the members whose starts take too long.
+func (p *Policy) overdue() (late []*member) {
+	for _, key := range p.tracker.Overdue(p.Now()) {
+		if m := p.members[key.ID]; m != nil {
+			late = append(late, m)
+		}
+	}
+	return late
 }
 
 // forget discards a member, unless its process may still exist.
