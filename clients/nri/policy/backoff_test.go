@@ -107,20 +107,20 @@ func TestRefusalsAreForgotten(t *testing.T) {
 	for n := range 3 {
 		refuse(n)
 	}
-	if got := len(e.policy.refusals); got != 3 {
+	if got := len(e.policy.placer.admissions.refusals.stored); got != 3 {
 		t.Errorf("%d refusals are remembered", got)
 	}
 	now = now.Add(held)
 	refuse(3)
-	if got := len(e.policy.refusals); got != 1 {
+	if got := len(e.policy.placer.admissions.refusals.stored); got != 1 {
 		t.Errorf("%d refusals are remembered after %s", got, held)
 	}
-	e.policy.refusals = map[string]refused{}
+	e.policy.placer.admissions.refusals.stored = map[string]refused{}
 	for n := range maxRefusals {
-		e.policy.refusals[fmt.Sprint(n)] = refused{until: now.Add(held)}
+		e.policy.placer.admissions.refusals.stored[fmt.Sprint(n)] = refused{until: now.Add(held)}
 	}
 	refuse(4)
-	if got := len(e.policy.refusals); got != maxRefusals {
+	if got := len(e.policy.placer.admissions.refusals.stored); got != maxRefusals {
 		t.Errorf("%d refusals are remembered, expected at most %d", got, maxRefusals)
 	}
 }

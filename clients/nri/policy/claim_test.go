@@ -142,8 +142,8 @@ func TestClaims(t *testing.T) {
 		adjust.GetLinux().GetResources().GetCpu().GetCpus() != "5" {
 		t.Errorf("a container with one of the claim's requests gets %v, %v", adjust, err)
 	}
-	if shared, err := cpuset.Parse("0,2-4,7"); err != nil || e.policy.shared != shared {
-		t.Errorf("shared are %s, %v", e.policy.shared, err)
+	if shared, err := cpuset.Parse("0,2-4,7"); err != nil || e.policy.view.shared != shared {
+		t.Errorf("shared are %s, %v", e.policy.view.shared, err)
 	}
 	for name, row := range map[string]struct {
 		milli      int64
@@ -313,7 +313,7 @@ func TestClaimsStay(t *testing.T) {
 			}
 			// The runtime has applied that there is no quota.
 			c.Linux.Resources.Cpu.Quota = api.Int64(int64(-1))
-			e.policy = New(e.policy.Config)
+			e.policy = New(e.settings)
 			before := d.revision()
 			updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{c})
 			if err != nil {

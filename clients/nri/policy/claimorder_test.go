@@ -71,7 +71,7 @@ func (n *claimNode) kubelet(away bool) {
 // restart restarts berth-nri, to which the runtime reports what runs.
 func (n *claimNode) restart() {
 	n.t.Helper()
-	n.policy = New(n.policy.Config)
+	n.policy = New(n.settings)
 	var pods []*api.PodSandbox
 	var containers []*api.Container
 	for p, list := range n.running {

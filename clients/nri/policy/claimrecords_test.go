@@ -115,7 +115,7 @@ func TestClaimRecordsKeepPlaces(t *testing.T) {
 				t.Errorf("the container ran on CPUs %s, and is moved to %s", had, got)
 			}
 			kubelet.pods = specs
-			e.policy.Now = func() time.Time { return time.Now().Add(compareInterval) }
+			e.clock(func() time.Time { return time.Now().Add(compareInterval) })
 			e.pushes(3)
 			if got := d.uids(); !slices.Equal(got, []string{test.uid}) {
 				t.Errorf("berthd has %v, want %s", got, test.uid)
@@ -158,7 +158,7 @@ func TestLostPodWithoutSource(t *testing.T) {
 		t.Errorf("the container ran on CPUs %s, and is on %s; berthd has %v", had, got, uids)
 	}
 	e.stop(job, c)
-	e.policy.Now = func() time.Time { return time.Now().Add(compareInterval) }
+	e.clock(func() time.Time { return time.Now().Add(compareInterval) })
 	e.pushes(2)
 	e.run(job, container(job, "main", "job-2", 2000, gib))
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main"}) {

@@ -7,15 +7,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
+
+// devices reads the devices that the kubelet has given to pods, for their admission.
+type devices struct {
+	*common
+	source DeviceSource // nil for none
+}
 
 // DeviceSource reads the devices that the kubelet has allocated to pods.
 type DeviceSource interface {
@@ -24,15 +28,15 @@ type DeviceSource interface {
 	Devices(ctx context.Context, namespace, name string) (map[string][]*typesv1.ExternalDevice, error)
 }
 
-// devices returns the devices that the kubelet has allocated to the containers of a pod, which
+// of returns the devices that the kubelet has allocated to the containers of a pod, which
 // berthd gets with the admission. The kubelet allocates them before it calls the runtime. An
 // admission without them would place the pod for its whole life, so the admission fails if they
 // cannot be read now: the kubelet repeats the call.
-func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*admissionv1.ExternalDevices, error) {
-	if p.Devices == nil || pod == s.spec && !s.dynamic && !requestsDevices(pod) {
+func (d *devices) of(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*admissionv1.ExternalDevices, error) {
+	if d.source == nil || pod == s.spec && !s.dynamic && !requestsDevices(pod) {
 		return nil, nil
 	}
-	byContainer, err := p.kubeletDevices(ctx, s)
+	byContainer, err := d.list(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +52,7 @@ func (p *Policy) devices(ctx context.Context, s *sandbox, pod *typesv1.Pod) ([]*
 		}
 		list = bounded(list)
 		out = append(out, &admissionv1.ExternalDevices{ContainerName: c.GetName(), Devices: list})
-		p.Log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(),
+		d.log.Debug("CPUs and memory are aligned with devices of the kubelet", "pod", s.namespace+"/"+s.name, "container", c.GetName(),
 			"devices", fmt.Sprint(list))
 	}
 	return out, nil
@@ -68,37 +72,17 @@ func partsOf(byContainer map[string][]*typesv1.ExternalDevice) (parts []*typesv1
 	return parts
 }
 
-// nearClaims returns the devices of a container, with the NUMA nodes to which its claims on CPUs bind what the container requests
-// besides: only a guaranteed container has memory of certain NUMA nodes. It is bound to the nodes of all parts together, so any of these
-// is near.
-func (s *sandbox) nearClaims(list []*typesv1.ExternalDevice) []*typesv1.ExternalDevice {
-	var nodes numa.Mask
-	for _, d := range list {
-		if isClaim(d) && s.qos == string(workload.Guaranteed) {
-			nodes = nodes.Union(convert.Nodes(d.GetNumaNodes()))
-		}
-	}
-	out := slices.Clone(list)
-	for i, d := range out {
-		if isClaim(d) {
-			out[i] = &typesv1.ExternalDevice{Resource: d.GetResource(), Id: d.GetId(), NumaNodes: convert.SomeNodes(nodes),
-				Claim: d.GetClaim(), Unlisted: d.GetUnlisted()}
-		}
-	}
-	return out
-}
-
-// kubeletDevices returns the devices of a pod from the kubelet. A kubelet that has been started lists its pods after its first
+// list returns the devices of a pod from the kubelet. A kubelet that has been started lists its pods after its first
 // contact with the API server, so a pod of a kubelet that it does not have may still have devices. Its API has pods by name. Of several
 // pods of one name it has the newest.
-func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*typesv1.ExternalDevice, error) {
-	for _, other := range p.sandboxes {
+func (d *devices) list(ctx context.Context, s *sandbox) (map[string][]*typesv1.ExternalDevice, error) {
+	for _, other := range d.node.sandboxes {
 		if other.namespace == s.namespace && other.name == s.name && other.uid != s.uid && !s.newer(other) {
 			return nil, errdefs.Unavailablef("the devices of pod %s/%s with uid %s are not known: the kubelet has devices by the names of pods, and pod %s has the same name",
 				s.namespace, s.name, s.uid, other.uid)
 		}
 	}
-	byContainer, err := p.Devices.Devices(ctx, s.namespace, s.name)
+	byContainer, err := d.source.Devices(ctx, s.namespace, s.name)
 	switch {
 	case errdefs.ClassOf(err) == errdefs.NotFound && s.qos == "": // another program's pod
 		return nil, nil
@@ -106,17 +90,6 @@ func (p *Policy) kubeletDevices(ctx context.Context, s *sandbox) (map[string][]*
 		return nil, errdefs.Unavailablef("read the devices of pod %s/%s from the kubelet: %w", s.namespace, s.name, err)
 	}
 	return byContainer, nil
-}
-
-// newer reports whether a pod is known to be newer than another one of its name. Events have told of sandboxes in the order in which they
-// were made. Those of the runtime's first list have the time at which the kubelet has first seen their pod.
-func (s *sandbox) newer(other *sandbox) bool {
-	if s.told != other.told {
-		return s.told > other.told
-	}
-	seen, err := time.Parse(time.RFC3339Nano, s.annotations[workload.SeenAnnotation])
-	before, otherErr := time.Parse(time.RFC3339Nano, other.annotations[workload.SeenAnnotation])
-	return err == nil && otherErr == nil && seen.After(before)
 }
 
 // Bounds of what berthd takes.

@@ -203,7 +203,7 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 	devicesOf := func(p *api.PodSandbox) error {
 		e.policy.mu.Lock()
 		defer e.policy.mu.Unlock()
-		_, err := e.policy.kubeletDevices(t.Context(), e.policy.sandbox(p))
+		_, err := e.policy.placer.admissions.devices.list(t.Context(), e.policy.sandbox(p))
 		return err
 	}
 	if err := devicesOf(before); err != nil {
@@ -221,7 +221,7 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 		}
 	}
 	// A berth-nri that starts does not know which one is newer, without more.
-	e.renew(e.policy.Config)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{before, after}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestDevicesOfAnotherUID(t *testing.T) {
 	}
 	seen(before, "2026-01-02T23:30:00.5+09:00")
 	seen(after, "2026-01-02T15:00:00.25Z")
-	e.renew(e.policy.Config)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{after, before}, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -2,13 +2,13 @@ package policy
 
 import (
 	"context"
-	"log/slog"
+	"fmt"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // RunPodSandbox admits a pod whose specification is known. An error prevents the start of the
@@ -17,50 +17,27 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
 	s := p.sandbox(pod)
-	if p.released {
+	if p.gate.released {
 		return nil
 	}
-	err := p.admitPod(ctx, s)
+	err := p.placer.admitPod(ctx, s)
 	if err == nil {
 		return nil
 	}
-	p.Log.Log(ctx, level(err), "a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
-	if p.passes(s) {
+	p.log.Log(ctx, level(err), "a pod was not admitted", "pod", s.namespace+"/"+s.name, "uid", s.uid, "error", err)
+	if p.gate.passes(s) {
 		return nil // CreateContainer tries again, and decides
 	}
-	delete(p.sandboxes, s.id)
+	delete(p.node.sandboxes, s.id)
 	return refusal("admit the pod", err)
-}
-
-// admitPod admits a pod as a whole, if a source has its specification.
-func (p *Policy) admitPod(ctx context.Context, s *sandbox) error {
-	if err := p.bar(); err != nil {
-		return err
-	}
-	if err := p.search(ctx, s); err != nil {
-		return err
-	}
-	if err := p.enter(ctx, s); err != nil {
-		return err
-	}
-	p.moveSandboxes()
-	return nil
-}
-
-// level is the log level of a refusal. A repeated one is in the log already.
-func level(err error) slog.Level {
-	if repeated(err) {
-		return slog.LevelDebug
-	}
-	return slog.LevelWarn
 }
 
 // StopPodSandbox releases a pod's allocations, because its containers have ended.
 func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
-	if s := p.sandboxes[pod.GetId()]; s != nil {
-		p.leave(ctx, s)
+	if s := p.node.sandboxes[pod.GetId()]; s != nil {
+		p.ends.leave(ctx, s)
 	}
 	return nil
 }
@@ -69,22 +46,12 @@ func (p *Policy) StopPodSandbox(ctx context.Context, pod *api.PodSandbox) error 
 func (p *Policy) RemovePodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 	ctx, end := p.begin(ctx)
 	defer end()
-	if s := p.sandboxes[pod.GetId()]; s != nil {
-		if p.leave(ctx, s); s.leaving {
-			p.kick() // sweep deletes the sandbox
+	if s := p.node.sandboxes[pod.GetId()]; s != nil {
+		if p.ends.leave(ctx, s); s.leaving {
+			p.agenda.kick() // sweep deletes the sandbox
 		}
 	}
 	return nil
-}
-
-// drop deletes a pod that has ended.
-func (p *Policy) drop(s *sandbox) {
-	delete(p.sandboxes, s.id)
-	for _, m := range p.all() {
-		if m.pod == s {
-			p.discard(m)
-		}
-	}
 }
 
 // CreateContainer allocates a container's resources, and moves other containers off its CPUs.
@@ -92,26 +59,26 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	[]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
-	if p.released {
+	if p.gate.released {
 		return nil, nil, nil
 	}
 	m := &member{id: c.GetId(), name: c.GetName(), pod: p.sandbox(pod), resources: c.GetLinux().GetResources(),
-		cgroup: c.GetLinux().GetCgroupsPath(), created: p.Now().UnixNano(), life: made}
+		cgroup: c.GetLinux().GetCgroupsPath(), created: p.now().UnixNano(), life: made}
 	m.readParts(c)
 	m.pod.leaving = false
-	log, room := p.Log.With("container", m.title(), "id", m.id), p.room.Load()
-	cpus, adjust, err := p.create(ctx, m)
+	log, room := p.log.With("container", m.title(), "id", m.id), p.agenda.room.Load()
+	cpus, adjust, err := p.placer.create(ctx, m)
 	switch {
 	case err == nil:
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
-	case p.passes(m.pod):
-		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.shared.String(), "error", err)
+	case p.gate.passes(m.pod):
+		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.view.shared.String(), "error", err)
 		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi,
 			created: m.created, match: denied, room: room}
-		if adjust = (&api.ContainerAdjustment{}); p.standby == nil {
-			cpus = p.shared
+		if adjust = (&api.ContainerAdjustment{}); p.gate.standby == nil {
+			cpus = p.view.shared
 		}
-		p.unreconciled = p.unreconciled || undecided(err) || ctx.Err() != nil
+		p.agenda.unreconciled = p.agenda.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
 			adjust.SetLinuxCPUSetCPUs(cpus.String())
 		}
@@ -119,85 +86,13 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Log(ctx, level(err), "a container was not allocated", "error", err)
 		return nil, nil, refusal("place container "+m.name, err)
 	}
-	p.replace(m)
-	p.introduce(m, cpus)
-	updates := p.clear(m)
+	p.ends.replace(m)
+	p.tracks.introduce(m, cpus)
+	updates := p.writer.clear(m)
 	if m.own.IsEmpty() {
-		p.kick() // other members may have to move; the new one does not wait for them
+		p.agenda.kick() // other members may have to move; the new one does not wait for them
 	}
 	return adjust, updates, nil
-}
-
-// introduce adds a new member to the tracker, with the CPUs of its creation. Without CPUs the runtime
-// chooses them, so the member may run anywhere until its process is seen.
-func (p *Policy) introduce(m *member, cpus cpuset.Set) {
-	if cpus.IsEmpty() {
-		p.apply(m, placement.Restore, cpuset.Set{})
-		p.apply(m, placement.Allow, cpuset.Set{})
-		return
-	}
-	p.apply(m, placement.Plan, cpuset.Set{})
-	p.assign(m, cpus, m.own)
-	p.apply(m, placement.Sent, cpus)
-	p.apply(m, placement.Confirmed, cpus)
-	p.apply(m, placement.Allow, cpuset.Set{})
-}
-
-// create allocates for a member, and returns the adjustment for the runtime.
-func (p *Policy) create(ctx context.Context, m *member) (cpus cpuset.Set, adjust *api.ContainerAdjustment, err error) {
-	if err := p.bar(); err != nil {
-		return cpus, nil, err
-	}
-	if err := p.compare(ctx, m.pod); err != nil {
-		return cpus, nil, err
-	}
-	if m.pod.spec == nil && m.pod.form != apart {
-		if err := p.search(ctx, m.pod); err != nil && m.pod.form == unadmitted {
-			return cpus, nil, err
-		}
-	}
-	if err := p.readClaims(ctx, m); err != nil {
-		return cpus, nil, err
-	}
-	a, err := p.allocateOrAdmit(ctx, m)
-	if err == nil {
-		a, err = p.sized(ctx, m, a)
-	}
-	if err != nil {
-		return cpus, nil, err
-	}
-	if err := p.withClaims(ctx, m, a); err != nil {
-		return cpus, nil, err
-	}
-	if adjust, err = adjustment(a, m.free); err != nil {
-		return cpus, nil, err
-	}
-	if cpus, err = cpuset.Parse(a.GetResources().GetCpusetCpus().GetList()); err != nil {
-		return cpus, nil, errdefs.Internalf("CPUs of container %s: %w", m.name, err)
-	}
-	m.mems = memoryNodes(a.GetResources())
-	if err := p.want(ctx); err != nil {
-		return cpus, nil, err
-	}
-	if left := cpus.Minus(p.forgotten); m.own.IsEmpty() && left != cpus {
-		if left.IsEmpty() {
-			return cpus, nil, errdefs.Unavailablef("CPUs %s are of claims or running containers that berthd does not have, and no other CPU is shared; they are admitted again", cpus)
-		}
-		cpus = left
-		adjust.SetLinuxCPUSetCPUs(cpus.String())
-	}
-	return cpus, adjust, nil
-}
-
-// replace adds a member. It deletes the members with the same name that have no process and get none.
-func (p *Policy) replace(m *member) {
-	for _, other := range p.members {
-		if other.pod == m.pod && other.name == m.name && other.pid == 0 && !p.pending(other) {
-			p.discard(other)
-		}
-	}
-	p.members[m.id] = m
-	m.pod.make(m.name)
 }
 
 // ended reports whether the runtime says that a container has no process any more.
@@ -209,8 +104,8 @@ func (p *Policy) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	_, end := p.begin(ctx)
 	defer end()
 	if m := p.known(pod, c); m != nil && !m.life.over() {
-		p.apply(m, placement.ShownCreated, cpuset.Set{})
-		p.kick()
+		p.tracks.apply(m, placement.ShownCreated, cpuset.Set{})
+		p.agenda.kick()
 	}
 	return nil
 }
@@ -219,23 +114,247 @@ func (p *Policy) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 func (p *Policy) StopContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()
-	if m := p.members[c.GetId()]; m != nil {
-		p.unbind(ctx, m)
+	if m := p.node.members[c.GetId()]; m != nil {
+		p.ends.unbind(ctx, m)
 	}
-	return p.answer(nil, nobody), nil
+	return p.writer.answer(nil, nobody), nil
 }
 
 // RemoveContainer deletes a container.
 func (p *Policy) RemoveContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
 	ctx, end := p.begin(ctx)
 	defer end()
-	if m := p.members[c.GetId()]; m != nil {
-		p.unbind(ctx, m)
+	if m := p.node.members[c.GetId()]; m != nil {
+		p.ends.unbind(ctx, m)
 		if m.pid == 0 {
-			p.apply(m, placement.Ended, cpuset.Set{}) // the runtime has removed it
+			p.tracks.apply(m, placement.Ended, cpuset.Set{}) // the runtime has removed it
 		}
-		p.forget(m)
-		p.kick() // it may have been the pod's last
+		p.tracks.forget(m)
+		p.agenda.kick() // it may have been the pod's last
+	}
+	return nil
+}
+
+// sandbox gives the pod of an event; the caller holds mu.
+func (p *Policy) sandbox(pod *api.PodSandbox) *sandbox {
+	s := p.node.sandboxes[pod.GetId()]
+	if s == nil {
+		s = newSandbox(pod)
+		p.node.told++
+		s.told = p.node.told
+		s.unread = p.view.ledger.pods == nil || p.agenda.unreconciled || p.view.ledger.loose[s.uid]
+		for _, other := range p.node.sandboxes {
+			if other.uid == s.uid {
+				s.form, s.unread = other.form, s.unread || other.unread
+			}
+		}
+		p.node.sandboxes[s.id] = s
+		_, err := maxMove(pod)
+		if text := s.annotations[workload.MovableAnnotation]; err == nil {
+			if _, valid := workload.ParseMovable(text); !valid {
+				err = fmt.Errorf("annotation %s is %.40q: expected never, within-node or anywhere; the pod is not moved",
+					workload.MovableAnnotation, text)
+			}
+		}
+		if err != nil {
+			p.log.Warn("an annotation of a pod is not valid", "pod", s.namespace+"/"+s.name, "error", err)
+		}
+	}
+	if pid := int(pod.GetPid()); pid != 0 && pid != s.pid {
+		s.pid, s.born = pid, 0
+		p.kernel.runs(s) // it is this process from now on
+	}
+	return s
+}
+
+// PostUpdatePodSandbox is the event of a resize of a pod. It has only sums over the containers, which berthd cannot use.
+func (p *Policy) PostUpdatePodSandbox(ctx context.Context, _ *api.PodSandbox) error {
+	_, end := p.begin(ctx)
+	defer end()
+	p.quotas.returns()
+	return nil
+}
+
+// UpdateContainer resizes a container in berthd before the runtime carries out the update. For a
+// resize in place a kubelet sends one such update for each container, for cpu and for memory
+// (KEP-1287). After an error the container stays as it is. So it does while it cannot be compared with the ledger. CPU sets and the
+// missing quota on exclusive CPUs are not part of a size.
+func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
+	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
+	ctx, end := p.begin(ctx)
+	defer end()
+	if p.gate.released {
+		return nil, nil
+	}
+	m := p.known(pod, c)
+	if m == nil {
+		return nil, nil
+	}
+	// The runtime may have failed to apply an earlier size, so its current values count.
+	now := c.GetLinux().GetResources()
+	if now == nil {
+		now = m.resources
+	}
+	wanted, own, room := changed(now, r), p.tracks.ownOf(m), p.agenda.room.Load()
+	if p.gate.standby != nil {
+		m.resources = wanted
+		return nil, nil
+	}
+	if m.requested(wanted) != m.requested(m.resources) || m.asked != nil { // berthd may have lost what the runtime has not confirmed
+		if err := p.placer.resize(ctx, m, wanted); err != nil {
+			p.sizes.logRefused(ctx, m, wanted, err)
+			if !p.gate.passes(m.pod) {
+				return nil, refusal("resize container "+m.name, err)
+			}
+			if m.match == compared && m.key != "" {
+				m.match, m.room = denied, room
+			}
+		}
+		m.resources = wanted
+	}
+	p.sizes.ask(m, now)
+	p.quotas.returns()
+	if m.match == unplaced {
+		return append(p.writer.answer(m, nobody), p.stay(m, r)...), nil
+	}
+	// The runtime applies this update after it has continued with other events. CPUs and memory
+	// nodes in this update could therefore replace those of a later update. Without them the
+	// container keeps the last ones that were sent to the runtime, and Follow sends others.
+	// An update by Follow adds CPUs, when others have left them.
+	mine := p.tracks.grantable(m, m.own.Intersect(own))
+	u := updateCPUs(m, mine)
+	if !mine.IsEmpty() {
+		p.tracks.send(m, mine)
+	}
+	if m.own != own || m.moved {
+		p.agenda.kick()
+	}
+	if r.GetCpu().GetCpus() != "" && m.own.IsEmpty() {
+		t, _ := p.tracks.state(m)
+		u = updateCPUs(m, t.WantedCPUs)
+		p.tracks.send(m, t.WantedCPUs)
+	}
+	updates := p.writer.answer(m, nobody)
+	if u.GetLinux() != nil { // an empty one would make the runtime change nothing
+		updates = append(updates, u)
+	}
+	return updates, nil
+}
+
+// PostUpdateContainer is the event of an update that the runtime has carried out. It may be of a resize that was overdue.
+func (p *Policy) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
+	m := p.node.members[c.GetId()]
+	if m == nil {
+		return nil
+	}
+	now := c.GetLinux().GetResources()
+	if m.asked == nil && now != nil && m.requested(now) != m.requested(m.resources) {
+		p.sizes.resizedTo(m, now)
+	}
+	m.asked = nil
+	return nil
+}
+
+// stay answers an update of a member whose CPUs in the ledger are not known. It keeps those that it may run on, and its quota is
+// compared later.
+func (p *Policy) stay(m *member, r *api.LinuxResources) []*api.ContainerUpdate {
+	m.moved = true
+	p.agenda.kick()
+	t, _ := p.tracks.state(m)
+	if r.GetCpu().GetCpus() == "" || t.Anywhere || t.PossibleCPUs.IsEmpty() {
+		return nil
+	}
+	u := &api.ContainerUpdate{}
+	u.SetContainerId(m.id)
+	u.SetLinuxCPUSetCPUs(t.PossibleCPUs.String())
+	p.tracks.send(m, t.PossibleCPUs)
+	return []*api.ContainerUpdate{u}
+}
+
+// Configure is the runtime's first call on a connection. It returns the events that the runtime's version of NRI has. An error means
+// that the runtime cannot be used.
+func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runtime.configure(runtime, version)
+}
+
+// known returns the member of an event; nil if the container has ended, or nothing is placed any more. A container that no earlier
+// event has told of is added, and may run anywhere until it is compared with the ledger: it was created while this policy was not
+// connected, or while it synchronized, of which no plugin is told (containerd#13698, cri-o#10090), or in the meantime another one of
+// its name was created.
+func (p *Policy) known(pod *api.PodSandbox, c *api.Container) *member {
+	if m := p.node.members[c.GetId()]; m != nil || p.gate.released || !p.node.synchronized || ended(c) {
+		return m
+	}
+	_, told := p.node.sandboxes[pod.GetId()]
+	s := p.sandbox(pod)
+	s.unfound = s.unfound || !told
+	p.take(s, c, nil)
+	p.agenda.incomplete = true
+	p.agenda.kick()
+	return p.node.members[c.GetId()]
+}
+
+// StartContainer binds a container in berthd. With an error
+// the runtime does not start it, for example if another container may still be on its CPUs.
+func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	ctx, end := p.begin(ctx)
+	defer end()
+	if p.gate.released {
+		return nil
+	}
+	m := p.known(pod, c)
+	if m == nil {
+		return nil
+	}
+	err := p.startable(ctx, m)
+	if err == nil || p.gate.passes(m.pod) {
+		m.life = m.life.after(permit)
+		p.tracks.apply(m, placement.Allow, cpuset.Set{})
+		return nil
+	}
+	if m.pid == 0 {
+		m.life = m.life.after(refuse)
+		p.ends.unbindID(ctx, m)
+	}
+	p.log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
+	return refusal("start container "+m.name, err)
+}
+
+// startable binds a member in berthd, and returns why the member must not start.
+func (p *Policy) startable(ctx context.Context, m *member) error {
+	if err := p.gate.bar(); err != nil {
+		return err
+	}
+	if m.match == unplaced {
+		if err := p.placer.placeNow(ctx, m); err != nil {
+			return err
+		}
+	}
+	mems := m.mems
+	if err := m.bind(ctx, p.client); err != nil {
+		return err
+	}
+	if err := p.reporter.inNodes(m, mems); err != nil {
+		return err
+	}
+	return p.tracks.vacate(m)
+}
+
+// PostStartContainer notes the process, and where it runs: it was made with the CPUs that
+// the container had when the runtime began to start it.
+func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container) error {
+	_, end := p.begin(ctx)
+	defer end()
+	if p.gate.released {
+		return nil
+	}
+	if m := p.known(pod, c); m != nil {
+		p.tracks.began(m, int(c.GetPid()))
+		p.agenda.kick()
 	}
 	return nil
 }

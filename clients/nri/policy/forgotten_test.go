@@ -45,10 +45,10 @@ func (e *engine) shortPass() {
 	p := e.policy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := errors.Join(p.complete(e.t.Context(), func() bool { return true }), p.want(e.t.Context())); err != nil {
+	if err := errors.Join(p.placer.complete(e.t.Context(), func() bool { return true }), p.placer.want(e.t.Context())); err != nil {
 		e.t.Fatal(err)
 	}
-	e.apply(p.updates(p.writable(everyone)))
+	e.apply(p.writer.response(p.writer.due(everyone)))
 }
 
 // knowsNot is a kubelet that fails for some pods.
@@ -93,7 +93,7 @@ func TestForgottenContainerKeepsItsCPUs(t *testing.T) {
 				if slices.Contains(d.uids(), uid) {
 					return
 				}
-				e.policy.searchAt = time.Time{}
+				e.policy.placer.finder.at = time.Time{}
 				e.pushes(1)
 			}
 			t.Fatalf("berthd has %v, and not %s", d.uids(), uid)
@@ -137,11 +137,11 @@ func TestForgottenContainersArePlacedOneByOne(t *testing.T) {
 		t.Fatalf("before the loss %v run on CPUs %s", ids, e.on("zjob-1"))
 	}
 	d.forget()
-	for _, m := range e.policy.live() {
+	for _, m := range e.policy.node.live() {
 		m.match = due
 	}
-	e.policy.incomplete = true
-	for pass := 0; e.policy.incomplete; pass++ {
+	e.policy.agenda.incomplete = true
+	for pass := 0; e.policy.agenda.incomplete; pass++ {
 		e.shortPass()
 		if pass == 2 {
 			e.run(late, container(late, "main", "zlate-1", 100, 0))

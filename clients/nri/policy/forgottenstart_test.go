@@ -27,7 +27,7 @@ func TestForgottenContainerIsInTheWay(t *testing.T) {
 			had := e.run(first, container(first, "main", "first-1", row.milli, row.memory))
 			d.forget()
 			if row.unplaced {
-				e.policy.members["first-1"].match = unplaced // as after a connection of the runtime
+				e.policy.node.members["first-1"].match = unplaced // as after a connection of the runtime
 			}
 			c := container(second, "main", "second-1", 3000, gib)
 			if _, err := e.create(second, c); err != nil {

@@ -31,11 +31,16 @@ func pairOf(name string) *typesv1.Pod {
 	return spec
 }
 
+// hears gives the policy another kubelet.
+func (e *engine) hears(kubelet Source) {
+	e.settings.Kubelet, e.policy.awaited.kubelet, e.policy.placer.finder.kubelet = kubelet, kubelet, kubelet
+}
+
 // renew replaces the policy by a new one, as after a restart of berth-nri.
 func (e *engine) renew(c Config) {
-	c.CPUsOf, c.Log, c.Unsolicited = e.cpusOf, e.policy.Log, e.policy.Unsolicited
-	e.policy = New(c)
-	e.policy.processes = true
+	c.CPUsOf, c.Log, c.Unsolicited = e.cpusOf, e.settings.Log, e.settings.Unsolicited
+	e.policy, e.settings = New(c), c
+	e.policy.runtime.processes = true
 }
 
 // connectWithoutBerthd connects the runtime while berthd is away.
@@ -78,7 +83,7 @@ func TestFormOutlivesConnections(t *testing.T) {
 					if renewed {
 						e.renew(Config{Client: d.Client, Kubelet: after})
 					} else {
-						e.policy.Kubelet = after
+						e.hears(after)
 					}
 					pods, containers := []*api.PodSandbox{job}, []*api.Container{first}
 					switch when {
@@ -187,7 +192,7 @@ func TestCrashedContainerKeepsItsCPUs(t *testing.T) {
 			had := e.run(job, c)
 			e.stop(job, c)
 			if row.renewed {
-				e.renew(e.policy.Config)
+				e.renew(e.settings)
 			}
 			pods := []*api.PodSandbox{job}
 			if row.boot {
@@ -240,7 +245,7 @@ func TestNeverStartedContainerTakesNothing(t *testing.T) {
 	c := container(job, "main", "job-3", 1000, gib)
 	had := e.run(job, c)
 	e.stop(job, c)
-	e.renew(e.policy.Config)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{never, c}); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +274,7 @@ func TestSpecificationOutlivesConnections(t *testing.T) {
 		e.run(job, first)
 		kubelet.err = errors.New("away")
 		if forgotten {
-			e.renew(e.policy.Config)
+			e.renew(e.settings)
 		}
 		if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
 			t.Fatal(err)
@@ -341,7 +346,7 @@ func TestForgottenPodIsNotSplit(t *testing.T) {
 	e.run(job, main)
 	e.run(job, second)
 	kubelet.err = errors.New("away")
-	e.renew(e.policy.Config)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{main, second}); err != nil {
 		t.Fatal(err)
 	}
@@ -439,7 +444,7 @@ func TestUnspecifiedPodHasItsSize(t *testing.T) {
 	first := container(job, "main", "job-1", 3000, gib)
 	e.run(job, first)
 	kubelet.err, kubelet.pods["job-uid"] = errors.New("away"), specOf("job", "1")
-	e.renew(e.policy.Config)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
 		t.Fatal(err)
 	}
@@ -480,7 +485,7 @@ func TestLostPodWithoutSpecification(t *testing.T) {
 	t.Parallel()
 	d, e, job := lostWhole(t, pairOf("job"), (*daemon).forget)
 	e.made(job, container(job, "main", "job-1", 1000, gib))
-	e.policy.Kubelet = &knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}}
+	e.hears(&knows{pods: map[string]*typesv1.Pod{"job-uid": pairOf("job")}, active: []string{"job-uid"}})
 	e.run(job, container(job, "main", "job-2", 1000, gib))
 	e.run(job, container(job, "second", "job-3", 1000, gib))
 	if got := d.uids(); !slices.Equal(got, []string{"job-uid.main", "job-uid.second"}) {

@@ -127,6 +127,8 @@ func (d *daemon) plugin() {
 type engine struct {
 	t      *testing.T
 	policy *Policy
+	// settings are the policy's, for another one in its place.
+	settings Config
 
 	calls sync.Mutex // held over every event, and over requests of the policy
 	mu    sync.Mutex // guards what is below
@@ -164,10 +166,15 @@ func newEngineOf(t *testing.T, c Config) *engine {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.Unsolicited = cmp.Or(c.Unsolicited, UnsolicitedAlways)
-	e.policy = New(c)
-	e.policy.processes = true // as containerd does
+	e.policy, e.settings = New(c), c
+	e.policy.runtime.processes = true // as containerd does
 	return e
 }
+
+// readsMemory has the policy read where memory is, and clock gives it a clock.
+func (e *engine) readsMemory() { e.settings.Memory, e.policy.reporter.memory = e.memoryOf, e.memoryOf }
+
+func (e *engine) clock(now func() time.Time) { e.settings.Now, e.policy.now = now, now }
 
 // follow runs Follow until the test ends.
 func (e *engine) follow() {

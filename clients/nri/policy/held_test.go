@@ -34,7 +34,7 @@ func TestHeldOfAnotherSize(t *testing.T) {
 		_, e, job := lostWhole(t, specOf("job", "2"), (*daemon).loseLedger)
 		e.run(job, container(job, "main", "job-1", milli, gib))
 		e.pushes(2)
-		if own := e.policy.members["job-1"].own; milli%1000 == 0 && own.Len() != int(milli/1000) || milli%1000 != 0 && own.Len() > 0 {
+		if own := e.policy.node.members["job-1"].own; milli%1000 == 0 && own.Len() != int(milli/1000) || milli%1000 != 0 && own.Len() > 0 {
 			t.Errorf("a container of %dm has CPUs %s for itself", milli, own)
 		}
 	}
@@ -64,7 +64,7 @@ func TestHeldOnlyOnce(t *testing.T) {
 	e.end(third)
 	e.pushes(2)
 	d.loseLedger()
-	e.policy.unreconciled = true
+	e.policy.agenda.unreconciled = true
 	e.pushes(3)
 	if now := e.on("job-2"); now != second {
 		t.Errorf("it runs on CPUs %s, berthd loses its ledger and keeps the claim records, and the container is moved to %s", second, now)
@@ -87,7 +87,7 @@ func TestHeldBeforeAResize(t *testing.T) {
 		t.Fatalf("it has not grown: %s", grown)
 	}
 	d.loseLedger()
-	e.policy.unreconciled = true
+	e.policy.agenda.unreconciled = true
 	e.pushes(1)
 	if now := e.on("job-1"); now != grown {
 		t.Errorf("it ran on CPUs %s and runs on %s after berthd has lost its ledger and kept the claim records", grown, now)
@@ -155,7 +155,7 @@ func TestSandboxesOfAPodHaveOneForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.forget()
-	e.policy.unreconciled = true
+	e.policy.agenda.unreconciled = true
 	e.pushes(3)
 	kubelet.pods = spec
 	if _, err := e.create(second, container(second, "main", "web-2", 1000, gib)); err != nil {

@@ -67,7 +67,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{t: t, local: l, pids: map[int]*nodeContainer{}, pauses: map[int]bool{}, crio: h.crio}
+		n := &madeUpNode{t: t, local: l, pids: map[int]*nodeContainer{}, pauses: map[int]bool{}, crio: h.crio}
 		n.kubelet = &fakeKubelet{node: n}
 		d, err := l.Start(in())
 		if err != nil {
@@ -120,7 +120,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 }
 
 // noting adds lines of a log to the notes of a node.
-type noting struct{ *node }
+type noting struct{ *madeUpNode }
 
 // Write implements io.Writer.
 func (w noting) Write(b []byte) (int, error) {

@@ -11,7 +11,7 @@ import (
 // This file has what is to be true.
 
 // compareAll checks that no process runs on CPUs that a running container has for itself, and that no quota limits such a container.
-func (n *node) compareAll() {
+func (n *madeUpNode) compareAll() {
 	alive := n.containers(func(c *nodeContainer) bool { return c.alive })
 	for _, c := range alive {
 		if c.own.IsEmpty() || n.lost && n.refused(c) { // berthd has refused it after the loss: it is about to leave them
@@ -31,7 +31,7 @@ func (n *node) compareAll() {
 // crashedWait checks that berthd keeps the CPUs of containers that have crashed. Others get them only if there is not enough room, because
 // something is left of ended containers or the kubelet has admitted too much. They do not get them from a container that had ended before
 // the runtime connected: it may be starting again.
-func (n *node) crashedWait() {
+func (n *madeUpNode) crashedWait() {
 	left := len(n.containers(func(c *nodeContainer) bool { return c.left() || c.phase == begun && c.sandbox.stopped })) > 0 ||
 		slices.ContainsFunc(n.pods, n.lingers)
 	for _, c := range n.containers((*nodeContainer).waits) {
@@ -49,7 +49,7 @@ func (n *node) crashedWait() {
 
 // lingers returns whether berthd has a pod that was deleted: the runtime still lists an earlier sandbox of it, of which nothing shows that
 // it has ended.
-func (n *node) lingers(p *nodePod) bool {
+func (n *madeUpNode) lingers(p *nodePod) bool {
 	return p.deleted && len(p.old) > 1 && slices.ContainsFunc(n.link.ledgerPods(), func(uid string) bool {
 		of, _ := owner(uid)
 		return of == p.uid()
@@ -62,7 +62,7 @@ func (c *nodeContainer) shares(o *nodeContainer) bool {
 }
 
 // kubeletStep is what the kubelet does next for a pod; false if there is nothing to do, or if all of it has failed.
-func (n *node) kubeletStep(p *nodePod, late bool) (some bool) {
+func (n *madeUpNode) kubeletStep(p *nodePod, late bool) (some bool) {
 	if p.deleted {
 		return false
 	}
@@ -81,7 +81,7 @@ func (n *node) kubeletStep(p *nodePod, late bool) (some bool) {
 }
 
 // containerStep is what the kubelet does next for a container.
-func (n *node) containerStep(p *nodePod, w wanted, late bool) bool {
+func (n *madeUpNode) containerStep(p *nodePod, w wanted, late bool) bool {
 	var now *nodeContainer
 	for _, c := range p.containers {
 		if c.name == w.name && c.sandbox == p.sandbox && !c.givenUp {
@@ -115,7 +115,7 @@ const (
 )
 
 // heal makes everything reachable, and checks that then everything has its place.
-func (n *node) heal() {
+func (n *madeUpNode) heal() {
 	n.note("everything is reachable")
 	n.kubelet.away, n.kubelet.early, n.updates = false, false, atOnce
 	if n.link.is(away) {
@@ -154,7 +154,7 @@ func (n *node) heal() {
 }
 
 // evict deletes the newest pods for which berthd has no room.
-func (n *node) evict() {
+func (n *madeUpNode) evict() {
 	n.crashedWait() // until here there was too much
 	n.most = most
 	for _, p := range slices.Backward(n.pods) {
@@ -172,7 +172,7 @@ func (n *node) evict() {
 }
 
 // oneMore has a pod come and go: answers to its events carry what others wait for.
-func (n *node) oneMore() {
+func (n *madeUpNode) oneMore() {
 	p := n.newPod(templates[0], true)
 	n.note("pod %s comes and goes", p.title())
 	n.pods = append(n.pods, p)
@@ -188,14 +188,14 @@ func (n *node) oneMore() {
 }
 
 // endHanging ends the processes that hang.
-func (n *node) endHanging(p *nodePod) {
+func (n *madeUpNode) endHanging(p *nodePod) {
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p && c.left() }) {
 		n.endProcess(c)
 	}
 }
 
 // endProcess ends a process that was left behind.
-func (n *node) endProcess(c *nodeContainer) {
+func (n *madeUpNode) endProcess(c *nodeContainer) {
 	n.note("the process of %s ends", c.id)
 	if c.alive = false; c.phase == running {
 		n.ends(c, true)
@@ -203,7 +203,7 @@ func (n *node) endProcess(c *nodeContainer) {
 }
 
 // collect removes the containers that the kubelet does not need any more.
-func (n *node) collect(p *nodePod) {
+func (n *madeUpNode) collect(p *nodePod) {
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.pod == p }) {
 		if c.phase == exited && !c.alive || c.givenUp && c.phase == created {
 			n.remove(c)
@@ -216,7 +216,7 @@ func (n *node) collect(p *nodePod) {
 
 // repeatResizes has the kubelet resize what has not the size that it requests. If undone, it requests what was accepted last. Of a
 // container whose shrinking was taken back, while berthd has given its CPUs to another pod, it requests what berthd has.
-func (n *node) repeatResizes(p *nodePod, undone bool) {
+func (n *madeUpNode) repeatResizes(p *nodePod, undone bool) {
 	for i := range p.template.containers {
 		if w := &p.template.containers[i]; undone && w.accepted > 0 {
 			w.milli = w.accepted
@@ -239,7 +239,7 @@ func (n *node) repeatResizes(p *nodePod, undone bool) {
 func sameShares(milli int64, c *nodeContainer) bool { return milliRequest(c.resources) == milli }
 
 // healed checks that everything that runs has what it requests, and that nothing else is in the ledger.
-func (n *node) healed() {
+func (n *madeUpNode) healed() {
 	view := n.link.Ledger.View()
 	shared := view.CommonCPUs()
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.alive }) {
@@ -274,7 +274,7 @@ func (n *node) healed() {
 }
 
 // waiting returns whether a container of a pod does not run.
-func (n *node) waiting(p *nodePod) bool {
+func (n *madeUpNode) waiting(p *nodePod) bool {
 	for _, w := range p.template.containers {
 		if !w.init && !slices.ContainsFunc(p.containers, func(c *nodeContainer) bool { return c.name == w.name && c.serves() }) {
 			return true
@@ -284,7 +284,7 @@ func (n *node) waiting(p *nodePod) bool {
 }
 
 // belongs checks that a pod of berthd's is of one of the kubelet's, and that it is there once.
-func (n *node) belongs(uid string) {
+func (n *madeUpNode) belongs(uid string) {
 	of, name := owner(uid)
 	i := slices.IndexFunc(n.pods, func(p *nodePod) bool { return p.uid() == of })
 	switch {
@@ -296,7 +296,7 @@ func (n *node) belongs(uid string) {
 }
 
 // finish ends all pods, after which nothing is left.
-func (n *node) finish() {
+func (n *madeUpNode) finish() {
 	n.note("all pods end")
 	for _, p := range n.pods {
 		if p.deleted = true; p.sandbox != nil {
@@ -310,12 +310,12 @@ func (n *node) finish() {
 		n.fail("all pods have ended, and berthd has %s", strings.Join(left, " "))
 	}
 	members := 0
-	for _, m := range n.policy.all() {
-		if !m.life.over() || n.policy.may(m) {
+	for _, m := range n.policy.node.all() {
+		if !m.life.over() || n.policy.tracks.may(m) {
 			members++
 		}
 	}
-	if sandboxes := len(n.policy.sandboxes); members > 0 || sandboxes > 0 {
+	if sandboxes := len(n.policy.node.sandboxes); members > 0 || sandboxes > 0 {
 		n.fail("all pods have ended, and berth-nri has %d sandboxes and %d containers", sandboxes, members)
 	}
 }

@@ -16,41 +16,41 @@ type happening struct {
 type kind struct {
 	name  string
 	share int
-	do    func(n *node, a, how int)
+	do    func(n *madeUpNode, a, how int)
 }
 
 // kinds are the kinds of happenings. A full node has the first one several times at first.
 var kinds = []kind{
-	{"a pod comes", 8, (*node).addPod},
-	{"the kubelet works", 14, (*node).works},
-	{"the kubelet works slowly", 5, (*node).worksSlowly},
-	{"the runtime goes on", 8, (*node).goesOn},
-	{"the kubelet gives up", 3, (*node).givesUp},
-	{"a container crashes", 5, (*node).crashes},
-	{"a container is removed", 3, (*node).isRemoved},
-	{"a pod is deleted", 4, (*node).isDeleted},
-	{"a sandbox ends", 2, (*node).sandboxEnds},
-	{"a process ends", 3, (*node).processEnds},
-	{"a container is resized", 4, (*node).isResized},
-	{"a resize is taken back", 2, (*node).isTakenBack},
-	{"the runtime connects", 4, (*node).reconnects},
-	{"berth-nri starts again", 4, (*node).startsAgain},
-	{"berthd", 7, (*node).changesBerthd},
-	{"an answer is lost", 4, (*node).losesAnswer},
-	{"the ledger is lost", 2, (*node).losesLedger},
-	{"the kubelet's API", 4, (*node).changesKubelet},
-	{"updates", 4, (*node).changesUpdates},
-	{"time passes", 16, (*node).passes},
+	{"a pod comes", 8, (*madeUpNode).addPod},
+	{"the kubelet works", 14, (*madeUpNode).works},
+	{"the kubelet works slowly", 5, (*madeUpNode).worksSlowly},
+	{"the runtime goes on", 8, (*madeUpNode).goesOn},
+	{"the kubelet gives up", 3, (*madeUpNode).givesUp},
+	{"a container crashes", 5, (*madeUpNode).crashes},
+	{"a container is removed", 3, (*madeUpNode).isRemoved},
+	{"a pod is deleted", 4, (*madeUpNode).isDeleted},
+	{"a sandbox ends", 2, (*madeUpNode).sandboxEnds},
+	{"a process ends", 3, (*madeUpNode).processEnds},
+	{"a container is resized", 4, (*madeUpNode).isResized},
+	{"a resize is taken back", 2, (*madeUpNode).isTakenBack},
+	{"the runtime connects", 4, (*madeUpNode).reconnects},
+	{"berth-nri starts again", 4, (*madeUpNode).startsAgain},
+	{"berthd", 7, (*madeUpNode).changesBerthd},
+	{"an answer is lost", 4, (*madeUpNode).losesAnswer},
+	{"the ledger is lost", 2, (*madeUpNode).losesLedger},
+	{"the kubelet's API", 4, (*madeUpNode).changesKubelet},
+	{"updates", 4, (*madeUpNode).changesUpdates},
+	{"time passes", 16, (*madeUpNode).passes},
 }
 
 // newPod returns a pod of a template. Its containers are its own: what the kubelet has accepted for them changes.
-func (n *node) newPod(t template, shown bool) *nodePod {
+func (n *madeUpNode) newPod(t template, shown bool) *nodePod {
 	t.containers = slices.Clone(t.containers)
 	return &nodePod{template: t, number: len(n.pods), shown: shown}
 }
 
 // addPod has the kubelet get a pod that fits.
-func (n *node) addPod(a, how int) {
+func (n *madeUpNode) addPod(a, how int) {
 	p := n.newPod(templates[a%len(templates)], how%3 != 0)
 	if n.requested()+p.request() > n.most {
 		return
@@ -69,7 +69,7 @@ const (
 	tooMany = 9000
 )
 
-func (n *node) requested() (all int64) {
+func (n *madeUpNode) requested() (all int64) {
 	for _, p := range n.pods {
 		if p.counts() {
 			all += p.request()
@@ -79,11 +79,11 @@ func (n *node) requested() (all int64) {
 }
 
 // active picks a pod that was not deleted.
-func (n *node) active(a int) *nodePod {
+func (n *madeUpNode) active(a int) *nodePod {
 	return pick(slices.DeleteFunc(slices.Clone(n.pods), func(p *nodePod) bool { return p.deleted }), a)
 }
 
-func (n *node) works(a, how int) {
+func (n *madeUpNode) works(a, how int) {
 	if p := n.active(a); p != nil {
 		for range 1 + how%6 {
 			n.kubeletStep(p, false)
@@ -91,7 +91,7 @@ func (n *node) works(a, how int) {
 	}
 }
 
-func (n *node) worksSlowly(a, how int) {
+func (n *madeUpNode) worksSlowly(a, how int) {
 	if p := n.active(a); p != nil {
 		for range how % 3 {
 			n.kubeletStep(p, false)
@@ -101,18 +101,18 @@ func (n *node) worksSlowly(a, how int) {
 }
 
 // inProgress picks a container with which the runtime has not finished.
-func (n *node) inProgress(a int) *nodeContainer {
+func (n *madeUpNode) inProgress(a int) *nodeContainer {
 	return pick(n.containers(func(c *nodeContainer) bool { return c.phase == making || c.phase == begun || c.phase == shows }), a)
 }
 
-func (n *node) goesOn(a, _ int) {
+func (n *madeUpNode) goesOn(a, _ int) {
 	if c := n.inProgress(a); c != nil {
 		n.proceed(c)
 	}
 }
 
 // givesUp has the kubelet make another container in place of one that does not start.
-func (n *node) givesUp(a, how int) {
+func (n *madeUpNode) givesUp(a, how int) {
 	c := pick(n.containers(func(c *nodeContainer) bool {
 		return (c.phase == begun || c.phase == created || c.phase == making) && !c.givenUp
 	}), a)
@@ -133,7 +133,7 @@ func (n *node) givesUp(a, how int) {
 	}
 }
 
-func (n *node) crashes(a, how int) {
+func (n *madeUpNode) crashes(a, how int) {
 	c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == running }), a)
 	if c == nil {
 		return
@@ -143,7 +143,7 @@ func (n *node) crashes(a, how int) {
 	n.kill(c, told)
 }
 
-func (n *node) isRemoved(a, _ int) {
+func (n *madeUpNode) isRemoved(a, _ int) {
 	c := pick(n.containers(func(c *nodeContainer) bool { return c.phase == exited && !c.alive || c.givenUp && c.phase == created }), a)
 	if c != nil {
 		n.note("container %s is removed", c.id)
@@ -154,7 +154,7 @@ func (n *node) isRemoved(a, _ int) {
 var leavings = []leaves{leavesProcesses, leavesStarts, leavesStarts, leavesNothing, leavesNothing}
 
 // endsWith begins a start in a pod whose sandbox is going to leave it.
-func (n *node) endsWith(p *nodePod, how int) {
+func (n *madeUpNode) endsWith(p *nodePod, how int) {
 	if leavings[how%len(leavings)] == leavesStarts && p.sandbox != nil {
 		for range how / len(leavings) % 3 {
 			n.kubeletStep(p, true)
@@ -162,7 +162,7 @@ func (n *node) endsWith(p *nodePod, how int) {
 	}
 }
 
-func (n *node) isDeleted(a, how int) {
+func (n *madeUpNode) isDeleted(a, how int) {
 	p := n.active(a)
 	if p == nil {
 		return
@@ -180,7 +180,7 @@ func (n *node) isDeleted(a, how int) {
 	}
 }
 
-func (n *node) sandboxEnds(a, how int) {
+func (n *madeUpNode) sandboxEnds(a, how int) {
 	p := n.active(a)
 	if p == nil || p.sandbox == nil {
 		return
@@ -192,14 +192,14 @@ func (n *node) sandboxEnds(a, how int) {
 	}
 }
 
-func (n *node) processEnds(a, _ int) {
+func (n *madeUpNode) processEnds(a, _ int) {
 	if c := pick(n.containers((*nodeContainer).left), a); c != nil {
 		n.endProcess(c)
 	}
 }
 
 // isResized has the kubelet resize a container, or repeat a resize that was refused.
-func (n *node) isResized(a, how int) {
+func (n *madeUpNode) isResized(a, how int) {
 	c := pick(n.containers(func(c *nodeContainer) bool { return c.serves() && !c.pod.deleted && !c.wanted().init }), a)
 	if c == nil {
 		return
@@ -226,14 +226,14 @@ func (n *node) isResized(a, how int) {
 }
 
 // isTakenBack has the kubelet take back a resize that was refused, or that the runtime has failed to carry out: no event tells of that.
-func (n *node) isTakenBack(a, _ int) {
+func (n *madeUpNode) isTakenBack(a, _ int) {
 	c := pick(n.containers(func(c *nodeContainer) bool { return c.serves() && (c.unapplied || c.declined) }), a)
 	if c != nil {
 		n.takeBack(c)
 	}
 }
 
-func (n *node) takeBack(c *nodeContainer) {
+func (n *madeUpNode) takeBack(c *nodeContainer) {
 	w := c.wanted()
 	before := w.milli
 	if w.milli = milliRequest(c.resources); n.requested() > n.most {
@@ -246,7 +246,7 @@ func (n *node) takeBack(c *nodeContainer) {
 }
 
 // reconnects has the runtime lose and make its connection. Its list may lack something.
-func (n *node) reconnects(a, how int) {
+func (n *madeUpNode) reconnects(a, how int) {
 	for len(n.queue) > 0 {
 		n.answer(true, how%2 == 0)
 	}
@@ -273,7 +273,7 @@ func (n *node) reconnects(a, how int) {
 }
 
 // startsAgain has berth-nri end and start. Meanwhile a container may have ended.
-func (n *node) startsAgain(a, how int) {
+func (n *madeUpNode) startsAgain(a, how int) {
 	n.unfollow()
 	for len(n.queue) > 0 {
 		n.answer(true, how%2 == 0)
@@ -305,12 +305,12 @@ func (n *node) startsAgain(a, how int) {
 }
 
 // restartBerthd starts berthd with the ledger that it had.
-func (n *node) restartBerthd() {
+func (n *madeUpNode) restartBerthd() {
 	n.done(n.link.renew(n.link.Restart(in())))
 }
 
 // changesBerthd has berthd end, start, or answer in another way.
-func (n *node) changesBerthd(_, how int) {
+func (n *madeUpNode) changesBerthd(_, how int) {
 	to := pick([]reach{away, away, answers, answers, slow, slow, stuck, mute}, how)
 	if to != away && to != answers { // see link.prompt
 		if len(n.queue) > 0 {
@@ -329,14 +329,14 @@ func (n *node) changesBerthd(_, how int) {
 }
 
 // losesAnswer has berthd end after a call, or not answer it.
-func (n *node) losesAnswer(a, how int) {
+func (n *madeUpNode) losesAnswer(a, how int) {
 	after, next := 1+a%8, pick([]reach{away, away, refuses, drops}, how)
 	n.note("berthd misses a call after %d calls: %s", after, next)
 	n.link.misses(after, next)
 }
 
 // losesLedger has berthd start with an empty ledger, and with all, some or none of the claim records.
-func (n *node) losesLedger(a, how int) {
+func (n *madeUpNode) losesLedger(a, how int) {
 	uncertain := ""
 	if how%2 == 0 {
 		uncertain = "the ledger was lost"
@@ -354,7 +354,7 @@ func (n *node) losesLedger(a, how int) {
 	n.done(n.link.renew(n.link.Lose(in(), uncertain, keeps)))
 }
 
-func (n *node) changesKubelet(a, how int) {
+func (n *madeUpNode) changesKubelet(a, how int) {
 	k := n.kubelet
 	switch how % 5 {
 	case 0, 1:
@@ -371,7 +371,7 @@ func (n *node) changesKubelet(a, how int) {
 	}
 }
 
-func (n *node) changesUpdates(_, how int) {
+func (n *madeUpNode) changesUpdates(_, how int) {
 	if len(n.queue) > 0 {
 		n.answer(false, true)
 		return
@@ -379,7 +379,7 @@ func (n *node) changesUpdates(_, how int) {
 	n.updates = pick([]updating{fails, waits, unspoken}, how)
 }
 
-func (n *node) passes(_, how int) {
+func (n *madeUpNode) passes(_, how int) {
 	d := pick([]time.Duration{0, 0, 0, 0, 1500 * time.Millisecond, 3 * time.Second, 35 * time.Second, 90 * time.Second}, how)
 	n.note("berth-nri follows berthd for %s", d)
 	n.pass(d)

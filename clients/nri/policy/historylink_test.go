@@ -165,7 +165,7 @@ func (l *link) renew(d *servertest.Daemon, err error) error {
 
 // fakeKubelet is the kubelet's API.
 type fakeKubelet struct {
-	node *node
+	node *madeUpNode
 	// away means that it does not answer, and early that it has not been in contact with the API server yet.
 	away, early bool
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/berthd/berth/server/servertest"
 )
 
-// node is a node with its kubelet, its runtime, its kernel and berthd, of which a policy is a part.
-type node struct {
+// madeUpNode is a node with its kubelet, its runtime, its kernel and berthd, of which a policy is a part.
+type madeUpNode struct {
 	written sync.Mutex // see publish
 	t       *testing.T
 	local   *servertest.Local
@@ -160,7 +160,7 @@ func (p *nodePod) ended() bool {
 func (p *nodePod) counts() bool { return !p.deleted || p.sandbox != nil }
 
 // describe returns what NRI has of a sandbox.
-func (n *node) describe(p *nodePod, s *nodeSandbox) *api.PodSandbox {
+func (n *madeUpNode) describe(p *nodePod, s *nodeSandbox) *api.PodSandbox {
 	out := pod(p.title(), p.qos)
 	out.Id, out.Pid = s.id, uint32(s.pid)
 	if p.number%2 == 0 {
@@ -258,10 +258,12 @@ func (c *nodeContainer) describe() *api.Container {
 	return out
 }
 
-func (n *node) note(format string, args ...any) { n.log = append(n.log, fmt.Sprintf(format, args...)) }
+func (n *madeUpNode) note(format string, args ...any) {
+	n.log = append(n.log, fmt.Sprintf(format, args...))
+}
 
 // fail notes the first failure.
-func (n *node) fail(format string, args ...any) {
+func (n *madeUpNode) fail(format string, args ...any) {
 	if n.failure.kind == "" {
 		n.failure = failure{format, fmt.Sprintf(format, args...)}
 		n.note("FAILURE: %s", n.failure.text)
@@ -269,7 +271,7 @@ func (n *node) fail(format string, args ...any) {
 }
 
 // containers returns all containers.
-func (n *node) containers(chosen func(*nodeContainer) bool) (out []*nodeContainer) {
+func (n *madeUpNode) containers(chosen func(*nodeContainer) bool) (out []*nodeContainer) {
 	for _, p := range n.pods {
 		for _, c := range p.containers {
 			if chosen(c) {
@@ -281,7 +283,7 @@ func (n *node) containers(chosen func(*nodeContainer) bool) (out []*nodeContaine
 }
 
 // now is a clock that goes on whenever it is read, as a real one: that of synctest stands still while something works.
-func (n *node) now() time.Time { return time.Now().Add(time.Duration(n.looks.Add(1))) }
+func (n *madeUpNode) now() time.Time { return time.Now().Add(time.Duration(n.looks.Add(1))) }
 
 // pick chooses one of several; the zero value if there are none.
 func pick[T any](from []T, i int) (out T) {
@@ -292,7 +294,7 @@ func pick[T any](from []T, i int) (out T) {
 }
 
 // cpusOf implements Config.CPUsOf.
-func (n *node) cpusOf(pid int) (cpuset.Set, error) {
+func (n *madeUpNode) cpusOf(pid int) (cpuset.Set, error) {
 	n.publish()
 	if n.pauses[pid] {
 		return allCPUs, nil
@@ -304,7 +306,7 @@ func (n *node) cpusOf(pid int) (cpuset.Set, error) {
 }
 
 // podQuota implements Config.PodQuota. The kubelet removes the cgroup of a pod that has ended.
-func (n *node) podQuota(cgroup string, _ int64) (int64, error) {
+func (n *madeUpNode) podQuota(cgroup string, _ int64) (int64, error) {
 	n.publish()
 	for _, p := range n.pods {
 		if pod(p.title(), p.qos).GetLinux().GetCgroupParent() == cgroup && !p.ended() {
@@ -320,12 +322,12 @@ var allCPUs = cpuset.Range(0, 7)
 func in() context.Context { return context.Background() }
 
 // find returns a container that the runtime stores.
-func (n *node) find(id string) *nodeContainer {
+func (n *madeUpNode) find(id string) *nodeContainer {
 	return pick(n.containers(func(c *nodeContainer) bool { return c.id == id && c.phase != making }), 0)
 }
 
 // apply has the runtime carry out updates, one after another. A container that it does not store is skipped.
-func (n *node) apply(updates []*api.ContainerUpdate) {
+func (n *madeUpNode) apply(updates []*api.ContainerUpdate) {
 	for _, u := range updates {
 		if c := n.find(u.GetContainerId()); c != nil {
 			n.note("  %s gets CPUs %q", c.id, u.GetLinux().GetResources().GetCpu().GetCpus())
@@ -335,7 +337,7 @@ func (n *node) apply(updates []*api.ContainerUpdate) {
 }
 
 // update changes the resources of a container. A start in progress has read the CPUs already.
-func (n *node) update(c *nodeContainer, by ...*api.LinuxResources) {
+func (n *madeUpNode) update(c *nodeContainer, by ...*api.LinuxResources) {
 	for _, r := range by {
 		cpus := c.resources.GetCpu().GetCpus()
 		if now := r.GetCpu().GetCpus(); now != "" {
@@ -350,7 +352,7 @@ func (n *node) update(c *nodeContainer, by ...*api.LinuxResources) {
 	n.compareAll()
 }
 
-func (n *node) parse(cpus string) cpuset.Set {
+func (n *madeUpNode) parse(cpus string) cpuset.Set {
 	if cpus == "" {
 		return allCPUs
 	}
@@ -362,7 +364,7 @@ func (n *node) parse(cpus string) cpuset.Set {
 }
 
 // moves puts a process on CPUs.
-func (n *node) moves(c *nodeContainer, to cpuset.Set) {
+func (n *madeUpNode) moves(c *nodeContainer, to cpuset.Set) {
 	inward := to != c.cpus && to.IsSubsetOf(c.cpus)
 	c.cpus, c.beside = to, nil
 	for _, o := range n.containers(func(o *nodeContainer) bool { return o != c && o.alive }) {
@@ -386,7 +388,7 @@ func (n *node) moves(c *nodeContainer, to cpuset.Set) {
 }
 
 // holds returns the CPUs that berthd has for a container alone.
-func (n *node) holds(c *nodeContainer) (out cpuset.Set) {
+func (n *madeUpNode) holds(c *nodeContainer) (out cpuset.Set) {
 	view := n.link.Ledger.View()
 	for _, uid := range []string{c.pod.uid(), c.pod.uid() + "." + c.name} {
 		var claims []ledger.Claim

@@ -37,7 +37,7 @@ type following struct {
 }
 
 // newPolicy starts berth-nri, and has the runtime tell it what it is.
-func (n *node) newPolicy() *Policy {
+func (n *madeUpNode) newPolicy() *Policy {
 	name, version := containerd, "v2.3.0"
 	if n.crio {
 		name, version = "cri-o", "1.37.0"
@@ -50,7 +50,7 @@ func (n *node) newPolicy() *Policy {
 }
 
 // during begins an event whose answer has updates. The returned function ends it.
-func (n *node) during() (end func()) {
+func (n *madeUpNode) during() (end func()) {
 	event := make(chan struct{})
 	n.event.Store(&event)
 	return func() {
@@ -60,7 +60,7 @@ func (n *node) during() (end func()) {
 }
 
 // UpdateContainers implements Updater.
-func (n *node) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+func (n *madeUpNode) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
 	for event := n.event.Load(); event != nil; event = n.event.Load() {
 		<-*event
 	}
@@ -98,7 +98,7 @@ func ids(updates []*api.ContainerUpdate) (out []string) {
 }
 
 // answer has the runtime carry out and answer the oldest request, or all connections end with it.
-func (n *node) answer(lost, carried bool) {
+func (n *madeUpNode) answer(lost, carried bool) {
 	r := n.queue[0]
 	n.queue = n.queue[1:]
 	if !r.done && carried {
@@ -117,7 +117,7 @@ func (n *node) answer(lost, carried bool) {
 }
 
 // pass has the policy follow berthd for some time. Each move of berthd's goes on by one step.
-func (n *node) pass(d time.Duration) {
+func (n *madeUpNode) pass(d time.Duration) {
 	if !n.link.is(away) {
 		n.done(n.link.Advance(in()))
 	}
@@ -139,7 +139,7 @@ func (n *node) pass(d time.Duration) {
 }
 
 // elapse lets time pass. No start takes longer than the kubelet and the runtime give it.
-func (n *node) elapse(d time.Duration) {
+func (n *madeUpNode) elapse(d time.Duration) {
 	if d == 0 {
 		return
 	}
@@ -153,13 +153,13 @@ func (n *node) elapse(d time.Duration) {
 
 // publish makes what was written visible to whom a timer wakes: only the race detector needs it, because in synctest a timer fires
 // when all others are blocked. A reader that Follow calls publishes, too.
-func (n *node) publish() {
+func (n *madeUpNode) publish() {
 	n.written.Lock()
 	defer n.written.Unlock()
 }
 
 // unfollow ends Follow.
-func (n *node) unfollow() {
+func (n *madeUpNode) unfollow() {
 	f := n.following
 	if f == nil {
 		return
@@ -178,7 +178,7 @@ func (n *node) unfollow() {
 }
 
 // runSandbox has a sandbox made for a pod.
-func (n *node) runSandbox(p *nodePod, told bool) bool {
+func (n *madeUpNode) runSandbox(p *nodePod, told bool) bool {
 	p.attempts++
 	s := &nodeSandbox{id: fmt.Sprintf("%s-%d", p.title(), p.attempts)}
 	n.serial++
@@ -199,14 +199,14 @@ func (n *node) runSandbox(p *nodePod, told bool) bool {
 }
 
 // done fails after an error that the runtime would only log.
-func (n *node) done(err error) {
+func (n *madeUpNode) done(err error) {
 	if err != nil {
 		n.fail("an event failed: %v", err)
 	}
 }
 
 // create has a container made. If late, the runtime stores it later.
-func (n *node) create(p *nodePod, name string, late bool) bool {
+func (n *madeUpNode) create(p *nodePod, name string, late bool) bool {
 	n.serial++
 	c := &nodeContainer{id: fmt.Sprintf("%s-%s-%d", p.title(), name, n.serial), pod: p, sandbox: p.sandbox, name: name, phase: making,
 		createdAt: n.now()}
@@ -243,13 +243,13 @@ func (n *node) create(p *nodePod, name string, late bool) bool {
 }
 
 // store has the runtime store a container.
-func (n *node) store(c *nodeContainer) {
+func (n *madeUpNode) store(c *nodeContainer) {
 	c.phase = created
 	n.done(n.policy.PostCreateContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 }
 
 // start has the runtime start a container. If late, the start goes on later.
-func (n *node) start(c *nodeContainer, late bool) bool {
+func (n *madeUpNode) start(c *nodeContainer, late bool) bool {
 	err := n.policy.StartContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
 	n.note("container %s is started: %v", c.id, err)
 	if err != nil {
@@ -264,7 +264,7 @@ func (n *node) start(c *nodeContainer, late bool) bool {
 }
 
 // proceed makes the next step of what the runtime does with a container, when Follow has done what an earlier step has woken it for.
-func (n *node) proceed(c *nodeContainer) {
+func (n *madeUpNode) proceed(c *nodeContainer) {
 	synctest.Wait()
 	switch c.phase {
 	case making:
@@ -289,13 +289,13 @@ func (n *node) proceed(c *nodeContainer) {
 }
 
 // kill ends the process of a container. If told, the runtime sends an event; without, it has been restarted meanwhile.
-func (n *node) kill(c *nodeContainer, told bool) {
+func (n *madeUpNode) kill(c *nodeContainer, told bool) {
 	c.alive = false
 	n.ends(c, told)
 }
 
 // ends has the runtime take a container for ended.
-func (n *node) ends(c *nodeContainer, told bool) {
+func (n *madeUpNode) ends(c *nodeContainer, told bool) {
 	c.phase = exited
 	if told {
 		defer n.during()()
@@ -306,13 +306,13 @@ func (n *node) ends(c *nodeContainer, told bool) {
 }
 
 // remove has a container removed.
-func (n *node) remove(c *nodeContainer) {
+func (n *madeUpNode) remove(c *nodeContainer) {
 	n.done(n.policy.RemoveContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 	n.forget(c)
 }
 
 // forget deletes a container that the runtime does not have any more. Its process may still run.
-func (n *node) forget(c *nodeContainer) {
+func (n *madeUpNode) forget(c *nodeContainer) {
 	if c.phase = exited; c.alive {
 		return
 	}
@@ -329,7 +329,7 @@ const (
 )
 
 // stopSandbox ends a sandbox and its containers. What it leaves ends later. If told, the runtime sends events.
-func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, left leaves, told bool) {
+func (n *madeUpNode) stopSandbox(p *nodePod, s *nodeSandbox, left leaves, told bool) {
 	n.note("sandbox %s ends, and leaves %s; events: %v", s.id, left, told)
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s && c.phase != exited }) {
 		if left == leavesStarts && c.phase == begun {
@@ -352,7 +352,7 @@ func (n *node) stopSandbox(p *nodePod, s *nodeSandbox, left leaves, told bool) {
 }
 
 // removeSandbox removes an ended sandbox and its containers, if none is starting.
-func (n *node) removeSandbox(p *nodePod, s *nodeSandbox) {
+func (n *madeUpNode) removeSandbox(p *nodePod, s *nodeSandbox) {
 	if len(n.containers(func(c *nodeContainer) bool { return c.sandbox == s && (c.phase == begun || c.phase == shows) })) > 0 {
 		return
 	}
@@ -368,7 +368,7 @@ func (n *node) removeSandbox(p *nodePod, s *nodeSandbox) {
 }
 
 // returns checks that a container which has crashed returns to its CPUs, and notes that those before it are replaced.
-func (n *node) returns(c *nodeContainer, now string) {
+func (n *madeUpNode) returns(c *nodeContainer, now string) {
 	for _, before := range c.pod.containers {
 		if before.name != c.name || before.sandbox != c.sandbox || before.phase != exited || before.alive || before.own.IsEmpty() {
 			continue
@@ -380,7 +380,7 @@ func (n *node) returns(c *nodeContainer, now string) {
 }
 
 // resize has the runtime resize a container to what the kubelet requests for a container.
-func (n *node) resize(c *nodeContainer, fails bool) bool {
+func (n *madeUpNode) resize(c *nodeContainer, fails bool) bool {
 	w := c.wanted()
 	r := size(w.milli, 0, 0)
 	if c.pod.qos == "guaranteed" {
@@ -417,7 +417,7 @@ func resourcesOf(updates []*api.ContainerUpdate, id string) (out []*api.LinuxRes
 }
 
 // counted returns the CPUs that berthd counts for a container, in milli-CPU.
-func (n *node) counted(c *nodeContainer) (milli int64, known bool) {
+func (n *madeUpNode) counted(c *nodeContainer) (milli int64, known bool) {
 	for _, uid := range []string{c.pod.uid(), c.pod.uid() + "." + c.name} {
 		if p, ok := n.link.Ledger.View().Pod(uid); ok {
 			if of := p.Pod.Container(c.name); of != nil {
@@ -429,13 +429,13 @@ func (n *node) counted(c *nodeContainer) (milli int64, known bool) {
 }
 
 // refused means that berthd has refused the container, or its size.
-func (n *node) refused(c *nodeContainer) bool {
-	m := n.policy.members[c.id]
+func (n *madeUpNode) refused(c *nodeContainer) bool {
+	m := n.policy.node.members[c.id]
 	return m != nil && m.match == denied
 }
 
 // connect has the runtime list what it has. Partial lists lack some of that.
-func (n *node) connect(lacks func(id string) bool) {
+func (n *madeUpNode) connect(lacks func(id string) bool) {
 	var pods []*api.PodSandbox
 	var containers []*api.Container
 	for _, p := range n.pods {

@@ -1,6 +1,8 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+)
 
 // life is what is known about the start and the end of a container at the runtime. Where it may run is the tracker's
 // (managers/placement).

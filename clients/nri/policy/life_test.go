@@ -54,7 +54,7 @@ func (l *lived) tell(event lifeEvent) {
 func (l *lived) now() life {
 	l.policy.mu.Lock()
 	defer l.policy.mu.Unlock()
-	if m := l.policy.members[l.c.GetId()]; m != nil {
+	if m := l.policy.node.members[l.c.GetId()]; m != nil {
 		return m.life
 	}
 	return ""

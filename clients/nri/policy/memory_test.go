@@ -44,8 +44,9 @@ func moving(t *testing.T, change func(*Config, *engine)) (*daemon, *engine, *api
 	t.Helper()
 	d := startBerthdWith(t, pinned)
 	e := newEngineOf(t, Config{Client: d.Client})
-	e.policy.Memory = e.memoryOf
-	change(&e.policy.Config, e)
+	e.settings.Memory = e.memoryOf
+	change(&e.settings, e)
+	e.renew(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -189,15 +190,15 @@ func TestKillsDuringAMoveOfMemory(t *testing.T) {
 // lost is what Follow does when the connection to berthd was lost.
 func (p *Policy) lost() {
 	p.mu.Lock()
-	p.unreconciled = true
+	p.agenda.unreconciled = true
 	p.mu.Unlock()
-	p.reportAgain()
+	p.reporter.reportAgain()
 }
 
 // restart replaces the policy by one that knows nothing, and lists a pod with a container to it.
 func (e *engine) restart(p *api.PodSandbox, c *api.Container) {
 	e.t.Helper()
-	e.policy = New(e.policy.Config)
+	e.policy = New(e.settings)
 	e.mu.Lock()
 	c.Linux.Resources.Cpu.Cpus, c.Linux.Resources.Cpu.Mems = e.cpus[c.GetId()], e.mems[c.GetId()]
 	c.Linux.Resources.Cpu.Quota, c.Linux.Resources.Cpu.Shares = api.Int64(int64(-1)), api.UInt64(uint64(4096))
@@ -217,12 +218,13 @@ func TestNothingToReport(t *testing.T) {
 		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Memory: gone}).policy
 		for i := range 2 * mostReports {
 			id := fmt.Sprintf("id-%d", i)
-			p.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared, process: process{pid: pid}}
+			p.node.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared,
+				process: process{pid: pid}}
 		}
 		for passes := range 3 {
-			p.reportMemory(t.Context())
+			p.reporter.report(t.Context())
 			select {
-			case <-p.kicked:
+			case <-p.agenda.kicked:
 				if passes > 1 {
 					t.Errorf("%s: another pass follows pass %d at once", name, passes)
 				}

@@ -32,7 +32,7 @@ func single(t *testing.T, change func(*config.Config)) (*daemon, *engine) {
 		change(c)
 	})
 	e := newEngineOf(t, Config{Client: d.Client})
-	e.policy.Memory = e.memoryOf
+	e.readsMemory()
 	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestStartWithOldMemoryNodes(t *testing.T) {
 	t.Parallel()
 	d := startBerthdWith(t, pinned)
 	e := newEngineOf(t, Config{Client: d.Client})
-	e.policy.Memory = e.memoryOf
+	e.readsMemory()
 	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +207,7 @@ func TestOldMemoryNodesAreReplaced(t *testing.T) {
 	t.Parallel()
 	_, e, _, _ := moving(t, func(*Config, *engine) {})
 	now := time.Now()
-	e.policy.Now = func() time.Time { return now }
+	e.clock(func() time.Time { return now })
 	if err := e.policy.push(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func TestStartWithoutALostNode(t *testing.T) {
 		c.Machine, c.Hotplug.Poll.Duration, c.Hotplug.Debounce.Duration = file, 10*time.Millisecond, time.Millisecond
 	})
 	e := newEngineOf(t, Config{Client: d.Client})
-	e.policy.Memory = e.memoryOf
+	e.readsMemory()
 	if _, err := e.policy.Synchronize(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -254,14 +254,14 @@ func TestStartWithoutALostNode(t *testing.T) {
 		t.Fatalf("memory nodes %s", got)
 	}
 	become("1s1n8c1t,mem=4Gi")
-	eventually(t, "the runtime gets the nodes that are left", func() bool { e.policy.kick(); return e.memsOf("trainer-1") == "0" })
+	eventually(t, "the runtime gets the nodes that are left", func() bool { e.policy.agenda.kick(); return e.memsOf("trainer-1") == "0" })
 	e.stop(p, c)
 	e.run(p, container(p, "main", "trainer-2", 2000, 5*gib))
 	if got := e.memsOf("trainer-2"); got != "0" {
 		t.Errorf("memory nodes %s", got)
 	}
 	become("1s2n4c1t,mem=4Gi")
-	eventually(t, "the runtime gets the node that is back", func() bool { e.policy.kick(); return e.memsOf("trainer-2") == "0,1" })
+	eventually(t, "the runtime gets the node that is back", func() bool { e.policy.agenda.kick(); return e.memsOf("trainer-2") == "0,1" })
 }
 
 // Memory that stays for long is reported less often: each pass reads berthd's whole ledger. As soon as some of it has moved, reports
@@ -279,7 +279,7 @@ func TestReportsOfMemoryThatStays(t *testing.T) {
 		}
 	})
 	now := time.Now()
-	e.policy.Now = func() time.Time { return now }
+	e.clock(func() time.Time { return now })
 	pass := func() {
 		t.Helper()
 		now = now.Add(moveInterval)
@@ -317,7 +317,7 @@ func staying(t *testing.T, change func(*Config, *engine)) (d *daemon, e *engine,
 	t.Helper()
 	d, e, p, c := moving(t, change)
 	now, sent = new(time.Now()), new([]string)
-	e.policy.Now = func() time.Time { return *now }
+	e.clock(func() time.Time { return *now })
 	e.mu.Lock()
 	e.pins = true
 	e.before = func(updates []*api.ContainerUpdate) {

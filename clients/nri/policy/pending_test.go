@@ -57,7 +57,7 @@ func TestPending(t *testing.T) {
 		t.Fatal(err)
 	}
 	pending("the runtime has connected again, and has removed the container that ended")
-	e.renew(Config{Client: d.Client, Kubelet: e.policy.Kubelet})
+	e.renew(Config{Client: d.Client, Kubelet: e.settings.Kubelet})
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{main, side}); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,8 @@ func TestPodWithoutProcessLives(t *testing.T) {
 				if again {
 					e.renew(c)
 				}
-				e.policy.Kubelet, e.policy.PodQuota = c.Kubelet, c.PodQuota
+				e.hears(c.Kubelet)
+				e.policy.quotas.set = c.PodQuota
 				if _, err := e.policy.Configure(t.Context(), "", row.runtime, "v2.3.0"); err != nil {
 					t.Fatal(err)
 				}
@@ -86,11 +87,11 @@ func TestEndedSandboxIsForgotten(t *testing.T) {
 	e.stop(job, c)
 	e.ended = true
 	e.pushes(2)
-	if left := len(e.policy.sandboxes) + len(e.policy.members); left > 0 || len(d.uids()) > 0 {
+	if left := len(e.policy.node.sandboxes) + len(e.policy.node.members); left > 0 || len(d.uids()) > 0 {
 		t.Errorf("%d sandboxes and members are left, and berthd has %v", left, d.uids())
 	}
 	// A runtime tells of it later.
-	if err := e.policy.StopPodSandbox(t.Context(), job); err != nil || len(e.policy.sandboxes) > 0 {
-		t.Errorf("%d sandboxes are left: %v", len(e.policy.sandboxes), err)
+	if err := e.policy.StopPodSandbox(t.Context(), job); err != nil || len(e.policy.node.sandboxes) > 0 {
+		t.Errorf("%d sandboxes are left: %v", len(e.policy.node.sandboxes), err)
 	}
 }

@@ -161,7 +161,7 @@ func restarted(e *engine, p *api.PodSandbox, containers []*api.Container) error 
 		if _, err := e.policy.Synchronize(e.t.Context(), []*api.PodSandbox{p}, append(containers[:len(containers)-1], last)); err != nil {
 			return err
 		}
-		before := e.policy.members[last.GetId()]
+		before := e.policy.node.members[last.GetId()]
 		if before.match != compared {
 			return fmt.Errorf("container %s does not agree with berthd: %d %s", last.GetName(), before.match, before.refused)
 		}
@@ -190,7 +190,7 @@ func TestPodLevelResize(t *testing.T) {
 	}
 	e.policy.Recount()
 	e.pushes(2)
-	if m := e.policy.members["p-1"]; m.match != compared || len(m.pod.spec.GetSpec().GetContainers()[0].GetResources().GetRequests()) > 0 {
+	if m := e.policy.node.members["p-1"]; m.match != compared || len(m.pod.spec.GetSpec().GetContainers()[0].GetResources().GetRequests()) > 0 {
 		t.Errorf("match %d, %s; the specification has %v", m.match, m.refused, m.pod.spec.GetSpec().GetContainers()[0])
 	}
 	again := container(p, "main", "p-2", 0, 0)

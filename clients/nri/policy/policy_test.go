@@ -485,7 +485,7 @@ func TestSynchronize(t *testing.T) {
 	}
 	// The adjusted container has no quota, so its resources look like another's.
 	tr.Linux.Resources.Cpu.Quota = api.Int64(-1)
-	p := New(before.policy.Config)
+	p := New(before.settings)
 	updates, err := p.Synchronize(t.Context(), []*api.PodSandbox{web, trainer, late, ended}, []*api.Container{w, tr, l})
 	if err != nil {
 		t.Fatal(err)
@@ -597,14 +597,14 @@ func TestBarredUntilReleased(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	p := New(Config{Client: client, Log: slog.New(slog.DiscardHandler)})
 	barred := errdefs.Preconditionf("both would move them")
-	p.synchronized, p.barred = true, barred
+	p.node.synchronized, p.gate.barred = true, barred
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.reconcile(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
+	if err := p.placer.reconcile(ctx); err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
 		t.Errorf("nobody answers: %v", err)
 	}
-	if !errors.Is(p.barred, barred) {
-		t.Errorf("barred is %v", p.barred)
+	if !errors.Is(p.gate.barred, barred) {
+		t.Errorf("barred is %v", p.gate.barred)
 	}
 }
 
@@ -613,11 +613,11 @@ func TestBarredUntilReleased(t *testing.T) {
 func TestNothingLivesBeforeTheRuntimeHasSaidSo(t *testing.T) {
 	t.Parallel()
 	p := New(Config{Log: slog.New(slog.DiscardHandler)})
-	if uids, _, err := p.living(nil); errdefs.ClassOf(err) != errdefs.Unavailable {
+	if uids, _, err := p.view.living(nil); errdefs.ClassOf(err) != errdefs.Unavailable {
 		t.Errorf("living are %v, %v", uids, err)
 	}
-	p.synchronized = true
-	if uids, _, err := p.living(nil); err != nil || len(uids) > 0 {
+	p.node.synchronized = true
+	if uids, _, err := p.view.living(nil); err != nil || len(uids) > 0 {
 		t.Errorf("living on an empty node are %v, %v", uids, err)
 	}
 }
@@ -633,7 +633,7 @@ func TestQuotaOfEarlierContainers(t *testing.T) {
 	own := before.run(known, k)
 	k.Linux.Resources.Cpu.Cpus = own
 	k.State, e.State = api.ContainerState_CONTAINER_RUNNING, api.ContainerState_CONTAINER_RUNNING
-	updates, err := New(before.policy.Config).Synchronize(t.Context(), []*api.PodSandbox{known, early}, []*api.Container{k, e})
+	updates, err := New(before.settings).Synchronize(t.Context(), []*api.PodSandbox{known, early}, []*api.Container{k, e})
 	if err != nil {
 		t.Fatal(err)
 	}

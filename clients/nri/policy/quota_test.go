@@ -14,14 +14,14 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// quotas are those of pods' cgroups.
-type quotas struct {
+// madeUpQuotas are those of pods' cgroups.
+type madeUpQuotas struct {
 	mu   sync.Mutex
 	of   map[string]int64
 	fail error
 }
 
-func (q *quotas) set(cgroup string, quota int64) (before int64, err error) {
+func (q *madeUpQuotas) set(cgroup string, quota int64) (before int64, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before, ok := q.of[cgroup]
@@ -37,13 +37,13 @@ func (q *quotas) set(cgroup string, quota int64) (before int64, err error) {
 	return before, nil
 }
 
-func (q *quotas) put(cgroup string, quota int64) {
+func (q *madeUpQuotas) put(cgroup string, quota int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.of[cgroup] = quota
 }
 
-func (q *quotas) get(cgroup string) int64 {
+func (q *madeUpQuotas) get(cgroup string) int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.of[cgroup]
@@ -55,7 +55,7 @@ func TestPodQuota(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	const own, shared = "/kubepods/podown", "/kubepods/burstable/podshared"
-	q := &quotas{of: map[string]int64{own: 200_000, shared: 50_000}}
+	q := &madeUpQuotas{of: map[string]int64{own: 200_000, shared: 50_000}}
 	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
 	e.follow()
 	pods := []*api.PodSandbox{pod("own", "guaranteed"), pod("shared", "burstable")}
@@ -65,7 +65,7 @@ func TestPodQuota(t *testing.T) {
 	}
 	eventually(t, "the pod has no quota", func() bool { return q.get(own) == -1 })
 	q.put(own, 300_000) // the kubelet, for a resize
-	e.policy.kick()
+	e.policy.agenda.kick()
 	eventually(t, "the pod has no quota again", func() bool { return q.get(own) == -1 })
 
 	// A quota that cannot be changed keeps nothing from happening.
@@ -94,7 +94,7 @@ func TestPodQuotaTakenOver(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
-	q := &quotas{of: map[string]int64{own: -1}}
+	q := &madeUpQuotas{of: map[string]int64{own: -1}}
 	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
 	p := pod("own", "guaranteed")
 	p.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(200_000)}}
@@ -135,7 +135,7 @@ func TestPodQuotaAfterAnotherBerth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startBerthd(t)
-			q := &quotas{of: map[string]int64{own: 250_000, burst: -1}}
+			q := &madeUpQuotas{of: map[string]int64{own: 250_000, burst: -1}}
 			moved := map[string]cpuset.Set{}
 			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set,
 				Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
@@ -170,7 +170,7 @@ func TestPodQuotaAfterAnotherBerth(t *testing.T) {
 					}
 				}
 			}
-			e.policy = New(e.policy.Config)
+			e.policy = New(e.settings)
 			updates, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p, b}, []*api.Container{c, side, bc})
 			if err != nil {
 				t.Fatal(err)
@@ -206,7 +206,7 @@ func TestPodLevelQuota(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
-	q := &quotas{of: map[string]int64{own: 200_000}}
+	q := &madeUpQuotas{of: map[string]int64{own: 200_000}}
 	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
 	p := pod("own", "guaranteed")
 	one, two := container(p, "one", "own-1", 2000, gib), container(p, "two", "own-2", 2000, gib)
@@ -233,7 +233,7 @@ func TestPodQuotaIsTheKubelets(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
-	q := &quotas{of: map[string]int64{own: 200_000}}
+	q := &madeUpQuotas{of: map[string]int64{own: 200_000}}
 	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
 	p := pod("own", "guaranteed")
 	e.run(p, container(p, "main", "own-1", 2000, gib))
@@ -264,15 +264,15 @@ func TestPodQuotaAfterAResize(t *testing.T) {
 			t.Parallel()
 			d := startBerthd(t)
 			const own = "/kubepods/podown"
-			q := &quotas{of: map[string]int64{own: 250_000}}
+			q := &madeUpQuotas{of: map[string]int64{own: 250_000}}
 			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
 			p := pod("own", "guaranteed")
 			other := container(p, "other", "own-2", 500, gib)
 			e.run(p, container(p, "main", "own-1", 2000, gib))
 			e.run(p, other)
 			e.pushes(1)
-			for len(e.policy.kicked) > 0 {
-				<-e.policy.kicked
+			for len(e.policy.agenda.kicked) > 0 {
+				<-e.policy.agenda.kicked
 			}
 			if err := resize(e, p, other); err != nil {
 				t.Fatal(err)
@@ -280,7 +280,7 @@ func TestPodQuotaAfterAResize(t *testing.T) {
 			q.put(own, 240_000)
 			eventually(t, "the policy compares again", func() bool {
 				select {
-				case <-e.policy.kicked:
+				case <-e.policy.agenda.kicked:
 					e.pushes(1)
 				default:
 				}

@@ -38,17 +38,17 @@ func TestReconcileCallsLittle(t *testing.T) {
 	calls := 0
 	d.OnAnswer(func(proto.Message) { calls++ })
 	e.policy.Recount()
-	if _, _, err := e.policy.look(t.Context()); err != nil || e.policy.incomplete {
-		t.Fatal(err, e.policy.incomplete)
+	if _, _, err := e.policy.look(t.Context()); err != nil || e.policy.agenda.incomplete {
+		t.Fatal(err, e.policy.agenda.incomplete)
 	}
 	const fixed = 10
 	if calls > fixed {
 		t.Errorf("a comparison without a difference has cost %d calls, expected at most %d", calls, fixed)
 	}
-	later := New(e.policy.Config)
+	later := New(e.settings)
 	calls = 0
-	if _, err := later.Synchronize(t.Context(), pods, containers); err != nil || later.incomplete {
-		t.Fatal(err, later.incomplete)
+	if _, err := later.Synchronize(t.Context(), pods, containers); err != nil || later.agenda.incomplete {
+		t.Fatal(err, later.agenda.incomplete)
 	}
 	if calls > 2*n+fixed {
 		t.Errorf("the first comparison of %d containers has cost %d calls", 2*n, calls)
@@ -64,8 +64,8 @@ func TestReconcileGoesOn(t *testing.T) {
 	trainer := pod("trainer", "guaranteed")
 	own := e.run(trainer, container(trainer, "main", "trainer-1", 2000, gib))
 	pods, containers, _ := crowd(e, 3)
-	p := New(e.policy.Config)
-	p.synchronized = true
+	p := New(e.settings)
+	p.node.synchronized = true
 	for _, s := range append(pods, trainer) {
 		p.sandbox(s)
 	}
@@ -73,27 +73,27 @@ func TestReconcileGoesOn(t *testing.T) {
 	tr.Pid, tr.State = 1, api.ContainerState_CONTAINER_RUNNING
 	containers = append(containers, tr)
 	for _, c := range containers {
-		p.take(p.sandboxes[c.GetPodSandboxId()], c, nil)
+		p.take(p.node.sandboxes[c.GetPodSandboxId()], c, nil)
 	}
-	p.incomplete = true
+	p.agenda.incomplete = true
 	passes := 0
-	for ; p.incomplete && passes < 100; passes++ {
-		if err := p.complete(t.Context(), func() bool { return true }); err != nil {
+	for ; p.agenda.incomplete && passes < 100; passes++ {
+		if err := p.placer.complete(t.Context(), func() bool { return true }); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.want(t.Context()); err != nil {
+		if err := p.placer.want(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m := p.members["trainer-1"]
-		if c, _ := p.tracker.Get(m.at()); !c.WantedCPUs.IsEmpty() && c.WantedCPUs.String() != own {
+		m := p.node.members["trainer-1"]
+		if c, _ := p.tracks.tracker.Get(m.at()); !c.WantedCPUs.IsEmpty() && c.WantedCPUs.String() != own {
 			t.Fatalf("pass %d: the container with CPUs %s gets CPUs %s", passes, own, c.WantedCPUs)
 		}
 	}
 	if passes < len(containers) || passes == 100 {
 		t.Errorf("%d passes for %d containers", passes, len(containers))
 	}
-	for _, m := range p.live() {
-		if c, _ := p.tracker.Get(m.at()); m.key == "" || m.match != compared || c.WantedCPUs.IsEmpty() {
+	for _, m := range p.node.live() {
+		if c, _ := p.tracks.tracker.Get(m.at()); m.key == "" || m.match != compared || c.WantedCPUs.IsEmpty() {
 			t.Errorf("container %s: key %q, match %d, CPUs %s", m.id, m.key, m.match, c.WantedCPUs)
 		}
 	}
@@ -140,14 +140,14 @@ func TestKubeletAwayAtSynchronize(t *testing.T) {
 		t.Fatal(err)
 	}
 	synchronize()
-	if m := e.policy.members["job-1"]; m.match != unplaced || len(d.uids()) > 0 {
+	if m := e.policy.node.members["job-1"]; m.match != unplaced || len(d.uids()) > 0 {
 		t.Errorf("match %d, berthd has %v", m.match, d.uids())
 	}
 	if e.on("job-1") != own {
 		t.Errorf("the container is on %s, was on %s", e.on("job-1"), own)
 	}
 	kubelet.err = nil
-	e.policy.searchAt = e.policy.Now()
+	e.policy.placer.finder.at = e.policy.now()
 	if err := e.policy.push(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +292,7 @@ func TestResizedWhileAway(t *testing.T) {
 		t.Fatalf("the containers are on CPUs %v", got)
 	}
 	c.Linux.Resources = container(p, "main", "own-1", 4000, gib).Linux.Resources // the kubelet, meanwhile
-	e.policy = New(e.policy.Config)
+	e.policy = New(e.settings)
 	if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{filler, p, other}, []*api.Container{f, c, o}); err != nil {
 		t.Fatal(err)
 	}

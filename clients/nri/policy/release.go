@@ -27,9 +27,6 @@ type Everything struct {
 // looking is the interval of the comparisons of Release.
 const looking = 200 * time.Millisecond
 
-// period is the period of a CPU quota in microseconds, as the kubelet sets it.
-const period = 100_000
-
 // Release moves every container and sandbox process back to all CPUs and memory nodes, and gives
 // containers that had exclusive CPUs, and their pods, their quota again: the node is as it was without berth. From
 // then on no container is placed. Follow must have ended. Release returns when the runtime has carried
@@ -37,20 +34,20 @@ const period = 100_000
 // those that have not when the context ends.
 func (p *Policy) Release(ctx context.Context, runtime Updater, all Everything) error {
 	p.mu.Lock()
-	p.released = true
+	p.gate.released = true
 	p.mu.Unlock()
 	tick := time.NewTicker(looking)
 	defer tick.Stop()
 	for {
 		left, updates := p.releases(all)
 		if len(left) == 0 {
-			p.Log.Info("all containers are back on all CPUs", "cpus", all.CPUs.String())
+			p.log.Info("all containers are back on all CPUs", "cpus", all.CPUs.String())
 			return nil
 		}
 		var err error
 		if len(updates) > 0 {
 			var failed []*api.ContainerUpdate
-			failed, err = p.requestUpdates(ctx, runtime, updates)
+			failed, err = p.writer.request(ctx, runtime, updates)
 			p.accepted(updates, failed, err)
 			left, _ = p.releases(all)
 		}
@@ -74,7 +71,7 @@ func (p *Policy) accepted(updates, failed []*api.ContainerUpdate, err error) {
 	defer p.mu.Unlock()
 	for _, u := range updates {
 		refused := slices.ContainsFunc(failed, func(f *api.ContainerUpdate) bool { return f.GetContainerId() == u.GetContainerId() })
-		if m := p.members[u.GetContainerId()]; m != nil && !refused {
+		if m := p.node.members[u.GetContainerId()]; m != nil && !refused {
 			m.back = true
 		}
 	}
@@ -92,18 +89,18 @@ func errOr(err, otherwise error) error {
 func (p *Policy) releases(all Everything) (left []string, updates []*api.ContainerUpdate) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, s := range p.sandboxes {
-		if err := p.restoreQuota(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	for _, s := range p.node.sandboxes {
+		if err := p.quotas.restore(s); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, fmt.Sprintf("the quota of %s/%s", s.namespace, s.name))
 		}
-		if _, err := p.moveTo(s, all.CPUs); err != nil && !gone(err) && errdefs.ClassOf(err) != errdefs.PermissionDenied {
+		if _, err := p.kernel.moveTo(s, all.CPUs); err != nil && !gone(err) && errdefs.ClassOf(err) != errdefs.PermissionDenied {
 			left = append(left, fmt.Sprintf("the sandbox of %s/%s", s.namespace, s.name))
 		}
 	}
-	for _, m := range p.live() {
+	for _, m := range p.node.live() {
 		cpus, err := cpuset.Set{}, error(nil)
 		if m.pid != 0 {
-			cpus, err = p.cpusOf(&m.process)
+			cpus, err = p.kernel.cpusOf(&m.process)
 		}
 		if gone(err) || m.back && (m.pid == 0 || err == nil && p.widened(m, cpus, all)) {
 			continue
@@ -118,7 +115,7 @@ func (p *Policy) releases(all Everything) (left []string, updates []*api.Contain
 // own affinity, or a cgroup above has fewer CPUs, it still has fewer than all. Then its CPUs differ
 // from those that berth gave to the container.
 func (p *Policy) widened(m *member, cpus cpuset.Set, all Everything) bool {
-	c, _ := p.state(m)
+	c, _ := p.tracks.state(m)
 	online := all.Online
 	if online.IsEmpty() {
 		online = all.CPUs
@@ -140,12 +137,4 @@ func backUpdate(m *member, all Everything) *api.ContainerUpdate {
 	}
 	setQuota(u, quota)
 	return u
-}
-
-// setQuota gives a container a quota; 0 leaves the one that it has.
-func setQuota(u *api.ContainerUpdate, quota int64) {
-	if quota > 0 {
-		u.SetLinuxCPUPeriod(period)
-		u.SetLinuxCPUQuota(quota)
-	}
 }

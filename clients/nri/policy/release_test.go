@@ -86,7 +86,7 @@ func TestReleaseOfClaims(t *testing.T) {
 		e.run(p, c)
 		if row.later {
 			c.Linux.Resources.Cpu.Quota = api.Int64(int64(-1))
-			e.policy = New(e.policy.Config)
+			e.policy = New(e.settings)
 			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p}, []*api.Container{c}); err != nil {
 				t.Fatal(err)
 			}
@@ -111,8 +111,8 @@ func TestReleaseWithOfflineCPUs(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	e := newEngine(t, Config{Client: d.Client})
-	inner, online := e.policy.CPUsOf, cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7)
-	e.policy.CPUsOf = func(pid int) (cpuset.Set, error) {
+	inner, online := e.policy.kernel.cpus, cpuset.Of(0, 1, 2, 3, 4, 5, 6, 7)
+	e.policy.kernel.cpus = func(pid int) (cpuset.Set, error) {
 		cpus, err := inner(pid)
 		return cpus.Intersect(online), err
 	}
@@ -135,8 +135,8 @@ func TestReleaseOfNarrowedProcesses(t *testing.T) {
 	for name, within := range map[string]cpuset.Set{"its own choice": cpuset.Of(2), "a cgroup above": cpuset.Of(0, 1, 2, 3, 4, 5)} {
 		d := startBerthd(t)
 		e := newEngine(t, Config{Client: d.Client})
-		inner := e.policy.CPUsOf
-		e.policy.CPUsOf = func(pid int) (cpuset.Set, error) {
+		inner := e.policy.kernel.cpus
+		e.policy.kernel.cpus = func(pid int) (cpuset.Set, error) {
 			cpus, err := inner(pid)
 			if pid != sandboxPID {
 				cpus = cpus.Intersect(within)

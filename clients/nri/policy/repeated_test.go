@@ -44,12 +44,12 @@ func TestUnmovedProcessIsNotPushedAtOnce(t *testing.T) {
 	}
 	for pass := range 5 {
 		select {
-		case <-e.policy.kicked:
+		case <-e.policy.agenda.kicked:
 		default:
 		}
 		e.pushes(1)
 		select {
-		case <-e.policy.kicked:
+		case <-e.policy.agenda.kicked:
 			if pass > 1 {
 				t.Fatalf("pass %d asks for another one at once", pass)
 			}

@@ -51,7 +51,7 @@ func (e *engine) resize(p *api.PodSandbox, c *api.Container, r *api.LinuxResourc
 	if len(updates) == 0 {
 		return nil, nil
 	}
-	if !e.policy.requests { // others are in the answer, too
+	if !e.policy.runtime.requests { // others are in the answer, too
 		updates = slices.DeleteFunc(updates, func(u *api.ContainerUpdate) bool { return u.GetContainerId() != c.GetId() })
 		return append(updates, nil)[0], nil
 	}
@@ -112,7 +112,7 @@ func TestResizeApart(t *testing.T) {
 	if _, err := e.resize(web, w, size(2, 3000, gib)); err != nil {
 		t.Fatal(err)
 	}
-	if got := amountsOf(e.policy.members["web-1"].resources, false); got.cpuRequest != 0 || got.memoryLimit != gib {
+	if got := amountsOf(e.policy.node.members["web-1"].resources, false); got.cpuRequest != 0 || got.memoryLimit != gib {
 		t.Errorf("the least request: %+v", got)
 	}
 	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {
@@ -217,7 +217,7 @@ func TestResizeWhole(t *testing.T) {
 		d.expect(when, "duo-uid", "a", 700, gib/2)
 		d.expect(when, "duo-uid", "b", 100, 0)
 		d.expect(when, "duo-uid", "side", 250, 0)
-		spec := e.policy.sandboxes["duo-sandbox"].spec.GetSpec()
+		spec := e.policy.node.sandboxes["duo-sandbox"].spec.GetSpec()
 		if r := spec.GetContainers()[0].GetResources(); !maps.Equal(r.GetRequests(),
 			map[string]string{"cpu": "700m", "memory": "536870912"}) {
 			t.Errorf("%s: a requests %v", when, r)
@@ -234,7 +234,7 @@ func TestResizeWhole(t *testing.T) {
 
 	// A plugin that comes later has the annotation, which tells of the first sizes.
 	later := e
-	later.policy = New(e.policy.Config)
+	later.policy = New(e.settings)
 	for _, c := range []*api.Container{side, a, b} {
 		c.State = api.ContainerState_CONTAINER_RUNNING
 	}
@@ -313,13 +313,13 @@ func TestReconcileBindings(t *testing.T) {
 	for _, c := range []*api.Container{w, tr} {
 		c.State = api.ContainerState_CONTAINER_RUNNING
 	}
-	next := New(e.policy.Config)
+	next := New(e.settings)
 	if _, err := next.Synchronize(t.Context(), []*api.PodSandbox{web, trainer}, []*api.Container{w, tr}); err != nil {
 		t.Fatal(err)
 	}
 	d.expect("a shared container", "web-uid.main", "main", 900, gib)
 	d.expect("one of its own", "trainer-uid.main", "main", 2000, gib)
-	if m := next.members["trainer-1"]; m.key == "" || m.own.String() != own {
+	if m := next.node.members["trainer-1"]; m.key == "" || m.own.String() != own {
 		t.Errorf("the container that berthd counts otherwise lost its place: %+v", m)
 	}
 }
@@ -359,7 +359,7 @@ func TestLostMeanwhile(t *testing.T) {
 	// request.
 	g.Linux.Resources = size(3000, 0, gib)
 	g.Linux.Resources.Cpu.Cpus = e.on("greedy-1")
-	config := e.policy.Config
+	config := e.settings
 	config.Log = slog.New(&onWarning{Handler: slog.DiscardHandler, text: "other resources for a container", do: func() {
 		if _, err := d.Admission().RemovePod(t.Context(), &admissionv1.RemovePodRequest{PodUid: "trainer-uid.main"}); err != nil {
 			t.Error(err)
@@ -379,7 +379,7 @@ func TestLostMeanwhile(t *testing.T) {
 	if got := d.uids(); !slices.Equal(got, []string{"greedy-uid.main", "trainer-uid.main"}) {
 		t.Errorf("berthd has %v", got)
 	}
-	if m := next.members["trainer-1"]; m.own.String() != own {
+	if m := next.node.members["trainer-1"]; m.own.String() != own {
 		t.Errorf("the container has %s for itself, had %s", m.own, own)
 	}
 }

@@ -112,7 +112,7 @@ func TestResizeThatFailsIsTakenBack(t *testing.T) {
 			d := startBerthd(t)
 			e := newEngine(t, Config{Client: d.Client})
 			var later time.Duration
-			e.policy.Now = func() time.Time { return time.Now().Add(later) }
+			e.clock(func() time.Time { return time.Now().Add(later) })
 			job, first, second := pod("job", "guaranteed"), int64(2000), int64(3000)
 			if !whole {
 				first, second = 500, 900

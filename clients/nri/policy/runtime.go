@@ -2,18 +2,28 @@ package policy
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/placement"
 )
 
-// This file has what the runtime can do: its version of NRI decides. docs/nri.md has the same table for people.
+// runtimeInfo is what the runtime can do: its version of NRI decides. docs/nri.md has the same table for people.
+type runtimeInfo struct {
+	*common
+	unsolicited Unsolicited
+	version     func() string        // Config.NRIVersion
+	timeout     func() time.Duration // Config.Timeout
+	name        string               // with its version
+	nri         release              // its version of NRI
+	requests    bool                 // updates may be requested from it at any time
+	processes   bool                 // it is known to report the process of each sandbox that has not ended
+	reportsCDI  bool                 // it is known to report the CDI devices of containers
+}
 
 // Unsolicited is whether updates of containers may be sent to the runtime without an event of the runtime.
 type Unsolicited string
@@ -57,30 +67,22 @@ var subscribed = []api.Event{
 	api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER,
 }
 
-// Configure is the runtime's first call on a connection. It returns the events that the runtime's version of NRI has. An error means
-// that the runtime cannot be used.
-func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.configure(runtime, version)
-}
-
 // configure takes the runtime's name and version, and returns the events that it has.
-func (p *Policy) configure(runtime, version string) (api.EventMask, error) {
+func (r *runtimeInfo) configure(runtime, version string) (api.EventMask, error) {
 	reported := ""
-	if p.NRIVersion != nil {
-		reported = p.NRIVersion()
+	if r.version != nil {
+		reported = r.version()
 	}
 	nri := versionOf(runtime, version, reported)
 	name := strings.TrimSpace(runtime + " " + version)
 	if nri.known() && nri.before(safeRegistration) {
 		return 0, errdefs.Unsupportedf("%s has NRI %s, where the registration of a plugin can stop the whole runtime: NRI %s or later is required", name, nri, safeRegistration)
 	}
-	said := p.runtime == name && p.nri == nri
-	p.runtime, p.nri, p.reportsCDI, p.processes = name, nri, reportsCDI(runtime, version), runtime == containerd
-	p.requests = p.Unsolicited == UnsolicitedAlways || p.Unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
+	said := r.name == name && r.nri == nri
+	r.name, r.nri, r.reportsCDI, r.processes = name, nri, reportsCDI(runtime, version), runtime == containerd
+	r.requests = r.unsolicited == UnsolicitedAlways || r.unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
 	if !said {
-		p.sayLosses()
+		r.sayLosses()
 	}
 	var events api.EventMask
 	events.Set(subscribed...)
@@ -91,25 +93,25 @@ func (p *Policy) configure(runtime, version string) (api.EventMask, error) {
 }
 
 // sayLosses logs what the runtime lacks. The caller holds mu.
-func (p *Policy) sayLosses() {
+func (r *runtimeInfo) sayLosses() {
 	var lost []string
 	for _, l := range losses {
-		if p.nri.before(l.before) && (l.before != safeUpdates || !p.requests) {
+		if r.nri.before(l.before) && (l.before != safeUpdates || !r.requests) {
 			lost = append(lost, l.lost)
 		}
 	}
-	if !p.requests && !p.nri.before(safeUpdates) {
+	if !r.requests && !r.nri.before(safeUpdates) {
 		lost = append(lost, losses[len(losses)-1].lost) // by choice
 	}
-	if p.requests && p.nri.before(safeUpdates) {
-		p.Log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime",
-			p.runtime, "nri", p.nri.String())
+	if r.requests && r.nri.before(safeUpdates) {
+		r.log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime",
+			r.name, "nri", r.nri.String())
 	}
 	if len(lost) == 0 {
-		p.Log.Info("the runtime has all that berth-nri uses", "runtime", p.runtime, "nri", p.nri.String())
+		r.log.Info("the runtime has all that berth-nri uses", "runtime", r.name, "nri", r.nri.String())
 		return
 	}
-	p.Log.Warn("the runtime lacks what berth-nri can use", "runtime", p.runtime, "nri", p.nri.String(), "lacks", lost)
+	r.log.Warn("the runtime lacks what berth-nri can use", "runtime", r.name, "nri", r.nri.String(), "lacks", lost)
 }
 
 // versionOf returns the runtime's version of NRI. The runtime reports it since NRI 0.12. Otherwise its name and version decide; NRI's
@@ -161,23 +163,4 @@ const containerd = "containerd"
 func reportsCDI(runtime, version string) bool {
 	v := parseRelease(version)
 	return runtime == containerd && cmp.Or(cmp.Compare(v[0], 2), cmp.Compare(v[1], 3)) >= 0
-}
-
-// Requests reports whether updates may be requested from the runtime at any time. Otherwise they reach it with answers to its events.
-func (p *Policy) Requests() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.requests
-}
-
-// answer returns the updates for the answer to an event: those of the members that chosen selects. If answers are the only way to the
-// runtime, it returns all updates that are due, except that of a member which the event is about.
-func (p *Policy) answer(about *member, chosen func(*member, placement.Container) bool) []*api.ContainerUpdate {
-	if p.released {
-		return nil
-	}
-	if !p.requests {
-		chosen = everyone
-	}
-	return p.updates(p.writable(func(m *member, c placement.Container) bool { return m != about && chosen(m, c) }))
 }

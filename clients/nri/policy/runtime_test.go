@@ -68,8 +68,8 @@ func TestRuntimeVersions(t *testing.T) {
 			if events != want {
 				t.Errorf("events are %s, want %s", events.PrettyString(), want.PrettyString())
 			}
-			if p.Requests() == lacks[updates] || p.nri.String() != test.nri {
-				t.Errorf("updates are requested: %t; NRI is %s", p.Requests(), p.nri)
+			if p.Requests() == lacks[updates] || p.runtime.nri.String() != test.nri {
+				t.Errorf("updates are requested: %t; NRI is %s", p.Requests(), p.runtime.nri)
 			}
 		})
 	}

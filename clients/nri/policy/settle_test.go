@@ -124,13 +124,13 @@ func TestSettleWithoutAnAnswer(t *testing.T) {
 	e.run(job, c)
 	e.pushes(2)
 	d.shrinkUnanswered(e, v, job, c)
-	m := e.policy.members["job-1"]
+	m := e.policy.node.members["job-1"]
 	m.pod.unfound = true // so that the kubelet is called, and the connection hangs from then on
 	kubelet.hook = func() { v.set(true) }
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	e.policy.mu.Lock()
-	err := e.policy.settle(ctx, "other-uid")
+	err := e.policy.sizes.settle(ctx, "other-uid")
 	unsure := m.unsure
 	e.policy.mu.Unlock()
 	v.set(false)

@@ -287,7 +287,7 @@ func TestSandboxWithoutProcess(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		d := startBerthd(t)
 		e := newEngine(t, Config{Client: d.Client})
-		e.policy.processes = false
+		e.policy.runtime.processes = false
 		job := pod("job", "guaranteed")
 		job.Pid = 0
 		e.run(job, container(job, "main", "job-1", 2000, gib))
@@ -312,8 +312,8 @@ func TestSandboxWithoutProcess(t *testing.T) {
 			}
 			e.end(job)
 		}
-		if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 {
-			t.Errorf("listed %v: the container has ended, and berthd has %v; known are %v", listed, got, e.policy.sandboxes)
+		if got := d.uids(); len(got) > 0 || len(e.policy.node.sandboxes) > 0 {
+			t.Errorf("listed %v: the container has ended, and berthd has %v; known are %v", listed, got, e.policy.node.sandboxes)
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestKubeletHasJustStarted(t *testing.T) {
 		t.Errorf("berthd has %v", got)
 	}
 	kubelet.err, kubelet.pods = nil, map[string]*typesv1.Pod{"job-uid": specOf("job", "1"), "runs-uid": specOf("runs", "1")}
-	e.policy.searchAt = time.Time{}
+	e.policy.placer.finder.at = time.Time{}
 	e.pushes(2)
 	if err := e.policy.RunPodSandbox(t.Context(), job); err != nil {
 		t.Error(err)

@@ -74,7 +74,7 @@ func TestStartThatWasGivenUp(t *testing.T) {
 				t.Fatalf("the next container of the name does not start: %v", err)
 			}
 			if row.restarts {
-				e.policy = New(e.policy.Config)
+				e.policy = New(e.settings)
 				if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{web}, []*api.Container{first, second}); err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +130,7 @@ func TestStartOutlivesItsPod(t *testing.T) {
 				}
 				if renewed {
 					job.Pid = 0
-					e.renew(e.policy.Config)
+					e.renew(e.settings)
 					if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{job}, []*api.Container{first}); err != nil {
 						t.Fatal(err)
 					}

@@ -263,8 +263,8 @@ func TestStoppedPodRuns(t *testing.T) {
 	if !e.policy.sweepNow(t.Context()) {
 		t.Error("the end of the process was not seen")
 	}
-	if got := d.uids(); len(got) > 0 || len(e.policy.sandboxes) > 0 || len(e.policy.members) > 0 {
-		t.Errorf("berthd still has %v; known are %v and %v", got, e.policy.sandboxes, e.policy.members)
+	if got := d.uids(); len(got) > 0 || len(e.policy.node.sandboxes) > 0 || len(e.policy.node.members) > 0 {
+		t.Errorf("berthd still has %v; known are %v and %v", got, e.policy.node.sandboxes, e.policy.node.members)
 	}
 }
 
@@ -492,7 +492,7 @@ func TestListWithoutAStart(t *testing.T) {
 			}
 			now = now.Add(placement.StartTime)
 			e.policy.sweepNow(t.Context())
-			if e.policy.members["trainer-1"] != nil {
+			if e.policy.node.members["trainer-1"] != nil {
 				t.Error("a start that is overdue is waited for")
 			}
 		})
@@ -620,7 +620,7 @@ func TestReplaced(t *testing.T) {
 	left := container(web, "main", "web-1", 500, 0)
 	left.State, left.Linux.Resources.Cpu.Cpus = api.ContainerState_CONTAINER_CREATED, "0-7"
 	left.CreatedAt = w.CreatedAt - 1
-	again := New(e.policy.Config)
+	again := New(e.settings)
 	if _, err := again.Synchronize(t.Context(), []*api.PodSandbox{web}, []*api.Container{left, w}); err != nil {
 		t.Fatal(err)
 	}
@@ -675,14 +675,14 @@ func TestPassedBeforeBerthdAnswers(t *testing.T) {
 			own := set(t, e.run(p, c))
 			e.run(web, w)
 			d.stop()
-			inner := e.policy.CPUsOf
-			e.policy.Config.CPUsOf = func(pid int) (cpuset.Set, error) {
+			inner := e.policy.kernel.cpus
+			e.settings.CPUsOf = func(pid int) (cpuset.Set, error) {
 				if pid == sandboxPID {
 					return set(t, sandboxes), nil
 				}
 				return inner(pid)
 			}
-			e.policy = New(e.policy.Config)
+			e.policy = New(e.settings)
 			if _, err := e.policy.Synchronize(t.Context(), []*api.PodSandbox{p, web}, []*api.Container{c, w}); err != nil {
 				t.Fatal(err)
 			}

@@ -54,14 +54,14 @@ func TestHungRuntime(t *testing.T) {
 	<-done
 	releasing, end := context.WithCancel(t.Context())
 	go func() { <-h.called; end() }()
-	e.policy.Timeout = func() time.Duration { return time.Millisecond }
-	if _, err := e.policy.requestUpdates(releasing, h, nil); !errors.Is(err, context.Canceled) {
+	e.policy.runtime.timeout = func() time.Duration { return time.Millisecond }
+	if _, err := e.policy.writer.request(releasing, h, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context of a request has ended: %v", err)
 	}
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		if _, err := e.policy.requestUpdates(t.Context(), h, nil); err != nil {
+		if _, err := e.policy.writer.request(t.Context(), h, nil); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -71,7 +71,7 @@ func TestHungRuntime(t *testing.T) {
 	})
 	close(h.released)
 	<-answered
-	e.policy.Timeout = nil
+	e.policy.runtime.timeout = nil
 	ctx, stop = context.WithCancel(t.Context())
 	done = follow(ctx)
 	eventually(t, "the policy is ready, and the container is moved", func() bool {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/containerd/nri/pkg/api"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
@@ -21,6 +20,20 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// claims gives containers the CPUs and memory nodes of the claims that berth-dra has prepared for them.
+type claims struct {
+	*common
+	runtime *runtimeInfo
+	devices *devices
+	files   func(known func(uid string) bool) (cpuset.Set, error) // Config.Prepared
+	logged  string                                                // the problem with these files that is in the log
+}
+
+// errUnprepared is the error of a container whose claim is not in berthd's ledger, as after the loss of
+// the ledger. The container keeps its CPUs.
+var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w",
+	errUnspecified)
+
 // Variables of a container that uses claims. The CDI devices have a part each; these are of all parts.
 const (
 	claimCPUsVariable  = "BERTH_CPUS"
@@ -30,51 +43,33 @@ const (
 // isClaim reports whether a device is a part of a claim of berth-dra.
 func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == protocol.ClaimResource }
 
-// claimPart is a part of a claim: a container of the claim in berthd.
-type claimPart struct{ uid, container string }
-
-// readParts adds the parts of claims of berth-dra that a container uses to a member. They are the CDI devices of the kubelet's call to
-// the runtime. The kubelet names those of the requests that the container uses, also for an init container, and only of claims that it
-// has prepared. Names in annotations, which the author of a pod can write, are not among them. The runtime stores them
-// with the container, so they do not depend on what the kubelet has later.
-func (m *member) readParts(c *api.Container) {
-	m.cdi = len(c.GetCDIDevices()) > 0
-	for _, d := range c.GetCDIDevices() {
-		id, ours := strings.CutPrefix(d.GetName(), protocol.ClaimResource+"=")
-		uid, container, _ := strings.Cut(id, ":")
-		if part := (claimPart{uid, container}); ours && !slices.Contains(m.parts, part) {
-			m.parts = append(m.parts, part)
-		}
-	}
-}
-
 // checkRuntime refuses a container that uses a claim, as the kubelet reports, if the runtime sends no CDI devices. If the kubelet
 // cannot be called either, each container with claims is refused on a node where claims on CPUs are prepared: it may use one of these.
-func (p *Policy) checkRuntime(ctx context.Context, m *member) error {
-	if p.reportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
+func (c *claims) checkRuntime(ctx context.Context, m *member) error {
+	if c.runtime.reportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
 		return nil
 	}
-	if p.Devices == nil {
-		if cpus := p.prepared(func(string) bool { return false }); slices.Contains(m.pod.claiming, m.name) && !cpus.IsEmpty() {
+	if c.devices.source == nil {
+		if cpus := c.prepared(func(string) bool { return false }); slices.Contains(m.pod.claiming, m.name) && !cpus.IsEmpty() {
 			return errdefs.Unavailablef("the container uses claims, the runtime (%s) does not report to NRI plugins which ones, and --pod-resources is empty, "+
 				"so it is not known whether CPUs %s of claims are the container's: containers with claims need containerd 2.3 or later",
-				p.runtime, cpus)
+				c.runtime.name, cpus)
 		}
 		return nil
 	}
-	byContainer, err := p.kubeletDevices(ctx, m.pod)
+	byContainer, err := c.devices.list(ctx, m.pod)
 	if err == nil && slices.ContainsFunc(byContainer[m.name], isClaim) {
-		err = errdefs.Unavailablef("the container uses a claim on CPUs, and the runtime (%s) does not report to NRI plugins which one: containers with claims need containerd 2.3 or later", p.runtime)
+		err = errdefs.Unavailablef("the container uses a claim on CPUs, and the runtime (%s) does not report to NRI plugins which one: containers with claims need containerd 2.3 or later", c.runtime.name)
 	}
 	return err
 }
 
-// useClaims gives a member the CPUs and the memory nodes of the claims that it uses, in place of those of its
+// use gives a member the CPUs and the memory nodes of the claims that it uses, in place of those of its
 // pod, and returns all of them as one allocation; nil if it uses none. The caller has read the claims, and allocated the member's own
 // part of the pod.
-func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAllocation, error) {
+func (c *claims) use(ctx context.Context, m *member) (*typesv1.ContainerAllocation, error) {
 	if len(m.parts) == 0 {
-		return nil, p.checkRuntime(ctx, m)
+		return nil, c.checkRuntime(ctx, m)
 	}
 	if !m.own.IsEmpty() {
 		return nil, errdefs.Unsupportedf("the container requests whole CPUs and uses a claim on CPUs: remove one of them")
@@ -82,7 +77,7 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 	var all []*typesv1.ContainerAllocation
 	free := false
 	for _, part := range m.parts {
-		a, err := p.Client.Allocate(ctx, part.uid, part.container)
+		a, err := c.client.Allocate(ctx, part.uid, part.container)
 		if err != nil {
 			return nil, err
 		}
@@ -101,10 +96,10 @@ func (p *Policy) useClaims(ctx context.Context, m *member) (*typesv1.ContainerAl
 	return out, nil
 }
 
-// readClaims reads what the kubelet adds to a member's limits for the claims that it uses. errUnprepared means that a claim is not in
+// read reads what the kubelet adds to a member's limits for the claims that it uses. errUnprepared means that a claim is not in
 // berthd's ledger: berth-dra admits it again. With one pool, the kubelet adds the amounts of the whole claim, also if the container
 // uses only one of its requests (DRANodeAllocatableResources, KEP-5517).
-func (p *Policy) readClaims(ctx context.Context, m *member) error {
+func (c *claims) read(ctx context.Context, m *member) error {
 	m.added = nil
 	if len(m.parts) == 0 {
 		return nil
@@ -115,11 +110,11 @@ func (p *Policy) readClaims(ctx context.Context, m *member) error {
 			continue
 		}
 		known[part.uid] = true
-		if err := readClaim(ctx, p.Client, part.uid, all); err != nil {
+		if err := readClaim(ctx, c.client, part.uid, all); err != nil {
 			return err
 		}
 	}
-	allocatable, err := p.Client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
+	allocatable, err := c.client.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{})
 	if err == nil && allocatable.GetResourceClaimsFromAllocatable() {
 		m.added = all
 	}
@@ -153,46 +148,21 @@ func readClaim(ctx context.Context, client *berth.Client, uid string, to map[wor
 	return nil
 }
 
-// requested returns the amounts that a member requests by itself, if the runtime has these resources for it.
-func (m *member) requested(r *api.LinuxResources) amounts { return amountsOf(m.without(r), m.even()) }
-
-// without returns a member's resources without what the kubelet adds to its limits for claims. The kubelet adds CPUs and memory only
-// where the container has a limit.
-func (m *member) without(r *api.LinuxResources) *api.LinuxResources {
-	if len(m.added) == 0 {
-		return r
-	}
-	out := changed(r, nil)
-	quota, added := r.GetCpu().GetQuota().GetValue(), m.added[workload.CPU]*int64(r.GetCpu().GetPeriod().GetValue())/milliPerCPU
-	if quota > added {
-		out.Cpu.Quota = api.Int64(quota - added)
-	}
-	if limit, added := r.GetMemory().GetLimit().GetValue(), m.added[workload.Memory]; limit > added && limit < memoryIsNoCap {
-		out.Memory.Limit = api.Int64(limit - added)
-	}
-	for _, h := range out.GetHugepageLimits() {
-		if size, err := pageSize(h.GetPageSize()); err == nil {
-			h.Limit -= min(h.Limit, uint64(m.added[workload.HugePagesOf(size)]))
-		}
-	}
-	return out
-}
-
 // prepared returns the CPUs of the prepared claims that known does not have.
-func (p *Policy) prepared(known func(uid string) bool) cpuset.Set {
-	if p.Prepared == nil {
+func (c *claims) prepared(known func(uid string) bool) cpuset.Set {
+	if c.files == nil {
 		return cpuset.Set{}
 	}
-	cpus, err := p.Prepared(known)
+	cpus, err := c.files(known)
 	text := ""
 	if err != nil {
 		text = fmt.Sprintf("%.2000v", err)
 	}
-	if text != "" && text != p.unread {
-		p.Log.Warn("files of prepared claims cannot be read: if berthd has lost these claims, other containers may run on their CPUs",
+	if text != "" && text != c.logged {
+		c.log.Warn("files of prepared claims cannot be read: if berthd has lost these claims, other containers may run on their CPUs",
 			"error", text)
 	}
-	p.unread = text
+	c.logged = text
 	return cpus
 }
 
@@ -208,10 +178,10 @@ func combined(parts []*typesv1.ContainerAllocation) *typesv1.ContainerAllocation
 	return out
 }
 
-// withClaims replaces the CPUs and the memory nodes of a container's allocation by those of the claims that it
+// replace replaces the CPUs and the memory nodes of a container's allocation by those of the claims that it
 // uses.
-func (p *Policy) withClaims(ctx context.Context, m *member, a *allocationv1.AllocateResponse) error {
-	claims, err := p.useClaims(ctx, m)
+func (c *claims) replace(ctx context.Context, m *member, a *allocationv1.AllocateResponse) error {
+	claims, err := c.use(ctx, m)
 	if err != nil || claims == nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/podspec"
@@ -13,6 +15,53 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/workload"
 )
+
+// finder finds the specifications of pods.
+type finder struct {
+	*common
+	kubelet    Source
+	manifests  string    // Config.Manifests
+	annotation string    // Config.Annotation
+	nodeName   string    // Config.NodeName
+	at         time.Time // when again may search
+	logged     failures
+}
+
+// again looks for the specifications of pods for which that has failed, those with the fewest failures first: a pod whose
+// source fails does not delay the others. The next round is later, because the lock is held meanwhile.
+func (f *finder) again(ctx context.Context) {
+	if f.now().Before(f.at) {
+		return
+	}
+	var left []*sandbox
+	for _, s := range f.node.sandboxes {
+		if s.unfound {
+			left = append(left, s)
+		}
+	}
+	slices.SortFunc(left, func(a, b *sandbox) int { return cmp.Or(cmp.Compare(a.searches, b.searches), cmp.Compare(a.id, b.id)) })
+	var failures []string
+	for _, s := range left {
+		if ctx.Err() != nil {
+			f.agenda.kick() // the next pass goes on, unless a source does not answer
+			break
+		}
+		if err := f.search(ctx, s); err != nil {
+			s.searches++
+			failures = append(failures, fmt.Sprintf("%s/%s: %v", s.namespace, s.name, err))
+			continue
+		}
+		for _, m := range f.node.members {
+			if m.pod == s {
+				f.agenda.compareAgain(m)
+			}
+		}
+	}
+	if len(failures) > 0 {
+		f.at = f.now().Add(compareInterval)
+	}
+	f.logged.log(f.log, "the specification of pods is not found", failures)
+}
 
 // specificationAnnotation is the annotation in berthd with the source of a pod's specification: that of the kubelet,
 // manifest, annotation, or container. The last means a container that is admitted by the resources that its runtime has.
@@ -35,11 +84,11 @@ type Source interface {
 }
 
 // hasSource reports whether there is a source of specifications.
-func (p *Policy) hasSource() bool { return p.Kubelet != nil || p.Manifests != "" || p.Annotation != "" }
+func (f *finder) hasSource() bool { return f.kubelet != nil || f.manifests != "" || f.annotation != "" }
 
 // search looks for a pod's specification. An error means that it may be found later.
-func (p *Policy) search(ctx context.Context, s *sandbox) error {
-	spec, err := p.find(ctx, s)
+func (f *finder) search(ctx context.Context, s *sandbox) error {
+	spec, err := f.find(ctx, s)
 	s.unfound = err != nil
 	if spec != nil {
 		s.spec = spec
@@ -48,28 +97,28 @@ func (p *Policy) search(ctx context.Context, s *sandbox) error {
 }
 
 // find returns a pod's specification; nil if no source has it.
-func (p *Policy) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
-	pod, source, err := p.lookUp(ctx, s)
+func (f *finder) find(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
+	pod, source, err := f.lookUp(ctx, s)
 	if err == nil && pod != nil {
-		p.Log.Debug("the specification of a pod is known", "pod", s.namespace+"/"+s.name, "source", source)
+		f.log.Debug("the specification of a pod is known", "pod", s.namespace+"/"+s.name, "source", source)
 	}
 	return pod, err
 }
 
 // lookUp tries the sources in their order. If the kubelet fails and no other source has the pod, it
 // is unknown: without its specification it would be placed container by container for its whole life.
-func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
-	pod, away := p.ofKubelet(ctx, s)
+func (f *finder) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, source string, err error) {
+	pod, away := f.ofKubelet(ctx, s)
 	if pod != nil {
 		return pod, pod.GetMetadata().GetAnnotations()[specificationAnnotation], nil
 	}
-	if pod, err = p.manifest(s); pod != nil || err != nil {
+	if pod, err = f.manifest(s); pod != nil || err != nil {
 		return pod, "manifest", err
 	}
-	if text, ok := s.annotations[p.Annotation]; ok && p.Annotation != "" {
+	if text, ok := s.annotations[f.annotation]; ok && f.annotation != "" {
 		pod, err := annotated(s, text)
 		if err != nil {
-			return nil, "", fmt.Errorf("read annotation %s: %w", p.Annotation, err)
+			return nil, "", fmt.Errorf("read annotation %s: %w", f.annotation, err)
 		}
 		return pod, "annotation", nil
 	}
@@ -77,11 +126,11 @@ func (p *Policy) lookUp(ctx context.Context, s *sandbox) (pod *typesv1.Pod, sour
 }
 
 // ofKubelet gets a pod's specification from the kubelet; nil if the kubelet has none.
-func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
-	if p.Kubelet == nil {
+func (f *finder) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error) {
+	if f.kubelet == nil {
 		return nil, nil
 	}
-	pod, from, err := p.Kubelet.Pod(ctx, s.uid)
+	pod, from, err := f.kubelet.Pod(ctx, s.uid)
 	if errdefs.ClassOf(err) == errdefs.Precondition && s.annotations[workload.SourceAnnotation] != workload.FromAPIServer {
 		return nil, nil // a static pod does not wait for the API server
 	}
@@ -95,16 +144,16 @@ func (p *Policy) ofKubelet(ctx context.Context, s *sandbox) (*typesv1.Pod, error
 }
 
 // manifest searches the manifests for a pod.
-func (p *Policy) manifest(s *sandbox) (*typesv1.Pod, error) {
-	if p.Manifests == "" {
+func (f *finder) manifest(s *sandbox) (*typesv1.Pod, error) {
+	if f.manifests == "" {
 		return nil, nil
 	}
-	manifests, _, err := manifest.Open(p.Manifests, p.Log).Read()
+	manifests, _, err := manifest.Open(f.manifests, f.log).Read()
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
 	}
 	for _, m := range manifests {
-		if s.is(m.Pod.GetMetadata(), p.NodeName) {
+		if s.is(m.Pod.GetMetadata(), f.nodeName) {
 			return s.claim(m.Pod, "manifest"), nil
 		}
 	}
@@ -127,47 +176,4 @@ func annotated(s *sandbox, text string) (*typesv1.Pod, error) {
 		return nil, err
 	}
 	return s.claim(pods[0], "annotation"), nil
-}
-
-// is reports whether a manifest is the pod's. Manifests of static pods have no uid, and the
-// kubelet appends the node's name to theirs.
-func (s *sandbox) is(m *typesv1.PodMetadata, node string) bool {
-	if m.GetUid() == s.uid {
-		return true
-	}
-	if m.GetNamespace() != s.namespace {
-		return false
-	}
-	return m.GetName() == s.name || s.annotations[workload.SourceAnnotation] != "" && s.name == m.GetName()+"-"+node
-}
-
-// claim gives a specification the pod's identity. Dynamic resources are removed from it,
-// because the kubelet, which runs the pod, allocates them itself.
-func (s *sandbox) claim(pod *typesv1.Pod, source string) *typesv1.Pod {
-	// The author of an annotation may have left the claims out.
-	s.dynamic = len(pod.Spec.ResourceClaims) > 0 || source == "annotation"
-	pod.Spec.ResourceClaims, s.claiming = nil, nil
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		if len(c.GetResources().GetClaims()) > 0 {
-			s.claiming = append(s.claiming, c.GetName())
-			c.Resources.Claims = nil
-		}
-	}
-	pod.Metadata = &typesv1.PodMetadata{Name: s.name, Namespace: s.namespace, Uid: s.uid, Annotations: s.annotationsFor(source)}
-	if s.qos != "" {
-		pod.Status = &typesv1.PodStatus{QosClass: s.qos}
-	}
-	return pod
-}
-
-// annotationsFor returns the annotations of a pod in berthd: the source of its specification, and the permitted
-// moves. Without a valid value, berthd does not move the pod.
-func (s *sandbox) annotationsFor(source string) map[string]string {
-	out := map[string]string{specificationAnnotation: source}
-	if text := s.annotations[workload.MovableAnnotation]; text != "" {
-		if _, valid := workload.ParseMovable(text); valid {
-			out[workload.MovableAnnotation] = text
-		}
-	}
-	return out
 }

@@ -2,8 +2,6 @@ package policy
 
 import (
 	"cmp"
-	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +14,9 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// period is the period of a CPU quota in microseconds, as the kubelet sets it.
+const period = 100_000
+
 const (
 	// leastShares is the kernel's least value of cpu.shares: the kubelet writes it
 	// for requests of 0 to 2 milli-CPU.
@@ -26,25 +27,6 @@ const (
 	leastLimit    = 10
 	memoryIsNoCap = 1 << 60 // what kernels of version 1 call unlimited is above this
 )
-
-// qosOf reads the QoS class from the name that the kubelet gives a pod's cgroup:
-// kubepods/burstable/podUID, or kubepods-burstable-podUID.slice. It is empty for
-// cgroups that are not a kubelet's.
-func qosOf(cgroupParent string) string {
-	base := path.Base(cgroupParent)
-	tier := path.Base(path.Dir(cgroupParent))
-	names := func(class string) bool { return tier == class || strings.Contains(base, "-"+class+"-pod") }
-	switch {
-	case !strings.Contains(cgroupParent, "kubepods"):
-		return ""
-	case names("burstable"):
-		return string(workload.Burstable)
-	case names("besteffort"):
-		return string(workload.BestEffort)
-	default:
-		return string(workload.Guaranteed)
-	}
-}
 
 // amounts has a container's requests and limits in milli-CPU and bytes; 0 for none.
 type amounts struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
@@ -119,47 +101,6 @@ func pageSize(text string) (int64, error) {
 		}
 	}
 	return 0, errdefs.Invalidf("huge page size %q: expected a number and KB, MB or GB", text)
-}
-
-// even reports whether a container's limits equal its requests, independent of its quota. CPUs of claims are
-// not part of the requests.
-func (m *member) even() bool {
-	return m.pod.qos == string(workload.Guaranteed) || !m.own.IsEmpty() && len(m.claims) == 0
-}
-
-// sharesPod reports whether a container has the resources of its pod as a whole and not its own.
-// For a pod with pod-level resources (KEP-2837) the kubelet writes the pod's amounts on each
-// container. Of containers that run together, only one can have all amounts of the pod by itself,
-// so each further one shares them.
-func (p *Policy) sharesPod(m *member) bool {
-	all := amountsOf(m.pod.resources, false)
-	isAll := func(m *member) bool {
-		a := amountsOf(m.resources, false)
-		return a.cpuRequest > 0 && a.cpuRequest == all.cpuRequest && a.memoryLimit == all.memoryLimit
-	}
-	return isAll(m) && p.some(m.pod, func(o *member) bool { return o.name != m.name && !o.life.over() && p.may(o) && isAll(o) })
-}
-
-// apart describes a container as a pod of its own. A container that shares the resources of its pod
-// gets shared CPUs.
-func (m *member) apart() (*typesv1.Pod, error) {
-	s, qos := m.pod, m.pod.qos
-	resources, err := rebuilt(m.without(m.resources), m.even())
-	if err != nil {
-		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
-	}
-	if m.ofPod {
-		resources, qos = nil, string(workload.BestEffort)
-	}
-	uid, name := workload.Apart(s.uid, s.name, m.name)
-	return &typesv1.Pod{
-		Metadata: &typesv1.PodMetadata{
-			Name: name, Namespace: s.namespace, Uid: uid,
-			Annotations: s.annotationsFor("container"),
-		},
-		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
-		Status: &typesv1.PodStatus{QosClass: qos},
-	}, nil
 }
 
 // declared parses the requests and limits of a container in a specification.

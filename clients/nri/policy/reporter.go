@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -23,8 +24,18 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// This file reports to berthd where the memory of containers is, because with a kubelet, berthd reads no cgroup. A move of
+// reporter reports to berthd where the memory of containers is, because with a kubelet, berthd reads no cgroup. A move of
 // memory goes on only with these reports.
+type reporter struct {
+	*common
+	mu      *sync.Mutex // Policy.mu
+	tracks  *tracks
+	runtime *runtimeInfo
+	view    *view
+	writer  *writer
+	memory  func(cgroup string, pid int) (Memory, error) // Config.Memory
+	timer   *time.Timer                                  // kicks for the next report of a move; a failure does not delay it
+}
 
 // Memory is where the memory of a container is.
 type Memory struct {
@@ -41,17 +52,17 @@ const moveInterval = 200 * time.Millisecond
 // mostReports limits the reports of one pass.
 const mostReports = 32
 
-// reportMemory reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
+// report reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
 // while their pod moves. Nothing is reported of one without a process: it may be starting, with memory nodes that were read before
 // a change. A failed report is repeated by a later pass. The caller holds mu.
-func (p *Policy) reportMemory(ctx context.Context) {
-	moving, done, now := false, 0, p.Now()
+func (rp *reporter) report(ctx context.Context) {
+	moving, done, now := false, 0, rp.now()
 	next := now.Add(pause)
-	for _, m := range p.live() {
-		if m.mems == "" || m.key == "" || !m.bound || len(m.claims) > 0 || m.match == unplaced || p.Memory != nil && m.pid == 0 {
+	for _, m := range rp.node.live() {
+		if m.mems == "" || m.key == "" || !m.bound || len(m.claims) > 0 || m.match == unplaced || rp.memory != nil && m.pid == 0 {
 			continue
 		}
-		pod := p.ledger.pods[m.key]
+		pod := rp.view.ledger.pods[m.key]
 		moving = moving || pod.GetMoving()
 		stepped := pod.GetMoving() && !proto.Equal(pod, m.step)
 		if !stepped && now.Before(m.reportAt) {
@@ -59,16 +70,16 @@ func (p *Policy) reportMemory(ctx context.Context) {
 			continue
 		}
 		if done++; done > mostReports {
-			p.kick() // events are handled in between
+			rp.agenda.kick() // events are handled in between
 			break
 		}
 		if stepped {
 			m.step, m.steppedAt = pod, now
 		}
-		if err := p.reportOf(ctx, m); err != nil {
-			p.Log.Debug("report the memory of a container failed", "container", m.title(), "error", err)
+		if err := rp.reportOf(ctx, m); err != nil {
+			rp.log.Debug("report the memory of a container failed", "container", m.title(), "error", err)
 			m.reportAt = now.Add(pause) // the others have their turn
-			p.kickLater()
+			rp.agenda.later()
 			if undecided(err) {
 				return // berthd does not answer
 			}
@@ -76,8 +87,8 @@ func (p *Policy) reportMemory(ctx context.Context) {
 		next = earlier(next, m.reportAt)
 	}
 	if moving {
-		p.forgetEnded(ctx)
-		p.kickIn(&p.reporting, max(next.Sub(now), moveInterval))
+		rp.forgetEnded(ctx)
+		rp.agenda.in(&rp.timer, max(next.Sub(now), moveInterval))
 	}
 }
 
@@ -90,41 +101,41 @@ func earlier(a, b time.Time) time.Time {
 }
 
 // reportOf reports the memory of a member, unless the member has ended.
-func (p *Policy) reportOf(ctx context.Context, m *member) error {
+func (rp *reporter) reportOf(ctx context.Context, m *member) error {
 	m.wide = 0
-	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: p.ledger.revision}
+	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: rp.view.ledger.revision}
 	switch {
-	case !p.requests:
-		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + p.runtime + ") has NRI " +
-			p.nri.String()
-	case p.Memory == nil:
+	case !rp.runtime.requests:
+		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + rp.runtime.name + ") has NRI " +
+			rp.runtime.nri.String()
+	case rp.memory == nil:
 		req.ImmovableReason = "berth-nri does not read cgroups, because --cgroups is empty"
-	case !p.read(m, req):
-		m.reportAt = p.Now().Add(pause)
+	case !rp.read(m, req):
+		m.reportAt = rp.now().Add(pause)
 		return nil
 	}
-	answer, err := p.Client.Lifecycle().ReportMemory(ctx, req)
+	answer, err := rp.client.Lifecycle().ReportMemory(ctx, req)
 	if old := (*berth.Error)(nil); err != nil && (!errors.As(err, &old) || old.Code != codes.Unimplemented) {
 		return err // an older berthd moves no memory
 	}
-	p.noteStaying(m, req)
-	m.reportAt = p.Now().Add(pause)
+	rp.noteStaying(m, req)
+	m.reportAt = rp.now().Add(pause)
 	switch {
-	case p.ledger.pods[m.key].GetMoving():
+	case rp.view.ledger.pods[m.key].GetMoving():
 		const share = 8 // of the time since the last step
-		m.reportAt = p.Now().Add(min(max(p.Now().Sub(m.steppedAt)/share, moveInterval), pause))
+		m.reportAt = rp.now().Add(min(max(rp.now().Sub(m.steppedAt)/share, moveInterval), pause))
 	case err != nil || answer.GetFound():
-		m.reportAt = p.Now().Add(compareInterval)
+		m.reportAt = rp.now().Add(compareInterval)
 	}
 	return nil
 }
 
 // read adds what the kernel shows of a running member to a report; false if the member has ended. If the runtime has applied
 // other memory nodes than the last ones, an update is due.
-func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
-	now, err := p.Memory(m.cgroup, m.pid)
+func (rp *reporter) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
+	now, err := rp.memory(m.cgroup, m.pid)
 	switch {
-	case gone(err) && !p.hasProcess(m):
+	case gone(err) && !rp.tracks.hasProcess(m):
 		return false
 	case err != nil:
 		text := strings.Map(func(r rune) rune {
@@ -147,7 +158,7 @@ func (p *Policy) read(m *member, to *lifecyclev1.ReportMemoryRequest) bool {
 }
 
 // noteStaying notes from a report that berthd has taken which memory of a member has stayed on nodes that it may not use any more.
-func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
+func (rp *reporter) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 	now := convert.Nodes(req.GetMemoryNodes())
 	var elsewhere, all uint64
 	wide := now
@@ -159,8 +170,8 @@ func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 		}
 	}
 	wide = wide.Intersect(m.held)
-	switch at := p.Now(); {
-	case !p.ledger.pods[m.key].GetMoving() || now.Commas() != m.mems || wide.IsSubsetOf(now) || cgroup.Arrived(elsewhere, all):
+	switch at := rp.now(); {
+	case !rp.view.ledger.pods[m.key].GetMoving() || now.Commas() != m.mems || wide.IsSubsetOf(now) || cgroup.Arrived(elsewhere, all):
 		m.stays = time.Time{}
 	case m.stays.IsZero():
 		m.stays = at
@@ -173,60 +184,60 @@ func (p *Policy) noteStaying(m *member, req *lifecyclev1.ReportMemoryRequest) {
 // with the rest in addition, and right after that only those that the member may use. berthd does not end the move meanwhile and gives
 // nobody these nodes: its last report of the member, and those of the time of protocol.MoveRetryInterval, say that memory stays.
 // mu must be free, as for push.
-func (p *Policy) tryAgain(ctx context.Context, runtime Updater) {
+func (rp *reporter) tryAgain(ctx context.Context, runtime Updater) {
 	var wide, narrow []*api.ContainerUpdate
-	p.mu.Lock()
-	for _, m := range p.live() {
+	rp.mu.Lock()
+	for _, m := range rp.node.live() {
 		nodes := m.wide
 		m.wide = 0
-		c, known := p.state(m)
-		if !p.requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() || !m.answered.IsEmpty() ||
-			c.Phase == placement.Starting {
+		c, known := rp.tracks.state(m)
+		if !rp.runtime.requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() ||
+			!m.answered.IsEmpty() || c.Phase == placement.Starting {
 			continue
 		}
-		cpus := p.grantable(m, c.WantedCPUs)
+		cpus := rp.tracks.grantable(m, c.WantedCPUs)
 		if cpus.IsEmpty() {
 			continue
 		}
-		p.sendRequested(m, cpus)
+		rp.tracks.sendRequested(m, cpus)
 		m.moved = true
 		u := update(m, cpus)
 		u.SetLinuxCPUSetMems(nodes.Commas())
 		wide, narrow = append(wide, u), append(narrow, update(m, cpus))
 	}
-	p.mu.Unlock()
+	rp.mu.Unlock()
 	if len(wide) == 0 {
 		return
 	}
 	ctx, cancel := outlasting(ctx) // the nodes do not stay wide
 	defer cancel()
-	if failed, err := p.requestUpdates(ctx, runtime, wide); err != nil || len(failed) > 0 {
-		p.Log.Debug("memory nodes are not widened for another attempt", "containers", len(failed), "error", err)
+	if failed, err := rp.writer.request(ctx, runtime, wide); err != nil || len(failed) > 0 {
+		rp.log.Debug("memory nodes are not widened for another attempt", "containers", len(failed), "error", err)
 	}
-	failed, err := p.requestUpdates(ctx, runtime, narrow)
-	if p.landed(narrow, failed, err, nil) {
-		p.kick()
+	failed, err := rp.writer.request(ctx, runtime, narrow)
+	if rp.writer.landed(narrow, failed, err, nil) {
+		rp.agenda.kick()
 	}
 }
 
 // forgetEnded makes berthd forget the ids of containers that have ended in pods that move: a failed start leaves one, and berthd
 // would wait for a report of it.
-func (p *Policy) forgetEnded(ctx context.Context) {
-	if !p.synchronized || p.unreconciled {
+func (rp *reporter) forgetEnded(ctx context.Context) {
+	if !rp.node.synchronized || rp.agenda.unreconciled {
 		return
 	}
-	for _, pod := range p.ledger.pods {
-		if !pod.GetMoving() || !p.owns(pod) {
+	for _, pod := range rp.view.ledger.pods {
+		if !pod.GetMoving() || !rp.view.owns(pod) {
 			continue
 		}
 		for _, c := range pod.GetContainers() {
 			for _, id := range c.GetContainerIds() {
-				m := p.members[id]
-				if m != nil && (!m.life.over() || p.may(m)) && m.life != barred {
+				m := rp.node.members[id]
+				if m != nil && (!m.life.over() || rp.tracks.may(m)) && m.life != barred {
 					continue
 				}
-				if _, err := p.Client.PostStopContainer(ctx, id); err != nil {
-					p.Log.Debug("make berthd forget an ended container failed", "id", id, "error", err)
+				if _, err := rp.client.PostStopContainer(ctx, id); err != nil {
+					rp.log.Debug("make berthd forget an ended container failed", "id", id, "error", err)
 					return
 				}
 				if m != nil {
@@ -240,36 +251,28 @@ func (p *Policy) forgetEnded(ctx context.Context) {
 // inNodes checks before the start of a member that its cgroup has no other memory nodes than berthd's. before are those of the
 // member before it was bound. Its pod may have moved since the container was created, and then it would use memory that
 // other pods may have.
-func (p *Policy) inNodes(m *member, before string) error {
+func (rp *reporter) inNodes(m *member, before string) error {
 	err := error(nil)
 	if m.mems != before {
 		err = errdefs.Unavailablef("its memory nodes were %s when it was created, and are %s now", before, m.mems)
-	} else if want, bad := numa.Parse(m.mems); p.Memory != nil && bad == nil && !want.IsEmpty() {
+	} else if want, bad := numa.Parse(m.mems); rp.memory != nil && bad == nil && !want.IsEmpty() {
 		// Without an answer, as before the runtime has made the cgroup, the process is read when it runs.
-		if now, unknown := p.Memory(m.cgroup, 0); unknown == nil && !now.Nodes.IsSubsetOf(want) {
+		if now, unknown := rp.memory(m.cgroup, 0); unknown == nil && !now.Nodes.IsSubsetOf(want) {
 			err = errdefs.Unavailablef("its cgroup may use memory of NUMA nodes %s, and not of %s only", now.Nodes, want)
 		}
 	}
 	if err != nil {
 		m.moved = true
-		p.kick()
+		rp.agenda.kick()
 	}
 	return err
 }
 
-// bindTo takes the memory nodes that are in force from the answer to PreStartContainer.
-func (m *member) bindTo(answer *lifecyclev1.PreStartContainerResponse) {
-	m.bound, m.reportAt = true, time.Time{}
-	if now := convert.Nodes(answer.GetCpusetMems()).Commas(); len(m.claims) == 0 && now != "" && now != m.mems {
-		m.mems, m.moved = now, true
-	}
-}
-
 // reportAgain makes all members new to a berthd that may have been started again.
-func (p *Policy) reportAgain() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, m := range p.members {
+func (rp *reporter) reportAgain() {
+	rp.mu.Lock()
+	defer rp.mu.Unlock()
+	for _, m := range rp.node.members {
 		m.reportAt = time.Time{}
 	}
 }
