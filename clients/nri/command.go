@@ -34,6 +34,7 @@ import (
 	"github.com/berthd/berth/clients/affinity"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/health"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/clients/nri/cdi"
 	"github.com/berthd/berth/clients/nri/policy"
 	"github.com/berthd/berth/clients/nri/publish"
@@ -113,7 +114,7 @@ func command(out, errs io.Writer) *cobra.Command {
 		"berthd's state directory: until berthd has been ready once with this directory, containers start as with --on-failure "+pass+"; empty: --on-failure holds from the beginning")
 	f.StringSliceVar(&o.checkReports, "check-reports", nil,
 		"files with what checks before the start have found (berthd config validate --report, berth-nri check): it is in the condition "+conditionType+" of the node while berthd is not ready")
-	f.StringVar(&o.unsolicited, "unsolicited-updates", string(policy.UnsolicitedAuto),
+	f.StringVar(&o.unsolicited, "unsolicited-updates", string(abilities.UnsolicitedAuto),
 		"whether running containers are updated without an event of the runtime, which runtimes before NRI 0.12.1 may not survive: auto (by the runtime's version), always (a patched runtime) or never (updates wait for an event that can carry them)")
 	f.StringVar(&o.serviceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount",
 		"in a pod, the directory of the service account with which the node object is read and events about it are sent, to compare the node's allocatable amounts with berthd's; an empty path switches it off")
@@ -182,7 +183,7 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
 		Timeout: runtime.timeout, CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox, Log: log,
 		Refused: count.refused, Prepared: names.PreparedCPUs,
-		Unsolicited: policy.Unsolicited(o.unsolicited), NRIVersion: runtime.nriVersion,
+		Unsolicited: abilities.Unsolicited(o.unsolicited), NRIVersion: runtime.nriVersion,
 	}
 	if err := o.useCgroups(&c); err != nil {
 		return err
@@ -307,10 +308,10 @@ func (o *options) check() error {
 	if o.failure != refuse && o.failure != pass {
 		return errdefs.Invalidf("--on-failure %q: expected %s or %s", o.failure, refuse, pass)
 	}
-	if u := policy.Unsolicited(o.unsolicited); u != policy.UnsolicitedAuto && u != policy.UnsolicitedAlways &&
-		u != policy.UnsolicitedNever {
-		return errdefs.Invalidf("--unsolicited-updates %q: expected %s, %s or %s", o.unsolicited, policy.UnsolicitedAuto,
-			policy.UnsolicitedAlways, policy.UnsolicitedNever)
+	if u := abilities.Unsolicited(o.unsolicited); u != abilities.UnsolicitedAuto && u != abilities.UnsolicitedAlways &&
+		u != abilities.UnsolicitedNever {
+		return errdefs.Invalidf("--unsolicited-updates %q: expected %s, %s or %s", o.unsolicited, abilities.UnsolicitedAuto,
+			abilities.UnsolicitedAlways, abilities.UnsolicitedNever)
 	}
 	if err := api.CheckPluginIndex(o.index); err != nil {
 		return errdefs.Invalidf("--index %q: expected two digits: %w", o.index, err)

@@ -14,6 +14,8 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/amounts"
+	"github.com/berthd/berth/clients/nri/refusal"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -43,7 +45,7 @@ func (ad *admissions) admit(ctx context.Context, req *admissionv1.AdmitRequest) 
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
 			return nil
 		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
-			return errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", rejection(answer, req.GetExternalDevices()))
+			return errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", refusal.Rejection(answer, req.GetExternalDevices()))
 		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
 			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
 		}
@@ -117,11 +119,11 @@ func (s *sandbox) heldFor(pod *typesv1.Pod) []*admissionv1.RunningAllocation {
 				Bytes: b.GetBytes()})
 		}
 	}
-	had, err := declared(&typesv1.Container{Resources: &typesv1.ResourceRequirements{Requests: amountsHeld(held)}})
-	now, otherErr := declared(pod.GetSpec().GetContainers()[0])
-	whole := now.cpuRequest%milliPerCPU == 0 && now.cpuRequest == now.cpuLimit
-	if err != nil || otherErr != nil || had.cpuRequest != 0 && (had.cpuRequest != now.cpuRequest || !whole) ||
-		had.memoryRequest != 0 && had.memoryRequest != now.memoryRequest {
+	had, err := amounts.Declared(&typesv1.Container{Resources: &typesv1.ResourceRequirements{Requests: amountsHeld(held)}})
+	now, otherErr := amounts.Declared(pod.GetSpec().GetContainers()[0])
+	whole := now.CPURequest%amounts.MilliPerCPU == 0 && now.CPURequest == now.CPULimit
+	if err != nil || otherErr != nil || had.CPURequest != 0 && (had.CPURequest != now.CPURequest || !whole) ||
+		had.MemoryRequest != 0 && had.MemoryRequest != now.MemoryRequest {
 		return nil
 	}
 	return []*admissionv1.RunningAllocation{out}
@@ -176,13 +178,13 @@ func (ad *admissions) tryToAdmit(ctx context.Context, s *sandbox, req *admission
 // asHeld changes a specification to the amounts that berthd knows of a pod that it has lost. The specification may have others: of a
 // resize that berthd has refused, or that the runtime has not carried out. The sizes are compared after the admission.
 func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
-	amounts := map[string]map[string]string{} // by container and resource
+	sums := map[string]map[string]string{} // by container and resource
 	for _, c := range held.GetContainers() {
-		amounts[c.GetContainerName()] = amountsHeld(c)
+		sums[c.GetContainerName()] = amountsHeld(c)
 	}
 	spec := pod.GetSpec()
 	for _, c := range slices.Concat(spec.GetInitContainers(), spec.GetContainers()) {
-		for resource, amount := range amounts[c.GetName()] {
+		for resource, amount := range sums[c.GetName()] {
 			for _, of := range []map[string]string{c.GetResources().GetRequests(), c.GetResources().GetLimits()} {
 				if of != nil {
 					of[resource] = amount
@@ -192,22 +194,22 @@ func asHeld(pod *typesv1.Pod, held *typesv1.PodAllocation) {
 	}
 }
 
-// amountsHeld returns the amounts of the claims of a container, by resource.
+// amountsHeld returns the sums of the claims of a container, by resource.
 func amountsHeld(c *typesv1.ContainerAllocation) map[string]string {
-	amounts := map[string]string{}
+	sums := map[string]string{}
 	for _, claim := range c.GetClaims() {
 		if cpus, err := cpuset.Parse(claim.GetCpu().GetCpus().GetList()); err == nil && !cpus.IsEmpty() {
-			amounts[claim.GetResource()] = strconv.Itoa(cpus.Len())
+			sums[claim.GetResource()] = strconv.Itoa(cpus.Len())
 		}
 		var bytes uint64
 		for _, block := range claim.GetMemory().GetBlocks() {
 			bytes += block.GetBytes()
 		}
 		if bytes > 0 {
-			amounts[claim.GetResource()] = strconv.FormatUint(bytes, 10)
+			sums[claim.GetResource()] = strconv.FormatUint(bytes, 10)
 		}
 	}
-	return amounts
+	return sums
 }
 
 // releaseKept releases allocations of ended containers in other pods, which are kept for a restart only. An earlier sandbox of a pod

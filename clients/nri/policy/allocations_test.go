@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/hack/allocs"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -25,7 +26,7 @@ func TestAllocations(t *testing.T) {
 	}
 	t.Cleanup(d.Stop)
 	p := New(Config{
-		Client: berth.Over(d, berth.Options{Attempts: 1}), Unsolicited: UnsolicitedNever,
+		Client: berth.Over(d, berth.Options{Attempts: 1}), Unsolicited: abilities.UnsolicitedNever,
 		CPUsOf:  func(int) (cpuset.Set, error) { return cpuset.Set{}, nil },
 		Timeout: func() time.Duration { return timeout }, Log: slog.New(slog.DiscardHandler),
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/protocol"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
@@ -350,11 +351,11 @@ func (d *daemon) cpuLimit(uid, name string) int64 {
 	}
 	for _, c := range answer.GetPod().GetContainers() {
 		if c.GetContainerName() == name {
-			a, err := declared(&typesv1.Container{Resources: c.GetResources()})
+			a, err := amounts.Declared(&typesv1.Container{Resources: c.GetResources()})
 			if err != nil {
 				d.t.Fatal(err)
 			}
-			return a.cpuLimit
+			return a.CPULimit
 		}
 	}
 	d.t.Fatalf("berthd has no container %s", name)

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
@@ -23,7 +24,7 @@ import (
 // claims gives containers the CPUs and memory nodes of the claims that berth-dra has prepared for them.
 type claims struct {
 	*common
-	runtime *runtimeInfo
+	runtime *abilities.Runtime
 	devices *devices
 	files   func(known func(uid string) bool) (cpuset.Set, error) // Config.Prepared
 	logged  string                                                // the problem with these files that is in the log
@@ -46,20 +47,20 @@ func isClaim(d *typesv1.ExternalDevice) bool { return d.GetResource() == protoco
 // checkRuntime refuses a container that uses a claim, as the kubelet reports, if the runtime sends no CDI devices. If the kubelet
 // cannot be called either, each container with claims is refused on a node where claims on CPUs are prepared: it may use one of these.
 func (c *claims) checkRuntime(ctx context.Context, m *member) error {
-	if c.runtime.reportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
+	if c.runtime.ReportsCDI || m.cdi || m.pod.spec != nil && !m.pod.dynamic && !requestsDevices(m.pod.spec) {
 		return nil
 	}
 	if c.devices.source == nil {
 		if cpus := c.prepared(func(string) bool { return false }); slices.Contains(m.pod.claiming, m.name) && !cpus.IsEmpty() {
 			return errdefs.Unavailablef("the container uses claims, the runtime (%s) does not report to NRI plugins which ones, and --pod-resources is empty, "+
 				"so it is not known whether CPUs %s of claims are the container's: containers with claims need containerd 2.3 or later",
-				c.runtime.name, cpus)
+				c.runtime.Name, cpus)
 		}
 		return nil
 	}
 	byContainer, err := c.devices.list(ctx, m.pod)
 	if err == nil && slices.ContainsFunc(byContainer[m.name], isClaim) {
-		err = errdefs.Unavailablef("the container uses a claim on CPUs, and the runtime (%s) does not report to NRI plugins which one: containers with claims need containerd 2.3 or later", c.runtime.name)
+		err = errdefs.Unavailablef("the container uses a claim on CPUs, and the runtime (%s) does not report to NRI plugins which one: containers with claims need containerd 2.3 or later", c.runtime.Name)
 	}
 	return err
 }

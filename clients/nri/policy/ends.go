@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -16,7 +17,7 @@ type ends struct {
 	*common
 	tracks  *tracks
 	kernel  *kernel
-	runtime *runtimeInfo
+	runtime *abilities.Runtime
 	awaited *awaitedPods
 	quotas  *quotas
 }
@@ -139,7 +140,7 @@ func (e *ends) mayBeOver(s, was *sandbox) bool {
 		}
 		return s.pid == 0
 	}
-	return e.runtime.processes || e.awaited.lacks(s.uid) || e.quotas.cgroupGone(s) || e.tracks.replaced(s)
+	return e.runtime.Processes || e.awaited.lacks(s.uid) || e.quotas.cgroupGone(s) || e.tracks.replaced(s)
 }
 
 // sweep releases resources of pods that ended without an event. A restarted containerd sends no

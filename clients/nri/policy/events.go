@@ -6,6 +6,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/clients/nri/refusal"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
@@ -29,7 +30,7 @@ func (p *Policy) RunPodSandbox(ctx context.Context, pod *api.PodSandbox) error {
 		return nil // CreateContainer tries again, and decides
 	}
 	delete(p.node.sandboxes, s.id)
-	return refusal("admit the pod", err)
+	return refusal.New("admit the pod", err)
 }
 
 // StopPodSandbox releases a pod's allocations, because its containers have ended.
@@ -73,8 +74,8 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.gate.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.view.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, parts: m.parts, cdi: m.cdi,
-			created: m.created, match: denied, room: room}
+		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, created: m.created,
+			claimUse: claimUse{parts: m.parts, cdi: m.cdi}, comparison: comparison{match: denied, room: room}}
 		if adjust = (&api.ContainerAdjustment{}); p.gate.standby == nil {
 			cpus = p.view.shared
 		}
@@ -84,7 +85,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		}
 	default:
 		log.Log(ctx, level(err), "a container was not allocated", "error", err)
-		return nil, nil, refusal("place container "+m.name, err)
+		return nil, nil, refusal.New("place container "+m.name, err)
 	}
 	p.ends.replace(m)
 	p.tracks.introduce(m, cpus)
@@ -204,7 +205,7 @@ func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		if err := p.placer.resize(ctx, m, wanted); err != nil {
 			p.sizes.logRefused(ctx, m, wanted, err)
 			if !p.gate.passes(m.pod) {
-				return nil, refusal("resize container "+m.name, err)
+				return nil, refusal.New("resize container "+m.name, err)
 			}
 			if m.match == compared && m.key != "" {
 				m.match, m.room = denied, room
@@ -278,7 +279,7 @@ func (p *Policy) stay(m *member, r *api.LinuxResources) []*api.ContainerUpdate {
 func (p *Policy) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runtime.configure(runtime, version)
+	return p.runtime.Configure(runtime, version)
 }
 
 // known returns the member of an event; nil if the container has ended, or nothing is placed any more. A container that no earlier
@@ -321,7 +322,7 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 		p.ends.unbindID(ctx, m)
 	}
 	p.log.Debug("a container does not start yet", "container", m.title(), "id", m.id, "error", err)
-	return refusal("start container "+m.name, err)
+	return refusal.New("start container "+m.name, err)
 }
 
 // startable binds a member in berthd, and returns why the member must not start.

@@ -40,7 +40,7 @@ func (e *engine) hears(kubelet Source) {
 func (e *engine) renew(c Config) {
 	c.CPUsOf, c.Log, c.Unsolicited = e.cpusOf, e.settings.Log, e.settings.Unsolicited
 	e.policy, e.settings = New(c), c
-	e.policy.runtime.processes = true
+	e.policy.runtime.Processes = true
 }
 
 // connectWithoutBerthd connects the runtime while berthd is away.

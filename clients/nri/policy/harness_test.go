@@ -24,6 +24,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/hack/testing/script"
 	"github.com/berthd/berth/managers/cpuset"
@@ -165,9 +166,9 @@ func newEngineOf(t *testing.T, c Config) *engine {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	c.Unsolicited = cmp.Or(c.Unsolicited, UnsolicitedAlways)
+	c.Unsolicited = cmp.Or(c.Unsolicited, abilities.UnsolicitedAlways)
 	e.policy, e.settings = New(c), c
-	e.policy.runtime.processes = true // as containerd does
+	e.policy.runtime.Processes = true // as containerd does
 	return e
 }
 

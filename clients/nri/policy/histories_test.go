@@ -14,6 +14,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/servertest"
@@ -75,14 +76,14 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		}
 		n.link = &link{Daemon: d, reach: answers, fail: n.fail}
 		n.config = Config{
-			Client: berth.Over(n.link, berth.Options{Attempts: 1}), CPUsOf: n.cpusOf, Unsolicited: UnsolicitedAlways,
+			Client: berth.Over(n.link, berth.Options{Attempts: 1}), CPUsOf: n.cpusOf, Unsolicited: abilities.UnsolicitedAlways,
 			Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now, Log: slog.New(slog.DiscardHandler),
 		}
 		if n.most = most; h.full {
 			n.most = tooMany
 		}
 		if n.answers = h.answers; h.answers {
-			n.config.Unsolicited = UnsolicitedNever
+			n.config.Unsolicited = abilities.UnsolicitedNever
 		}
 		if h.kubelet {
 			n.config.Kubelet = n.kubelet

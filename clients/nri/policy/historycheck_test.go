@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/ledger"
 )
 
@@ -224,7 +225,7 @@ func (n *madeUpNode) repeatResizes(p *nodePod, undone bool) {
 	}
 	for _, c := range p.containers {
 		if undone && c.serves() {
-			c.wanted().milli = milliRequest(c.resources)
+			c.wanted().milli = amounts.Request(c.resources)
 			if size, known := n.counted(c); known && c.takenBack && n.refused(c) {
 				c.wanted().milli = size
 			}
@@ -236,7 +237,7 @@ func (n *madeUpNode) repeatResizes(p *nodePod, undone bool) {
 }
 
 // sameShares reports whether a container has a request in the runtime.
-func sameShares(milli int64, c *nodeContainer) bool { return milliRequest(c.resources) == milli }
+func sameShares(milli int64, c *nodeContainer) bool { return amounts.Request(c.resources) == milli }
 
 // healed checks that everything that runs has what it requests, and that nothing else is in the ledger.
 func (n *madeUpNode) healed() {
@@ -249,12 +250,12 @@ func (n *madeUpNode) healed() {
 		case !known:
 			n.fail("everything is reachable, and berthd does not have %s", c.id)
 		case c.givenUp && c.cpus.IsSubsetOf(holds) && !holds.IsEmpty(): // the kubelet does not resize it
-		case c.whole() && (c.cpus != holds || int64(holds.Len())*milliPerCPU != milliRequest(c.resources)):
+		case c.whole() && (c.cpus != holds || int64(holds.Len())*amounts.MilliPerCPU != amounts.Request(c.resources)):
 			n.fail("everything is reachable, and %s runs on CPUs %s; berthd has %s for it", c.id, c.cpus, holds)
 		case !c.whole() && c.cpus != shared:
 			n.fail("everything is reachable, and %s runs on CPUs %s; shared are %s", c.id, c.cpus, shared)
-		case size != milliRequest(c.resources) && !c.givenUp:
-			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, milliRequest(c.resources))
+		case size != amounts.Request(c.resources) && !c.givenUp:
+			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, amounts.Request(c.resources))
 		}
 		if c.serves() && size != w.milli {
 			n.fail("everything is reachable, and %s was not resized from %dm to %dm", c.id, size, w.milli)

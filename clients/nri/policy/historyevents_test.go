@@ -3,6 +3,8 @@ package policy
 import (
 	"slices"
 	"time"
+
+	"github.com/berthd/berth/clients/nri/amounts"
 )
 
 // happening is something that happens on a node. What it is about depends on the state: a chooses among what there is, and n is how it
@@ -236,7 +238,7 @@ func (n *madeUpNode) isTakenBack(a, _ int) {
 func (n *madeUpNode) takeBack(c *nodeContainer) {
 	w := c.wanted()
 	before := w.milli
-	if w.milli = milliRequest(c.resources); n.requested() > n.most {
+	if w.milli = amounts.Request(c.resources); n.requested() > n.most {
 		w.milli = before // another pod has come meanwhile
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
@@ -217,8 +218,8 @@ type nodeContainer struct {
 
 // whole returns whether the container is to have CPUs for itself.
 func (c *nodeContainer) whole() bool {
-	milli := milliRequest(c.resources)
-	return c.pod.qos == "guaranteed" && milli%milliPerCPU == 0 && milli > 0
+	milli := amounts.Request(c.resources)
+	return c.pod.qos == "guaranteed" && milli%amounts.MilliPerCPU == 0 && milli > 0
 }
 
 // serves returns whether a container runs that the kubelet takes for its pod's.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+
+	"github.com/berthd/berth/clients/nri/amounts"
 )
 
 // This file has the calls between the runtime and the policy.
@@ -38,7 +40,7 @@ type following struct {
 
 // newPolicy starts berth-nri, and has the runtime tell it what it is.
 func (n *madeUpNode) newPolicy() *Policy {
-	name, version := containerd, "v2.3.0"
+	name, version := "containerd", "v2.3.0"
 	if n.crio {
 		name, version = "cri-o", "1.37.0"
 	}
@@ -277,7 +279,7 @@ func (n *madeUpNode) proceed(c *nodeContainer) {
 		n.note("container %s runs on CPUs %s", c.id, c.cpus)
 		if c.whole() && !n.refused(c) {
 			c.own = c.cpus
-			if milli := milliRequest(c.resources); int64(c.own.Len())*milliPerCPU < milli && !n.lost && !c.wanted().resized {
+			if milli := amounts.Request(c.resources); int64(c.own.Len())*amounts.MilliPerCPU < milli && !n.lost && !c.wanted().resized {
 				n.fail("%s was to have %dm of CPUs for itself, and starts on CPUs %s", c.id, milli, c.own)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/placement"
@@ -54,7 +55,9 @@ func (m *member) readParts(c *api.Container) {
 }
 
 // requested returns the amounts that a member requests by itself, if the runtime has these resources for it.
-func (m *member) requested(r *api.LinuxResources) amounts { return amountsOf(m.without(r), m.even()) }
+func (m *member) requested(r *api.LinuxResources) amounts.Amounts {
+	return amounts.Of(m.without(r), m.even())
+}
 
 // without returns a member's resources without what the kubelet adds to its limits for claims. The kubelet adds CPUs and memory only
 // where the container has a limit.
@@ -63,15 +66,15 @@ func (m *member) without(r *api.LinuxResources) *api.LinuxResources {
 		return r
 	}
 	out := changed(r, nil)
-	quota, added := r.GetCpu().GetQuota().GetValue(), m.added[workload.CPU]*int64(r.GetCpu().GetPeriod().GetValue())/milliPerCPU
+	quota, added := r.GetCpu().GetQuota().GetValue(), m.added[workload.CPU]*int64(r.GetCpu().GetPeriod().GetValue())/amounts.MilliPerCPU
 	if quota > added {
 		out.Cpu.Quota = api.Int64(quota - added)
 	}
-	if limit, added := r.GetMemory().GetLimit().GetValue(), m.added[workload.Memory]; limit > added && limit < memoryIsNoCap {
+	if limit, added := r.GetMemory().GetLimit().GetValue(), m.added[workload.Memory]; limit > added && limit < amounts.NoCap {
 		out.Memory.Limit = api.Int64(limit - added)
 	}
 	for _, h := range out.GetHugepageLimits() {
-		if size, err := pageSize(h.GetPageSize()); err == nil {
+		if size, err := amounts.PageSize(h.GetPageSize()); err == nil {
 			h.Limit -= min(h.Limit, uint64(m.added[workload.HugePagesOf(size)]))
 		}
 	}
@@ -93,17 +96,47 @@ type openResize struct {
 	unsure bool
 }
 
-// member is a container at the runtime.
+// member is a container at the runtime. Each group of fields is of one job.
 type member struct {
 	id, name string
 	pod      *sandbox
+	cgroup   string // as NRI names it
+	created  int64  // in nanoseconds; 0 if the runtime does not say it
 	// resources are the container's resources that were sent to the runtime.
 	resources *api.LinuxResources
 	openResize
-	// created is when it was created, in nanoseconds; 0 if the runtime does not say it.
-	created int64
-	// key is the uid of the container's pod in berthd, empty for an unmanaged one.
-	key string
+	// life is its start and its end, which was reported at the time ended.
+	life  life
+	ended time.Time
+	process
+	sentCPUs
+	allocated
+	claimUse
+	comparison
+	// mems are the memory nodes that were sent to the runtime last. moved means that the runtime does not have them, or has a quota on
+	// the member's own CPUs.
+	mems  string
+	moved bool
+	memoryReport
+	// back means that the runtime has confirmed an update to all CPUs.
+	back bool
+}
+
+// allocated is what berthd has allocated to a member.
+type allocated struct {
+	// key is the uid of the container's pod in berthd, empty for an unmanaged one. bound means that berthd has the container's id.
+	key   string
+	bound bool
+	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs, of this allocation or an
+	// earlier one, on which the member may still run: nobody else gets them before it has left them.
+	own, former cpuset.Set
+	free        bool
+	// ofPod means that its resources are the pod's; see sharesPod.
+	ofPod bool
+}
+
+// claimUse is what a member has of claims.
+type claimUse struct {
 	// parts are the parts of claims that the kubelet has given to the container. cdi means that the runtime reports CDI devices of it.
 	parts []claimPart
 	cdi   bool
@@ -112,42 +145,31 @@ type member struct {
 	claims []claimPart
 	// added are the amounts that the kubelet adds to the container's own limits for its claims.
 	added map[workload.Resource]int64
-	// match is whether reconcile has compared the member with the ledger. room is Policy.room when berthd
-	// decided that it is denied. tries counts the failures to place it.
+}
+
+// comparison is the progress of the placer with a member.
+type comparison struct {
+	// match is whether it was compared with the ledger. room is agenda.room when berthd decided that it is denied. tries counts the
+	// failures to place it.
 	match match
 	room  uint64
 	tries int
-	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs, of this allocation or an
-	// earlier one, on which the member may still run: nobody else gets them before it has left them.
-	own, former cpuset.Set
-	free        bool
-	// mems are the memory nodes that were sent to the runtime last. cgroup is the container's, as NRI names it.
-	mems, cgroup string
+	// refused is the refusal, or the failure to place the member, that is in the log.
+	refused string
+}
+
+// memoryReport is what the reporter has reported of a member.
+type memoryReport struct {
 	// reportAt is when the memory is reported to berthd again. step is the pod after the last step of its move that a report
 	// followed, at the time steppedAt.
 	reportAt, steppedAt time.Time
 	step                *typesv1.PodAllocation
-	sentCPUs
-	process
-	bound bool
-	// ofPod means that its resources are the pod's; see sharesPod.
-	ofPod bool
-	// life is its start and its end, which was reported at the time ended.
-	life  life
-	ended time.Time
-	// refused is the refusal, or the failure to place the member, that is in the log.
-	refused string
-	// moved means that the runtime does not have its memory nodes, or has a quota on its own
-	// CPUs.
-	moved bool
 	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use.
 	held numa.Mask
 	// stays is since when all reports say that memory stays on held nodes, or when the kernel has last tried again to move it. wide
 	// are the nodes for another attempt that is due. See tryAgain.
 	stays time.Time
 	wide  numa.Mask
-	// back means that the runtime has confirmed an update to all CPUs.
-	back bool
 }
 
 // sentCPUs are CPUs of a member whose result is not known yet.
@@ -196,7 +218,7 @@ func (m *member) lostQuota() int64 {
 	if !m.even() || m.resources.GetCpu().GetQuota().GetValue() >= 0 {
 		return 0
 	}
-	return (amountsOf(m.resources, true).cpuLimit + m.added[workload.CPU]) * period / milliPerCPU
+	return (amounts.Of(m.resources, true).CPULimit + m.added[workload.CPU]) * amounts.Period / amounts.MilliPerCPU
 }
 
 // logOnce logs a failure of a member as a warning, unless it was the last one already. It reports whether it was another one.
@@ -219,7 +241,7 @@ func (m *member) even() bool {
 // gets shared CPUs.
 func (m *member) apart() (*typesv1.Pod, error) {
 	s, qos := m.pod, m.pod.qos
-	resources, err := rebuilt(m.without(m.resources), m.even())
+	resources, err := amounts.Rebuilt(m.without(m.resources), m.even())
 	if err != nil {
 		return nil, fmt.Errorf("rebuild the requests of container %s: %w", m.name, err)
 	}
@@ -290,10 +312,10 @@ func (m *member) resized(counted *typesv1.ContainerAllocation) bool {
 	if err != nil {
 		return true
 	}
-	has, err := declared(pod.GetSpec().GetContainers()[0])
-	was, otherErr := declared(c)
-	if m.free && has.cpuLimit == 0 {
-		has.cpuLimit = was.cpuLimit // the runtime has no quota, whatever the limit is
+	has, err := amounts.Declared(pod.GetSpec().GetContainers()[0])
+	was, otherErr := amounts.Declared(c)
+	if m.free && has.CPULimit == 0 {
+		has.CPULimit = was.CPULimit // the runtime has no quota, whatever the limit is
 	}
 	return err != nil || otherErr != nil || has != was
 }
@@ -302,28 +324,28 @@ func (m *member) resized(counted *typesv1.ContainerAllocation) bool {
 // keep their text. The runtime has no memory request. The specification's request stays if
 // the limit allows it. A request that equalled the limit follows the limit.
 func (m *member) writeTo(c *typesv1.Container) error {
-	old, err := declared(c)
+	old, err := amounts.Declared(c)
 	if err != nil {
 		return err
 	}
-	limit, err := ofPod(m.pod.spec, c)
+	limit, err := amounts.OfPod(m.pod.spec, c)
 	if err != nil {
 		return err
 	}
 	now, next := m.requested(m.resources), old
-	if limit == 0 && !sameRequest(old.cpuRequest, now.cpuRequest) {
-		next.cpuRequest = max(now.cpuRequest, leastShares)
+	if limit == 0 && !amounts.SameRequest(old.CPURequest, now.CPURequest) {
+		next.CPURequest = max(now.CPURequest, amounts.LeastShares)
 	}
 	// A limit in the runtime without one in the container's specification is the pod's
 	// (KEP-2837), or has no known origin.
-	if now.cpuLimit > 0 && old.cpuLimit > 0 && max(old.cpuLimit, leastLimit) != now.cpuLimit {
-		next.cpuLimit = now.cpuLimit
+	if now.CPULimit > 0 && old.CPULimit > 0 && max(old.CPULimit, amounts.LeastLimit) != now.CPULimit {
+		next.CPULimit = now.CPULimit
 	}
-	if !sameMemory(old.memoryLimit, now.memoryLimit) {
-		next.memoryLimit = now.memoryLimit
-		next.memoryRequest = min(old.memoryRequest, now.memoryLimit)
-		if old.memoryRequest == old.memoryLimit {
-			next.memoryRequest = now.memoryLimit
+	if !amounts.SameMemory(old.MemoryLimit, now.MemoryLimit) {
+		next.MemoryLimit = now.MemoryLimit
+		next.MemoryRequest = min(old.MemoryRequest, now.MemoryLimit)
+		if old.MemoryRequest == old.MemoryLimit {
+			next.MemoryRequest = now.MemoryLimit
 		}
 	}
 	if next == old {
@@ -339,10 +361,10 @@ func (m *member) writeTo(c *typesv1.Container) error {
 	if r.Limits == nil {
 		r.Limits = map[string]string{}
 	}
-	put(r.Requests, "cpu", next.cpuRequest, "m")
-	put(r.Limits, "cpu", next.cpuLimit, "m")
-	put(r.Requests, "memory", next.memoryRequest, "")
-	put(r.Limits, "memory", next.memoryLimit, "")
+	amounts.Put(r.Requests, "cpu", next.CPURequest, "m")
+	amounts.Put(r.Limits, "cpu", next.CPULimit, "m")
+	amounts.Put(r.Requests, "memory", next.MemoryRequest, "")
+	amounts.Put(r.Limits, "memory", next.MemoryLimit, "")
 	return nil
 }
 

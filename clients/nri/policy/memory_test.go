@@ -218,8 +218,8 @@ func TestNothingToReport(t *testing.T) {
 		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Memory: gone}).policy
 		for i := range 2 * mostReports {
 			id := fmt.Sprintf("id-%d", i)
-			p.node.members[id] = &member{id: id, key: "uid", pod: &sandbox{}, mems: "0", bound: true, match: compared,
-				process: process{pid: pid}}
+			p.node.members[id] = &member{id: id, pod: &sandbox{}, mems: "0", process: process{pid: pid},
+				allocated: allocated{key: "uid", bound: true}}
 		}
 		for passes := range 3 {
 			p.reporter.report(t.Context())

@@ -38,7 +38,7 @@ func TestPodWithoutProcessLives(t *testing.T) {
 			}
 			return gone(cgroup, 0)
 		}, false},
-		{"the runtime reports processes", containerd, nil, nil, false},
+		{"the runtime reports processes", "containerd", nil, nil, false},
 	} {
 		for _, again := range []bool{false, true} {
 			t.Run(row.name, func(t *testing.T) {

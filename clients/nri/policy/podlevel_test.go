@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/nri/amounts"
 )
 
 // amountsFor are the requests and limits of a pod or of a container; 0 for none.
@@ -19,10 +20,10 @@ func (a amountsFor) of() *typesv1.ResourceRequirements {
 		return nil
 	}
 	r := &typesv1.ResourceRequirements{Requests: map[string]string{}, Limits: map[string]string{}}
-	put(r.Requests, "cpu", a.cpu, "m")
-	put(r.Limits, "cpu", a.cpuLimit, "m")
-	put(r.Requests, "memory", a.memory, "")
-	put(r.Limits, "memory", a.memoryLimit, "")
+	amounts.Put(r.Requests, "cpu", a.cpu, "m")
+	amounts.Put(r.Limits, "cpu", a.cpuLimit, "m")
+	amounts.Put(r.Requests, "memory", a.memory, "")
+	amounts.Put(r.Limits, "memory", a.memoryLimit, "")
 	return r
 }
 

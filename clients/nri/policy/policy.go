@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -85,7 +86,7 @@ type Config struct {
 	Refused func(reason string, repeated bool)
 	// Unsolicited is whether updates may be sent to the runtime without an event; empty for UnsolicitedAuto. NRIVersion returns the
 	// version of NRI that the runtime reports, and nil if it reports none.
-	Unsolicited Unsolicited
+	Unsolicited abilities.Unsolicited
 	NRIVersion  func() string
 	// Now is the clock; nil for the system's.
 	Now func() time.Time
@@ -100,7 +101,7 @@ type Policy struct {
 	followed atomic.Bool // changes of berthd's ledger arrive
 
 	gate     *gate
-	runtime  *runtimeInfo
+	runtime  *abilities.Runtime
 	kernel   *kernel
 	tracks   *tracks
 	awaited  *awaitedPods
@@ -122,8 +123,7 @@ func New(c Config) *Policy {
 		&node{sandboxes: map[string]*sandbox{}, members: map[string]*member{}, started: c.Started}}
 	p := &Policy{common: all, kernel: &kernel{c.CPUsOf, c.BornAt, c.Move}}
 	p.gate = &gate{pass: c.Pass, namespaces: c.PassNamespaces, established: c.Established}
-	p.runtime = &runtimeInfo{common: all, unsolicited: c.Unsolicited, version: c.NRIVersion, timeout: c.Timeout,
-		requests: c.Unsolicited == UnsolicitedAlways}
+	p.runtime = abilities.New(c.Log, c.Unsolicited, c.NRIVersion, c.Timeout)
 	p.tracks = &tracks{common: all, kernel: p.kernel}
 	p.awaited = &awaitedPods{common: all, mu: &p.mu, kubelet: c.Kubelet, pods: map[string]awaited{}}
 	p.quotas = &quotas{common: all, gate: p.gate, set: c.PodQuota}
@@ -163,10 +163,10 @@ const (
 // within limits a context to a part of the runtime's deadline. A runtime disconnects a plugin
 // that exceeds the deadline, and continues without it.
 func (p *Policy) within(ctx context.Context, percent time.Duration) (context.Context, context.CancelFunc) {
-	if p.runtime.timeout == nil {
+	if p.runtime.Timeout == nil {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(ctx, p.runtime.timeout()*percent/100)
+	return context.WithTimeout(ctx, p.runtime.Timeout()*percent/100)
 }
 
 // begin starts the handling of an event. It locks mu, and records that earlier responses have
@@ -193,7 +193,7 @@ func (p *Policy) Recount() {
 func (p *Policy) Requests() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.runtime.requests
+	return p.runtime.Requests
 }
 
 // EverReady reports whether berthd has been ready on this node once. Before, nobody relies on it, and containers start without an

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/nri/abilities"
 )
 
 // TestReconcileCallsLittle: the comparison of the containers with the ledger costs calls for those
@@ -332,7 +332,8 @@ func TestPassedIsTriedAgain(t *testing.T) {
 func TestUnplacedContainerGetsNoQuota(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
-	e := newEngine(t, Config{Client: d.Client, Unsolicited: UnsolicitedNever, Timeout: func() time.Duration { return time.Second }})
+	e := newEngine(t, Config{Client: d.Client, Unsolicited: abilities.UnsolicitedNever,
+		Timeout: func() time.Duration { return time.Second }})
 	job, web := pod("job", "guaranteed"), pod("web", "burstable")
 	c, w := container(job, "main", "job-1", 2000, gib), container(web, "main", "web-1", 100, 0)
 	c.Linux.Resources.Cpu.Cpus = e.run(job, c)

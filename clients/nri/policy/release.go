@@ -11,6 +11,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 )
@@ -133,7 +134,8 @@ func backUpdate(m *member, all Everything) *api.ContainerUpdate {
 	}
 	quota := m.lostQuota()
 	if m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 {
-		quota = amountsOf(m.resources, false).cpuLimit * period / milliPerCPU // with claims, the limit may be more than the request
+		// With claims, the limit may be more than the request.
+		quota = amounts.Of(m.resources, false).CPULimit * amounts.Period / amounts.MilliPerCPU
 	}
 	setQuota(u, quota)
 	return u

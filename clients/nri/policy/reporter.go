@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/api/protocol"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
@@ -30,7 +31,7 @@ type reporter struct {
 	*common
 	mu      *sync.Mutex // Policy.mu
 	tracks  *tracks
-	runtime *runtimeInfo
+	runtime *abilities.Runtime
 	view    *view
 	writer  *writer
 	memory  func(cgroup string, pid int) (Memory, error) // Config.Memory
@@ -105,9 +106,9 @@ func (rp *reporter) reportOf(ctx context.Context, m *member) error {
 	m.wide = 0
 	req := &lifecyclev1.ReportMemoryRequest{ContainerId: m.id, Revision: rp.view.ledger.revision}
 	switch {
-	case !rp.runtime.requests:
-		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + rp.runtime.name + ") has NRI " +
-			rp.runtime.nri.String()
+	case !rp.runtime.Requests:
+		req.ImmovableReason = "berth-nri may not update containers at any time, because the runtime (" + rp.runtime.Name + ") has NRI " +
+			rp.runtime.NRI.String()
 	case rp.memory == nil:
 		req.ImmovableReason = "berth-nri does not read cgroups, because --cgroups is empty"
 	case !rp.read(m, req):
@@ -191,7 +192,7 @@ func (rp *reporter) tryAgain(ctx context.Context, runtime Updater) {
 		nodes := m.wide
 		m.wide = 0
 		c, known := rp.tracks.state(m)
-		if !rp.runtime.requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() ||
+		if !rp.runtime.Requests || nodes.IsEmpty() || !known || m.moved || m.life.unlisted() || !m.pushed.IsEmpty() ||
 			!m.answered.IsEmpty() || c.Phase == placement.Starting {
 			continue
 		}

@@ -17,6 +17,7 @@ import (
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -51,7 +52,7 @@ func (e *engine) resize(p *api.PodSandbox, c *api.Container, r *api.LinuxResourc
 	if len(updates) == 0 {
 		return nil, nil
 	}
-	if !e.policy.runtime.requests { // others are in the answer, too
+	if !e.policy.runtime.Requests { // others are in the answer, too
 		updates = slices.DeleteFunc(updates, func(u *api.ContainerUpdate) bool { return u.GetContainerId() != c.GetId() })
 		return append(updates, nil)[0], nil
 	}
@@ -112,7 +113,7 @@ func TestResizeApart(t *testing.T) {
 	if _, err := e.resize(web, w, size(2, 3000, gib)); err != nil {
 		t.Fatal(err)
 	}
-	if got := amountsOf(e.policy.node.members["web-1"].resources, false); got.cpuRequest != 0 || got.memoryLimit != gib {
+	if got := amounts.Of(e.policy.node.members["web-1"].resources, false); got.CPURequest != 0 || got.MemoryLimit != gib {
 		t.Errorf("the least request: %+v", got)
 	}
 	if _, err := e.resize(web, w, size(300, 3000, gib)); err != nil {

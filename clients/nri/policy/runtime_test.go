@@ -9,6 +9,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 
+	"github.com/berthd/berth/clients/nri/abilities"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -19,7 +20,7 @@ func TestRuntimeVersions(t *testing.T) {
 	const podUpdates, updates = "PostUpdatePodSandbox", "updates at any time: "
 	for _, test := range []struct {
 		runtime, version, reported string
-		unsolicited                Unsolicited
+		unsolicited                abilities.Unsolicited
 		nri                        string
 		lacks                      []string
 	}{
@@ -31,9 +32,9 @@ func TestRuntimeVersions(t *testing.T) {
 		{"containerd", "v2.2.0", "v0.10.0", "", "0.10.0", []string{updates}},
 		{"containerd", "2.2.9-1.fc43", "", "", "0.11.0", []string{updates}},
 		{"containerd", "v2.3.7", "v0.12.0", "", "0.12.0", []string{updates}},
-		{"containerd", "v2.3.7", "v0.12.0", UnsolicitedAlways, "0.12.0", nil},
+		{"containerd", "v2.3.7", "v0.12.0", abilities.UnsolicitedAlways, "0.12.0", nil},
 		{"containerd", "v2.4.2", "v0.12.3", "", "0.12.3", nil},
-		{"containerd", "v2.4.2", "v0.12.3", UnsolicitedNever, "0.12.3", []string{updates}},
+		{"containerd", "v2.4.2", "v0.12.3", abilities.UnsolicitedNever, "0.12.3", []string{updates}},
 		{"containerd", "v2.5.0", "v0.12.1-0.20260701000000-abcdef012345", "", "before 0.12.1", []string{updates}},
 		{"containerd", "v3.0.0", "v1.0.0", "", "1.0.0", nil},
 		{"cri-o", "1.33.4-1.rhaos4.20.git1234567", "", "", "before 0.9.1", []string{podUpdates, updates}},
@@ -68,8 +69,8 @@ func TestRuntimeVersions(t *testing.T) {
 			if events != want {
 				t.Errorf("events are %s, want %s", events.PrettyString(), want.PrettyString())
 			}
-			if p.Requests() == lacks[updates] || p.runtime.nri.String() != test.nri {
-				t.Errorf("updates are requested: %t; NRI is %s", p.Requests(), p.runtime.nri)
+			if p.Requests() == lacks[updates] || p.runtime.NRI.String() != test.nri {
+				t.Errorf("updates are requested: %t; NRI is %s", p.Requests(), p.runtime.NRI)
 			}
 		})
 	}
@@ -118,7 +119,7 @@ func TestUnsafeRuntimes(t *testing.T) {
 // newSilentEngine makes a runtime that no update may be requested from.
 func newSilentEngine(t *testing.T, c Config) *engine {
 	t.Helper()
-	c.Unsolicited = UnsolicitedNever
+	c.Unsolicited = abilities.UnsolicitedNever
 	e := newEngine(t, c)
 	e.before = func(updates []*api.ContainerUpdate) { t.Errorf("updates without an event: %v", updates) }
 	e.follow()

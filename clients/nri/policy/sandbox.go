@@ -115,7 +115,7 @@ func (s *sandbox) admitted(all map[string]*sandbox, f form) {
 func (s *sandbox) carry(was *sandbox) {
 	s.form, s.made = was.form, was.made
 	s.found = was.found
-	s.quota, s.hasQuota = was.quota, was.hasQuota
+	s.removedQuota = was.removedQuota
 	s.unmoved, s.told = was.unmoved, was.told
 	if was.pid == s.pid && was.born != 0 {
 		s.born = was.born
@@ -160,45 +160,55 @@ func (s *sandbox) hasMade(name string) bool {
 	return made
 }
 
-// sandbox is a pod as the runtime has it.
+// sandbox is a pod as the runtime has it. Each group of fields is of one job.
 type sandbox struct {
 	id, uid, namespace, name string
 	annotations              map[string]string
 	// maxMove limits the moves of a kubelet's resize to other NUMA nodes.
 	maxMove admissionv1.Disruption
-	// cgroup is the pod's.
-	cgroup string
-	// qos is empty if the cgroup's name does not contain it.
-	qos string
+	cgroup  string // the pod's
+	qos     string // empty if the cgroup's name does not contain it
 	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
 	resources *api.LinuxResources
-	// quota is the quota of the pod's cgroup that was removed; 0 if none was. hasQuota means that the
-	// cgroup has its quota.
-	quota    int64
-	hasQuota bool
+	removedQuota
 	// told is the number of the event that was the first to tell of the sandbox; 0 if the runtime's first list had it.
 	told int
 	found
-	// form is how berthd has the pod. unread means that the ledger, which may have the pod from before, was not read yet.
-	form   form
-	unread bool
-	// held is what berthd knew of the pod that it had lost as a whole: its containers, which are admitted apart since, return to it.
-	held *typesv1.PodAllocation
-	// unfound means that the search for the specification has failed, or is still to come. searches counts the failures.
-	unfound  bool
-	searches int
+	searched
+	admission
 	// leaving means that the pod has ended according to the runtime, but one of its processes
 	// still exists.
 	leaving bool
-	// process is the sandbox's own, which runs on cpus. Not all runtimes report it.
+	// process is the sandbox's own, which runs on cpus. Not all runtimes report it. unmoved is the failure to move it that is in the log.
 	process
-	cpus cpuset.Set
-	// unmoved is the failure to move the process that is in the log.
+	cpus    cpuset.Set
 	unmoved string
-	// names has the containers that were admitted apart.
-	names map[string]part
 	// made has the names of all containers that there are, or were: true if the container has started once.
 	made map[string]bool
+}
+
+// removedQuota is the quota of a pod's cgroup that was removed; 0 if none was. hasQuota means that the cgroup has its quota.
+type removedQuota struct {
+	quota    int64
+	hasQuota bool
+}
+
+// searched is the progress of the finder with a pod: unfound means that the search for the specification has failed, or is still to come.
+// searches counts the failures.
+type searched struct {
+	unfound  bool
+	searches int
+}
+
+// admission is how berthd has a pod.
+type admission struct {
+	form form
+	// unread means that the ledger, which may have the pod from before, was not read yet.
+	unread bool
+	// held is what berthd knew of the pod that it had lost as a whole: its containers, which are admitted apart since, return to it.
+	held *typesv1.PodAllocation
+	// names has the containers that were admitted apart.
+	names map[string]part
 }
 
 // process is a process of a container or a sandbox.
@@ -239,7 +249,7 @@ func newSandbox(pod *api.PodSandbox) *sandbox {
 		maxMove: most,
 		id:      pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
 		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
-		resources: pod.GetLinux().GetPodResources(), names: map[string]part{}, made: map[string]bool{},
+		resources: pod.GetLinux().GetPodResources(), admission: admission{names: map[string]part{}}, made: map[string]bool{},
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
@@ -240,7 +241,7 @@ func (z *sizes) grown(m *member, spec *typesv1.Pod) (*typesv1.Pod, error) {
 // kubelet are not read again, because a pod's author may be able to write them.
 func (z *sizes) agreed(ctx context.Context, m *member) error {
 	s := m.pod
-	spec, differs := s.spec, agree(s.spec, m.name, m.without(m.resources))
+	spec, differs := s.spec, amounts.Agree(s.spec, m.name, m.without(m.resources))
 	switch {
 	case differs != nil:
 		var err error
@@ -287,7 +288,7 @@ func (z *sizes) present(ctx context.Context, m *member, differs error) (*typesv1
 	switch {
 	case err != nil && !m.pod.hasMade(m.name):
 		return nil, errors.Join(differs, err)
-	case spec != nil && agree(spec, m.name, m.without(m.resources)) == nil:
+	case spec != nil && amounts.Agree(spec, m.name, m.without(m.resources)) == nil:
 		return spec, nil
 	case m.pod.hasMade(m.name):
 		return m.pod.spec, nil

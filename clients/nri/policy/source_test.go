@@ -287,7 +287,7 @@ func TestSandboxWithoutProcess(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		d := startBerthd(t)
 		e := newEngine(t, Config{Client: d.Client})
-		e.policy.runtime.processes = false
+		e.policy.runtime.Processes = false
 		job := pod("job", "guaranteed")
 		job.Pid = 0
 		e.run(job, container(job, "main", "job-1", 2000, gib))

@@ -83,7 +83,7 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	}
 	r := c.GetLinux().GetResources()
 	m := &member{id: c.GetId(), name: c.GetName(), pod: s, resources: r, mems: r.GetCpu().GetMems(),
-		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), match: unplaced, life: inherited}
+		cgroup: c.GetLinux().GetCgroupsPath(), created: c.GetCreatedAt(), comparison: comparison{match: unplaced}, life: inherited}
 	m.readParts(c)
 	if known != nil {
 		m.life, m.unsure = known.life.after(list), known.unsure

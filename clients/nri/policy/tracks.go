@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
@@ -57,10 +58,10 @@ func (t *tracks) replaced(s *sandbox) bool {
 // container. Of containers that run together, only one can have all amounts of the pod by itself,
 // so each further one shares them.
 func (t *tracks) sharesPod(m *member) bool {
-	all := amountsOf(m.pod.resources, false)
+	all := amounts.Of(m.pod.resources, false)
 	isAll := func(m *member) bool {
-		a := amountsOf(m.resources, false)
-		return a.cpuRequest > 0 && a.cpuRequest == all.cpuRequest && a.memoryLimit == all.memoryLimit
+		a := amounts.Of(m.resources, false)
+		return a.CPURequest > 0 && a.CPURequest == all.CPURequest && a.MemoryLimit == all.MemoryLimit
 	}
 	return isAll(m) && t.node.some(m.pod, func(o *member) bool { return o.name != m.name && !o.life.over() && t.may(o) && isAll(o) })
 }
@@ -110,20 +111,20 @@ func (t *tracks) crashed(m *member) bool { return m.pid != 0 && !t.may(m) && !m.
 // ownOf returns the CPUs that a member may have for itself: those of its last allocation. Of a member without one these are the CPUs of
 // its process, if its pod is guaranteed and it requests whole CPUs, and not fewer than it runs on. Some of its CPUs may be offline.
 func (t *tracks) ownOf(m *member) cpuset.Set {
-	request := milliRequest(m.resources)
+	request := amounts.Request(m.resources)
 	switch {
 	case !t.may(m):
 		return cpuset.Set{}
 	case !m.own.IsEmpty():
 		return m.own
-	case m.match != unplaced || !m.even() || request == 0 || request%milliPerCPU != 0:
+	case m.match != unplaced || !m.even() || request == 0 || request%amounts.MilliPerCPU != 0:
 		return cpuset.Set{}
 	}
 	cpus, err := t.kernel.cpusOf(&m.process)
 	if m.pid == 0 || err != nil && !gone(err) {
 		cpus, err = cpuset.Parse(m.resources.GetCpu().GetCpus())
 	}
-	if err != nil || int64(cpus.Len())*milliPerCPU > request {
+	if err != nil || int64(cpus.Len())*amounts.MilliPerCPU > request {
 		return cpuset.Set{}
 	}
 	return cpus

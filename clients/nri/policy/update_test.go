@@ -54,7 +54,7 @@ func TestHungRuntime(t *testing.T) {
 	<-done
 	releasing, end := context.WithCancel(t.Context())
 	go func() { <-h.called; end() }()
-	e.policy.runtime.timeout = func() time.Duration { return time.Millisecond }
+	e.policy.runtime.Timeout = func() time.Duration { return time.Millisecond }
 	if _, err := e.policy.writer.request(releasing, h, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context of a request has ended: %v", err)
 	}
@@ -71,7 +71,7 @@ func TestHungRuntime(t *testing.T) {
 	})
 	close(h.released)
 	<-answered
-	e.policy.runtime.timeout = nil
+	e.policy.runtime.Timeout = nil
 	ctx, stop = context.WithCancel(t.Context())
 	done = follow(ctx)
 	eventually(t, "the policy is ready, and the container is moved", func() bool {

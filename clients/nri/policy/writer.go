@@ -11,6 +11,8 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/berthd/berth/clients/nri/abilities"
+	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/placement"
@@ -22,7 +24,7 @@ type writer struct {
 	mu      *sync.Mutex // Policy.mu
 	gate    *gate
 	tracks  *tracks
-	runtime *runtimeInfo
+	runtime *abilities.Runtime
 	view    *view
 	stalled atomic.Pointer[error] // why a requested update has no effect yet; nil if the runtime answers
 	logged  string                // the failure that is in the log
@@ -61,7 +63,7 @@ func nobody(*member, placement.Container) bool { return false }
 
 // requested returns the updates that are due, and marks them as requested.
 func (wr *writer) requested() (updates []*api.ContainerUpdate) {
-	if !wr.runtime.requests {
+	if !wr.runtime.Requests {
 		return nil // the next answers carry them
 	}
 	for _, w := range wr.due(everyone) {
@@ -125,7 +127,7 @@ func (wr *writer) landed(updates, failed []*api.ContainerUpdate, err error, answ
 // setQuota gives a container a quota; 0 leaves the one that it has.
 func setQuota(u *api.ContainerUpdate, quota int64) {
 	if quota > 0 {
-		u.SetLinuxCPUPeriod(period)
+		u.SetLinuxCPUPeriod(amounts.Period)
 		u.SetLinuxCPUQuota(quota)
 	}
 }
@@ -136,7 +138,7 @@ func (wr *writer) answer(about *member, chosen func(*member, placement.Container
 	if wr.gate.released {
 		return nil
 	}
-	if !wr.runtime.requests {
+	if !wr.runtime.Requests {
 		chosen = everyone
 	}
 	return wr.response(wr.due(func(m *member, c placement.Container) bool { return m != about && chosen(m, c) }))
@@ -221,8 +223,8 @@ func (wr *writer) request(ctx context.Context, runtime Updater, updates []*api.C
 		answered <- answer{failed, err}
 	}()
 	deadline := defaultDeadline
-	if wr.runtime.timeout != nil {
-		deadline = wr.runtime.timeout()
+	if wr.runtime.Timeout != nil {
+		deadline = wr.runtime.Timeout()
 	}
 	late := time.NewTimer(patience * deadline)
 	defer late.Stop()

@@ -1,4 +1,4 @@
-package policy
+package refusal
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 	t.Parallel()
 	for _, before := range []string{"", "a", "ab", "abc"} {
 		cause := errors.New(before + strings.Repeat("\u2603", 1000))
-		err := refusal("admit the pod", cause)
+		err := New("admit the pod", cause)
 		if text := err.Error(); len(text) > maxRefusal || !utf8.ValidString(text) || !strings.HasSuffix(text, "…") {
 			t.Errorf("the text has %d bytes and ends with %q", len(text), text[len(text)-5:])
 		}
@@ -20,7 +20,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 			t.Error("the cause of a refusal is lost")
 		}
 	}
-	if got := refusal("admit the pod", errors.New("no")).Error(); got != "berth: admit the pod: no" {
+	if got := New("admit the pod", errors.New("no")).Error(); got != "berth: admit the pod: no" {
 		t.Errorf("a short refusal: %s", got)
 	}
 }

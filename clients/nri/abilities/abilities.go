@@ -1,8 +1,10 @@
-package policy
+// Package abilities knows what a runtime can do: its version of NRI decides. docs/nri.md has the same table for people.
+package abilities
 
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -12,17 +14,24 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// runtimeInfo is what the runtime can do: its version of NRI decides. docs/nri.md has the same table for people.
-type runtimeInfo struct {
-	*common
-	unsolicited Unsolicited
-	version     func() string        // Config.NRIVersion
-	timeout     func() time.Duration // Config.Timeout
-	name        string               // with its version
-	nri         release              // its version of NRI
-	requests    bool                 // updates may be requested from it at any time
-	processes   bool                 // it is known to report the process of each sandbox that has not ended
-	reportsCDI  bool                 // it is known to report the CDI devices of containers
+// Runtime is the runtime, as it was configured and has described itself.
+type Runtime struct {
+	Log         *slog.Logger
+	Unsolicited Unsolicited
+	// Version returns the version of NRI that the runtime reports; nil if it reports none.
+	Version func() string
+	// Timeout returns how long the runtime waits for a response; nil for no deadline.
+	Timeout    func() time.Duration
+	Name       string  // with its version
+	NRI        Release // its version of NRI
+	Requests   bool    // updates may be requested from it at any time
+	Processes  bool    // it is known to report the process of each sandbox that has not ended
+	ReportsCDI bool    // it is known to report the CDI devices of containers
+}
+
+// New returns a runtime that has not described itself yet.
+func New(log *slog.Logger, unsolicited Unsolicited, version func() string, timeout func() time.Duration) *Runtime {
+	return &Runtime{Log: log, Unsolicited: unsolicited, Version: version, Timeout: timeout, Requests: unsolicited == UnsolicitedAlways}
 }
 
 // Unsolicited is whether updates of containers may be sent to the runtime without an event of the runtime.
@@ -35,25 +44,25 @@ const (
 	UnsolicitedNever  Unsolicited = "never"
 )
 
-// release is a version of NRI: major, minor and patch, and 1 for a release, 0 for a commit before it. The zero value is
+// Release is a version of NRI: major, minor and patch, and 1 for a release, 0 for a commit before it. The zero value is
 // an unknown version.
-type release [4]int
+type Release [4]int
 
 // Versions of NRI from which on the runtime has a feature.
 var (
 	// safeRegistration: the runtime locks in one order while a plugin registers. Before, each registration may stop all events
 	// for ever (containerd#10085).
-	safeRegistration = release{0, 6, 1, 1}
+	safeRegistration = Release{0, 6, 1, 1}
 	// podUpdates: the runtime has the events of pod updates. Before, it refuses a plugin that subscribes to them.
-	podUpdates = release{0, 10, 0, 1}
+	podUpdates = Release{0, 10, 0, 1}
 	// safeUpdates: the runtime locks in one order when a plugin requests updates. Before, such a request and an event at the same
 	// time stop all events for ever (containerd#13733).
-	safeUpdates = release{0, 12, 1, 1}
+	safeUpdates = Release{0, 12, 1, 1}
 )
 
 // losses are what a runtime lacks whose version of NRI is older, in the words of docs/nri.md.
 var losses = []struct {
-	before release
+	before Release
 	lost   string
 }{
 	{podUpdates, "the event PostUpdatePodSandbox: the CPU quota that a resize gives to a pod with exclusive CPUs is removed after the containers' events, or within 30 seconds"},
@@ -67,20 +76,20 @@ var subscribed = []api.Event{
 	api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER,
 }
 
-// configure takes the runtime's name and version, and returns the events that it has.
-func (r *runtimeInfo) configure(runtime, version string) (api.EventMask, error) {
+// Configure takes the runtime's name and version, and returns the events that it has.
+func (r *Runtime) Configure(runtime, version string) (api.EventMask, error) {
 	reported := ""
-	if r.version != nil {
-		reported = r.version()
+	if r.Version != nil {
+		reported = r.Version()
 	}
 	nri := versionOf(runtime, version, reported)
 	name := strings.TrimSpace(runtime + " " + version)
 	if nri.known() && nri.before(safeRegistration) {
 		return 0, errdefs.Unsupportedf("%s has NRI %s, where the registration of a plugin can stop the whole runtime: NRI %s or later is required", name, nri, safeRegistration)
 	}
-	said := r.name == name && r.nri == nri
-	r.name, r.nri, r.reportsCDI, r.processes = name, nri, reportsCDI(runtime, version), runtime == containerd
-	r.requests = r.unsolicited == UnsolicitedAlways || r.unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
+	said := r.Name == name && r.NRI == nri
+	r.Name, r.NRI, r.ReportsCDI, r.Processes = name, nri, reportsCDI(runtime, version), runtime == containerd
+	r.Requests = r.Unsolicited == UnsolicitedAlways || r.Unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
 	if !said {
 		r.sayLosses()
 	}
@@ -93,59 +102,59 @@ func (r *runtimeInfo) configure(runtime, version string) (api.EventMask, error) 
 }
 
 // sayLosses logs what the runtime lacks. The caller holds mu.
-func (r *runtimeInfo) sayLosses() {
+func (r *Runtime) sayLosses() {
 	var lost []string
 	for _, l := range losses {
-		if r.nri.before(l.before) && (l.before != safeUpdates || !r.requests) {
+		if r.NRI.before(l.before) && (l.before != safeUpdates || !r.Requests) {
 			lost = append(lost, l.lost)
 		}
 	}
-	if !r.requests && !r.nri.before(safeUpdates) {
+	if !r.Requests && !r.NRI.before(safeUpdates) {
 		lost = append(lost, losses[len(losses)-1].lost) // by choice
 	}
-	if r.requests && r.nri.before(safeUpdates) {
-		r.log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime",
-			r.name, "nri", r.nri.String())
+	if r.Requests && r.NRI.before(safeUpdates) {
+		r.Log.Warn("updates are sent at any time as configured: unless the runtime's NRI is patched, it can stop for ever", "runtime",
+			r.Name, "nri", r.NRI.String())
 	}
 	if len(lost) == 0 {
-		r.log.Info("the runtime has all that berth-nri uses", "runtime", r.name, "nri", r.nri.String())
+		r.Log.Info("the runtime has all that berth-nri uses", "runtime", r.Name, "nri", r.NRI.String())
 		return
 	}
-	r.log.Warn("the runtime lacks what berth-nri can use", "runtime", r.name, "nri", r.nri.String(), "lacks", lost)
+	r.Log.Warn("the runtime lacks what berth-nri can use", "runtime", r.Name, "nri", r.NRI.String(), "lacks", lost)
 }
 
 // versionOf returns the runtime's version of NRI. The runtime reports it since NRI 0.12. Otherwise its name and version decide; NRI's
 // own table has them, written like v1.7.27. A version that is not known is before all others.
-func versionOf(runtime, version, reported string) release {
+func versionOf(runtime, version, reported string) Release {
 	if r := parseRelease(reported); r.known() {
 		return r
 	}
 	of := parseRelease(version)
 	inferred, err := api.InferVersionFromRuntime(runtime, fmt.Sprintf("v%d.%d.%d", of[0], of[1], of[2]))
 	if err != nil {
-		return release{}
+		return Release{}
 	}
 	return parseRelease(inferred)
 }
 
 // parseRelease parses a version; the zero value if it is none. A commit before a release has a suffix.
-func parseRelease(text string) (r release) {
+func parseRelease(text string) (r Release) {
 	text, _, _ = strings.Cut(strings.TrimPrefix(text, "v"), "+")
 	if n, _ := fmt.Sscanf(text, "%d.%d.%d", &r[0], &r[1], &r[2]); n < 2 || slices.Min(r[:]) < 0 { // a missing patch is 0
-		return release{}
+		return Release{}
 	}
-	if r != (release{}) && !strings.Contains(text, "-") {
+	if r != (Release{}) && !strings.Contains(text, "-") {
 		r[3] = 1
 	}
 	return r
 }
 
-func (r release) known() bool { return r != release{} }
+func (r Release) known() bool { return r != Release{} }
 
-func (r release) before(other release) bool { return slices.Compare(r[:], other[:]) < 0 }
+func (r Release) before(other Release) bool { return slices.Compare(r[:], other[:]) < 0 }
 
 // String is a version for people.
-func (r release) String() string {
+func (r Release) String() string {
 	if !r.known() {
 		return "of an unknown version"
 	}
