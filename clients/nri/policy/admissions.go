@@ -33,28 +33,6 @@ type admissions struct {
 	sizes    *sizes
 }
 
-// admit admits a pod. A rejection is an error with the reason.
-func (ad *admissions) admit(ctx context.Context, req *admissionv1.AdmitRequest) error {
-	for again := false; ; again = true {
-		answer, err := ad.client.Admit(ctx, proto.CloneOf(req))
-		switch {
-		case berth.IsStateUncertain(err) && !again:
-		case err != nil:
-			ad.agenda.unsure(err)
-			return err
-		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
-			return nil
-		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
-			return errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", refusal.Rejection(answer, req.GetExternalDevices()))
-		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
-			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
-		}
-		if err := ad.view.syncPods(ctx); err != nil {
-			return err
-		}
-	}
-}
-
 // enter admits a pod as a whole, if its specification is known.
 func (ad *admissions) enter(ctx context.Context, s *sandbox) error {
 	if s.spec == nil {
@@ -85,6 +63,83 @@ func (ad *admissions) enter(ctx context.Context, s *sandbox) error {
 	return nil
 }
 
+// allocateOrAdmit returns a container's allocation, and admits the container if necessary. A
+// repeated call for the same container returns the same allocation.
+func (ad *admissions) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+	s := m.pod
+	if err := ad.view.compare(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.form == whole || s.lists(m.name) && s.form != apart {
+		a, err := ad.allocateWhole(ctx, m)
+		if !berth.IsNotFound(err) && !errors.Is(err, errApart) {
+			return a, err
+		}
+		// A container that the specification does not have: one for debugging.
+	}
+	if s.spec == nil && s.unfound && s.form != apart { // also if berthd has lost the pod
+		return nil, errUnspecified
+	}
+	m.ofPod = ad.tracks.sharesPod(m)
+	pod, err := m.apart()
+	if err != nil {
+		return nil, err
+	}
+	ad.ends.release(ctx, s, func(_ string, state part) bool {
+		_, known := s.names[m.name]
+		return state != inUse && !known && ad.node.members[m.id] == nil // it is being created
+	})
+	key := s.key(m.name)
+	err = ad.admitOrReclaim(ctx, s, pod)
+	if berth.IsPrecondition(err) && s.names[m.name] != inUse {
+		// An earlier container of this name had other requests.
+		if _, removeErr := ad.client.RemovePod(ctx, key); removeErr != nil {
+			return nil, removeErr
+		}
+		err = ad.admitOrReclaim(ctx, s, pod)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.admittedApart(ad.node.sandboxes, m.name)
+	return ad.view.allocate(ctx, m, key)
+}
+
+// allocateWhole returns a container's part of the pod's allocation.
+func (ad *admissions) allocateWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
+	s := m.pod
+	if s.spec != nil {
+		if err := ad.sizes.agreed(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	a, err := ad.view.allocate(ctx, m, s.uid)
+	switch {
+	case !berth.NeedsAdmission(err):
+	case s.lists(m.name):
+		s.form = unadmitted // berthd has lost the pod
+		if err = ad.enter(ctx, s); err == nil {
+			a, err = ad.view.allocate(ctx, m, s.uid)
+		}
+	case s.spec == nil:
+		l, failed := ad.view.list(ctx)
+		if failed != nil {
+			return nil, failed
+		}
+		switch lost := l.unadmitted[s.uid]; {
+		case lost != nil && (s.unfound || ad.node.some(s, ad.tracks.occupies)):
+			s.unfound = true // it is admitted as a whole, as soon as its specification is known
+			err = errUnspecified
+		case lost != nil: // nothing of it runs, and no source has its specification
+			ad.ends.remove(ctx, s, s.uid)
+			s.form, s.held, err = unadmitted, lost, errApart
+		case l.pods[s.uid] == nil:
+			s.form = unadmitted // it is admitted container by container from now on
+		}
+	}
+	return a, err
+}
+
 // admitOrReclaim admits a pod with the devices that the kubelet has given to it.
 func (ad *admissions) admitOrReclaim(ctx context.Context, s *sandbox, pod *typesv1.Pod) error {
 	devices, err := ad.devices.of(ctx, s, pod)
@@ -96,6 +151,28 @@ func (ad *admissions) admitOrReclaim(ctx context.Context, s *sandbox, pod *types
 		req.RunningAllocations = s.heldFor(pod)
 	}
 	return ad.decide(ctx, s, req)
+}
+
+// admit admits a pod. A rejection is an error with the reason.
+func (ad *admissions) admit(ctx context.Context, req *admissionv1.AdmitRequest) error {
+	for again := false; ; again = true {
+		answer, err := ad.client.Admit(ctx, proto.CloneOf(req))
+		switch {
+		case berth.IsStateUncertain(err) && !again:
+		case err != nil:
+			ad.agenda.unsure(err)
+			return err
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_ADMITTED:
+			return nil
+		case answer.GetVerdict() == admissionv1.Verdict_VERDICT_REJECTED:
+			return errdefs.Refuse(errdefs.Reason(answer.GetReason()), "%s", refusal.Rejection(answer, req.GetExternalDevices()))
+		case again || answer.GetCondition().GetReason() != berth.StateUncertain:
+			return errdefs.Unavailablef("deferred: %s", answer.GetMessage())
+		}
+		if err := ad.view.syncPods(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // heldFor returns what a container that is a pod of berthd held when its whole pod was lost, if it has still that size.
@@ -241,83 +318,6 @@ func (ad *admissions) sweepFor(ctx context.Context, s *sandbox) (found bool) {
 	found = ad.ends.sweep(ctx)
 	ad.node.sandboxes[s.id], s.leaving = s, false
 	return found
-}
-
-// allocateOrAdmit returns a container's allocation, and admits the container if necessary. A
-// repeated call for the same container returns the same allocation.
-func (ad *admissions) allocateOrAdmit(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
-	s := m.pod
-	if err := ad.view.compare(ctx, s); err != nil {
-		return nil, err
-	}
-	if s.form == whole || s.lists(m.name) && s.form != apart {
-		a, err := ad.allocateWhole(ctx, m)
-		if !berth.IsNotFound(err) && !errors.Is(err, errApart) {
-			return a, err
-		}
-		// A container that the specification does not have: one for debugging.
-	}
-	if s.spec == nil && s.unfound && s.form != apart { // also if berthd has lost the pod
-		return nil, errUnspecified
-	}
-	m.ofPod = ad.tracks.sharesPod(m)
-	pod, err := m.apart()
-	if err != nil {
-		return nil, err
-	}
-	ad.ends.release(ctx, s, func(_ string, state part) bool {
-		_, known := s.names[m.name]
-		return state != inUse && !known && ad.node.members[m.id] == nil // it is being created
-	})
-	key := s.key(m.name)
-	err = ad.admitOrReclaim(ctx, s, pod)
-	if berth.IsPrecondition(err) && s.names[m.name] != inUse {
-		// An earlier container of this name had other requests.
-		if _, removeErr := ad.client.RemovePod(ctx, key); removeErr != nil {
-			return nil, removeErr
-		}
-		err = ad.admitOrReclaim(ctx, s, pod)
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.admittedApart(ad.node.sandboxes, m.name)
-	return ad.view.allocate(ctx, m, key)
-}
-
-// allocateWhole returns a container's part of the pod's allocation.
-func (ad *admissions) allocateWhole(ctx context.Context, m *member) (*allocationv1.AllocateResponse, error) {
-	s := m.pod
-	if s.spec != nil {
-		if err := ad.sizes.agreed(ctx, m); err != nil {
-			return nil, err
-		}
-	}
-	a, err := ad.view.allocate(ctx, m, s.uid)
-	switch {
-	case !berth.NeedsAdmission(err):
-	case s.lists(m.name):
-		s.form = unadmitted // berthd has lost the pod
-		if err = ad.enter(ctx, s); err == nil {
-			a, err = ad.view.allocate(ctx, m, s.uid)
-		}
-	case s.spec == nil:
-		l, failed := ad.view.list(ctx)
-		if failed != nil {
-			return nil, failed
-		}
-		switch lost := l.unadmitted[s.uid]; {
-		case lost != nil && (s.unfound || ad.node.some(s, ad.tracks.occupies)):
-			s.unfound = true // it is admitted as a whole, as soon as its specification is known
-			err = errUnspecified
-		case lost != nil: // nothing of it runs, and no source has its specification
-			ad.ends.remove(ctx, s, s.uid)
-			s.form, s.held, err = unadmitted, lost, errApart
-		case l.pods[s.uid] == nil:
-			s.form = unadmitted // it is admitted container by container from now on
-		}
-	}
-	return a, err
 }
 
 // decide admits a pod, unless the same pod was refused and nothing has become free since. A

@@ -27,6 +27,35 @@ type agenda struct {
 	incomplete   bool          // members are left to compare with the ledger
 }
 
+// pause is the delay of Follow after a failure. callTimeout is the time for a call of the kubelet or of berthd for which no event waits.
+// sweeping is the interval of checks for ended processes. compareInterval is the interval of comparisons without an event.
+const (
+	pause           = time.Second
+	callTimeout     = 5 * time.Second
+	sweeping        = 2 * time.Second
+	compareInterval = 30 * time.Second
+)
+
+// kick lets Follow compare.
+func (a *agenda) kick() {
+	select {
+	case a.kicked <- struct{}{}:
+	default: // a pass is due already
+	}
+}
+
+// later lets Follow compare after a pause. The caller holds mu.
+func (a *agenda) later() { a.in(&a.retry, pause) }
+
+// in lets Follow compare after some time. The caller holds mu.
+func (a *agenda) in(timer **time.Timer, d time.Duration) {
+	if *timer == nil {
+		*timer = time.AfterFunc(d, a.kick)
+	} else {
+		(*timer).Reset(d)
+	}
+}
+
 // unsure makes reconcile compare the pod with the ledger, because a failed call may have changed it. If the pod ends
 // before the call is repeated, nothing else would release what berthd has committed.
 func (a *agenda) unsure(err error) {
@@ -65,34 +94,5 @@ func eventType(e *allocationv1.Event) allocationv1.EventType {
 	return allocationv1.EventType_EVENT_TYPE_UNSPECIFIED
 }
 
-// pause is the delay of Follow after a failure. callTimeout is the time for a call of the kubelet or of berthd for which no event waits.
-// sweeping is the interval of checks for ended processes. compareInterval is the interval of comparisons without an event.
-const (
-	pause           = time.Second
-	callTimeout     = 5 * time.Second
-	sweeping        = 2 * time.Second
-	compareInterval = 30 * time.Second
-)
-
 // compareAgain lets the next pass compare a member with the ledger.
 func (a *agenda) compareAgain(m *member) { m.match, a.incomplete = max(m.match, due), true }
-
-// later lets Follow compare after a pause. The caller holds mu.
-func (a *agenda) later() { a.in(&a.retry, pause) }
-
-// in lets Follow compare after some time. The caller holds mu.
-func (a *agenda) in(timer **time.Timer, d time.Duration) {
-	if *timer == nil {
-		*timer = time.AfterFunc(d, a.kick)
-	} else {
-		(*timer).Reset(d)
-	}
-}
-
-// kick lets Follow compare.
-func (a *agenda) kick() {
-	select {
-	case a.kicked <- struct{}{}:
-	default: // a pass is due already
-	}
-}

@@ -22,9 +22,6 @@ type awaitedPods struct {
 	askAt      time.Time          // when the kubelet may be called again
 }
 
-// unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
-const unheardTime = 5 * time.Minute
-
 // awaited is a pod of berthd without a sandbox, which the kubelet may still start.
 type awaited struct {
 	// ended means that the kubelet does not start it any more, or that its removal has failed after its end.
@@ -38,6 +35,9 @@ type hearing struct {
 	active []string
 	err    error
 }
+
+// unheardTime is how long pods without a sandbox are kept for a kubelet that does not answer.
+const unheardTime = 5 * time.Minute
 
 // restarting returns the pods without a sandbox that the kubelet may still start. After a boot these are all pods:
 // released, their CPUs could go to a newer pod, and the scheduler has counted them. The kubelet is not called here, because

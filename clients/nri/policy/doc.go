@@ -3,6 +3,28 @@
 // decisions return as adjustments of the container being created and as updates of running
 // containers.
 //
+// Policy receives the events and follows berthd. Each of its jobs is a type with its own state, in a file of its own. A job calls those
+// above it in this list only:
+//
+//	agenda       what the next pass of Follow has to do, and when it comes
+//	gate         whether anything is placed, and what starts without an allocation
+//	node         the sandboxes and the members that there are
+//	kernel       where processes run; it moves those of sandboxes
+//	tracks       the CPUs on which members may run: what was sent and is not disproved
+//	awaitedPods  berthd's pods without a sandbox, which the kubelet may still start
+//	quotas       the CPU quotas of pods' cgroups
+//	finder       the specifications of pods
+//	devices      the devices that the kubelet has given to pods
+//	claims       the claims that members use
+//	view         berthd's ledger, and what berthd has lost
+//	ends         what ended members and pods had, and its release
+//	sizes        resizes: what berthd counts, and what the runtime has
+//	refusals     the last refusals, which are repeated while nothing has become free
+//	admissions   the two forms in which a pod is admitted
+//	placer       comparison with the ledger, and the place of each member
+//	writer       updates at the runtime
+//	reporter     reports of memory, and moves of it
+//
 // Words:
 //
 //   - sandbox: a pod as the runtime has it. The runtime creates it before the pod's
@@ -25,7 +47,7 @@
 //     have become free.
 //   - possible CPUs: every set that was sent to the runtime for a member and is not
 //     disproved. Package placement stores them, and the member's phase. NRI events and
-//     observations of processes are its input (track.go).
+//     observations of processes are its input (tracks.go).
 //   - answered, pushed: CPUs in a response to an event, or in an update that was
 //     requested. The runtime applies a response before its next event, and before an
 //     update that is requested later. It reports no failure of a response. A container

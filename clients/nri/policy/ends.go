@@ -22,53 +22,44 @@ type ends struct {
 	quotas  *quotas
 }
 
-// ending describes stopped members whose processes still run on exclusive CPUs.
-func (e *ends) ending() (out []string) {
+// sweep releases resources of pods that ended without an event. A restarted containerd sends no
+// event for the end of an older sandbox. A created container without a process gets none after
+// its sandbox has ended. The caller holds mu.
+func (e *ends) sweep(ctx context.Context) (found bool) {
+	defer func() {
+		if found {
+			e.agenda.room.Add(1)
+		}
+	}()
+	e.expire(ctx)
+	alive := map[*sandbox]bool{}
 	for _, m := range e.node.all() {
-		if m.life.over() && !m.own.IsEmpty() && e.tracks.may(m) {
-			out = append(out, fmt.Sprintf("CPUs %s are held by container %s, which is ending", m.own, m.title()))
+		if !e.tracks.hasProcess(m) {
+			continue
+		}
+		if _, _, _ = e.tracks.observe(m); e.tracks.may(m) {
+			alive[m.pod] = true
+			continue
+		}
+		found = true
+		if m.life.unlisted() {
+			e.unbind(ctx, m)
+			e.tracks.forget(m)
 		}
 	}
-	return out
-}
-
-// unbind reports to berthd that a container has exited.
-func (e *ends) unbind(ctx context.Context, m *member) {
-	if m.life.over() {
-		return
-	}
-	m.life, m.ended = m.life.after(finish), e.now()
-	e.agenda.room.Add(1)
-	e.tracks.assign(m, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
-	e.tracks.end(m)
-	s := m.pod
-	again := e.node.some(s, func(o *member) bool { return o.name == m.name && !o.life.over() })
-	if _, apart := s.names[m.name]; apart && m.key != s.uid && !again {
-		s.names[m.name] = kept
-	}
-	e.unbindID(ctx, m)
-}
-
-// release removes the separately admitted containers that chosen selects. A removal that fails is
-// repeated by the next list of living pods.
-func (e *ends) release(ctx context.Context, s *sandbox, chosen func(name string, state part) bool) (some bool) {
-	for name, state := range s.names {
-		if chosen(name, state) {
-			e.remove(ctx, s, s.key(name))
-			delete(s.names, name)
-			some = true
+	for _, s := range e.node.sandboxes {
+		gone := s.pid == 0 && e.quotas.cgroupGone(s)
+		switch {
+		case alive[s]:
+		case s.leaving:
+			e.leave(ctx, s)
+			found = found || !s.leaving
+		case s.pid != 0 && !e.kernel.runs(s), gone:
+			e.leave(ctx, s)
+			found = true
 		}
 	}
-	return some
-}
-
-func (e *ends) remove(ctx context.Context, s *sandbox, key string) {
-	if _, err := e.client.RemovePod(ctx, key); err != nil {
-		e.log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
-		e.awaited.removalFailed(key)
-		e.agenda.unreconciled = true
-		e.agenda.kick()
-	}
+	return found
 }
 
 // leave deletes a sandbox, and releases its pod's allocations, unless the pod has another one. While processes of
@@ -97,6 +88,68 @@ func (e *ends) leave(ctx context.Context, s *sandbox) {
 		e.remove(ctx, s, s.uid)
 	}
 	s.form = unadmitted
+}
+
+// unbind reports to berthd that a container has exited.
+func (e *ends) unbind(ctx context.Context, m *member) {
+	if m.life.over() {
+		return
+	}
+	m.life, m.ended = m.life.after(finish), e.now()
+	e.agenda.room.Add(1)
+	e.tracks.assign(m, cpuset.Set{}, cpuset.Set{}) // its CPUs may belong to another container now
+	e.tracks.end(m)
+	s := m.pod
+	again := e.node.some(s, func(o *member) bool { return o.name == m.name && !o.life.over() })
+	if _, apart := s.names[m.name]; apart && m.key != s.uid && !again {
+		s.names[m.name] = kept
+	}
+	e.unbindID(ctx, m)
+}
+
+// unbindID makes berthd forget the id of a member that has no process.
+func (e *ends) unbindID(ctx context.Context, m *member) {
+	if !m.bound {
+		return
+	}
+	if _, err := e.client.PostStopContainer(ctx, m.id); err != nil {
+		// berthd deletes the id with the pod.
+		e.log.Warn("report a container's exit to berthd failed", "container", m.title(), "id", m.id, "error", err)
+		return
+	}
+	m.bound = false
+}
+
+// release removes the separately admitted containers that chosen selects. A removal that fails is
+// repeated by the next list of living pods.
+func (e *ends) release(ctx context.Context, s *sandbox, chosen func(name string, state part) bool) (some bool) {
+	for name, state := range s.names {
+		if chosen(name, state) {
+			e.remove(ctx, s, s.key(name))
+			delete(s.names, name)
+			some = true
+		}
+	}
+	return some
+}
+
+func (e *ends) remove(ctx context.Context, s *sandbox, key string) {
+	if _, err := e.client.RemovePod(ctx, key); err != nil {
+		e.log.Warn("release an allocation failed", "pod", s.namespace+"/"+s.name, "uid", key, "error", err)
+		e.awaited.removalFailed(key)
+		e.agenda.unreconciled = true
+		e.agenda.kick()
+	}
+}
+
+// ending describes stopped members whose processes still run on exclusive CPUs.
+func (e *ends) ending() (out []string) {
+	for _, m := range e.node.all() {
+		if m.life.over() && !m.own.IsEmpty() && e.tracks.may(m) {
+			out = append(out, fmt.Sprintf("CPUs %s are held by container %s, which is ending", m.own, m.title()))
+		}
+	}
+	return out
 }
 
 // drop deletes a pod that has ended.
@@ -141,59 +194,6 @@ func (e *ends) mayBeOver(s, was *sandbox) bool {
 		return s.pid == 0
 	}
 	return e.runtime.Processes || e.awaited.lacks(s.uid) || e.quotas.cgroupGone(s) || e.tracks.replaced(s)
-}
-
-// sweep releases resources of pods that ended without an event. A restarted containerd sends no
-// event for the end of an older sandbox. A created container without a process gets none after
-// its sandbox has ended. The caller holds mu.
-func (e *ends) sweep(ctx context.Context) (found bool) {
-	defer func() {
-		if found {
-			e.agenda.room.Add(1)
-		}
-	}()
-	e.expire(ctx)
-	alive := map[*sandbox]bool{}
-	for _, m := range e.node.all() {
-		if !e.tracks.hasProcess(m) {
-			continue
-		}
-		if _, _, _ = e.tracks.observe(m); e.tracks.may(m) {
-			alive[m.pod] = true
-			continue
-		}
-		found = true
-		if m.life.unlisted() {
-			e.unbind(ctx, m)
-			e.tracks.forget(m)
-		}
-	}
-	for _, s := range e.node.sandboxes {
-		gone := s.pid == 0 && e.quotas.cgroupGone(s)
-		switch {
-		case alive[s]:
-		case s.leaving:
-			e.leave(ctx, s)
-			found = found || !s.leaving
-		case s.pid != 0 && !e.kernel.runs(s), gone:
-			e.leave(ctx, s)
-			found = true
-		}
-	}
-	return found
-}
-
-// unbindID makes berthd forget the id of a member that has no process.
-func (e *ends) unbindID(ctx context.Context, m *member) {
-	if !m.bound {
-		return
-	}
-	if _, err := e.client.PostStopContainer(ctx, m.id); err != nil {
-		// berthd deletes the id with the pod.
-		e.log.Warn("report a container's exit to berthd failed", "container", m.title(), "id", m.id, "error", err)
-		return
-	}
-	m.bound = false
 }
 
 // dropReplaced deletes the containers of a list that have no process and get none, if a later one of the same name runs. A

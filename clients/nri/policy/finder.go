@@ -23,13 +23,13 @@ type finder struct {
 	manifests  string    // Config.Manifests
 	annotation string    // Config.Annotation
 	nodeName   string    // Config.NodeName
-	at         time.Time // when again may search
+	at         time.Time // when searchAgain may search
 	logged     failures
 }
 
-// again looks for the specifications of pods for which that has failed, those with the fewest failures first: a pod whose
+// searchAgain looks for the specifications of pods for which that has failed, those with the fewest failures first: a pod whose
 // source fails does not delay the others. The next round is later, because the lock is held meanwhile.
-func (f *finder) again(ctx context.Context) {
+func (f *finder) searchAgain(ctx context.Context) {
 	if f.now().Before(f.at) {
 		return
 	}

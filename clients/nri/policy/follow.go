@@ -142,14 +142,14 @@ func (p *Policy) look(ctx context.Context) (updates []*api.ContainerUpdate, answ
 	if err := p.placer.reconcile(ctx); err != nil {
 		return nil, nil, err
 	}
-	p.quotas.adjust()
+	p.quotas.podQuotas()
 	for _, m := range p.node.live() {
 		_, _, _ = p.tracks.observe(m) // a member that cannot be read keeps its possible CPUs
 		if !m.answered.IsEmpty() {
 			answered = append(answered, m)
 		}
 	}
-	p.reporter.report(ctx)
+	p.reporter.reportMemory(ctx)
 	return p.writer.requested(), answered, nil
 }
 

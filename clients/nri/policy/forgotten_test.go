@@ -48,7 +48,7 @@ func (e *engine) shortPass() {
 	if err := errors.Join(p.placer.complete(e.t.Context(), func() bool { return true }), p.placer.want(e.t.Context())); err != nil {
 		e.t.Fatal(err)
 	}
-	e.apply(p.writer.response(p.writer.due(everyone)))
+	e.apply(p.writer.response(p.tracks.due(p.view.shared, everyone)))
 }
 
 // knowsNot is a kubelet that fails for some pods.

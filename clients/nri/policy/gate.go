@@ -17,17 +17,15 @@ type gate struct {
 	released    bool        // nothing is placed any more
 }
 
-// level is the log level of a refusal. A repeated one is in the log already.
-func level(err error) slog.Level {
-	if repeated(err) {
-		return slog.LevelDebug
+// bar returns why no container can have an allocation. The caller holds mu.
+func (g *gate) bar() error {
+	switch {
+	case g.standby != nil:
+		return g.standby
+	case !g.everReady():
+		return errNeverReady // a call would cost each pod the time of a deadline
 	}
-	return slog.LevelWarn
-}
-
-// passes reports whether a pod's containers may start without an allocation.
-func (g *gate) passes(s *sandbox) bool {
-	return g.pass || g.standby != nil || !g.everReady() || slices.Contains(g.namespaces, s.namespace)
+	return g.barred
 }
 
 func (g *gate) everReady() bool {
@@ -40,13 +38,15 @@ func (g *gate) everReady() bool {
 	return g.ready.Load()
 }
 
-// bar returns why no container can have an allocation. The caller holds mu.
-func (g *gate) bar() error {
-	switch {
-	case g.standby != nil:
-		return g.standby
-	case !g.everReady():
-		return errNeverReady // a call would cost each pod the time of a deadline
+// passes reports whether a pod's containers may start without an allocation.
+func (g *gate) passes(s *sandbox) bool {
+	return g.pass || g.standby != nil || !g.everReady() || slices.Contains(g.namespaces, s.namespace)
+}
+
+// level is the log level of a refusal. A repeated one is in the log already.
+func level(err error) slog.Level {
+	if repeated(err) {
+		return slog.LevelDebug
 	}
-	return g.barred
+	return slog.LevelWarn
 }

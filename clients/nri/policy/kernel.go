@@ -15,6 +15,25 @@ type kernel struct {
 	move func(pid int, id, cgroup string, cpus cpuset.Set) error // Config.Move
 }
 
+// cpusOf reads the CPUs of a process, and at first when it began. Another process with the same
+// pid means that it has ended.
+func (k *kernel) cpusOf(of *process) (cpuset.Set, error) {
+	cpus, err := k.cpus(of.pid)
+	if err != nil || k.born == nil {
+		return cpus, err
+	}
+	at, err := k.born(of.pid)
+	switch {
+	case err != nil:
+		return cpuset.Set{}, err
+	case of.born == 0:
+		of.born = at
+	case of.born != at:
+		return cpuset.Set{}, fs.ErrNotExist
+	}
+	return cpus, nil
+}
+
 // runs reports whether a sandbox's process may still exist.
 func (k *kernel) runs(s *sandbox) bool {
 	if s.pid == 0 {
@@ -54,23 +73,4 @@ func (s *sandbox) logMove(log *slog.Logger, to cpuset.Set, err error) {
 		log.Warn("move a sandbox's process to the shared CPUs failed", "error", err)
 	}
 	s.unmoved = text
-}
-
-// cpusOf reads the CPUs of a process, and at first when it began. Another process with the same
-// pid means that it has ended.
-func (k *kernel) cpusOf(of *process) (cpuset.Set, error) {
-	cpus, err := k.cpus(of.pid)
-	if err != nil || k.born == nil {
-		return cpus, err
-	}
-	at, err := k.born(of.pid)
-	switch {
-	case err != nil:
-		return cpuset.Set{}, err
-	case of.born == 0:
-		of.born = at
-	case of.born != at:
-		return cpuset.Set{}, fs.ErrNotExist
-	}
-	return cpus, nil
 }

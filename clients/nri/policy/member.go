@@ -23,6 +23,122 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// member is a container at the runtime. Each group of fields is of one job.
+type member struct {
+	id, name string
+	pod      *sandbox
+	cgroup   string // as NRI names it
+	created  int64  // in nanoseconds; 0 if the runtime does not say it
+	// resources are the container's resources that were sent to the runtime.
+	resources *api.LinuxResources
+	openResize
+	// life is its start and its end, which was reported at the time ended.
+	life  life
+	ended time.Time
+	process
+	sentCPUs
+	allocated
+	claimUse
+	comparison
+	// mems are the memory nodes that were sent to the runtime last. moved means that the runtime does not have them, or has a quota on
+	// the member's own CPUs.
+	mems  string
+	moved bool
+	memoryReport
+	// back means that the runtime has confirmed an update to all CPUs.
+	back bool
+}
+
+// allocated is what berthd has allocated to a member.
+type allocated struct {
+	// key is the uid of the container's pod in berthd, empty for an unmanaged one. bound means that berthd has the container's id.
+	key   string
+	bound bool
+	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs, of this allocation or an
+	// earlier one, on which the member may still run: nobody else gets them before it has left them.
+	own, former cpuset.Set
+	free        bool
+	// ofPod means that its resources are the pod's; see sharesPod.
+	ofPod bool
+}
+
+// claimUse is what a member has of claims.
+type claimUse struct {
+	// parts are the parts of claims that the kubelet has given to the container. cdi means that the runtime reports CDI devices of it.
+	parts []claimPart
+	cdi   bool
+	// claims are parts, or nil if the container does not have their CPUs. With claims, its CPUs and memory nodes are those
+	// of all of them, and its size still counts in its pod.
+	claims []claimPart
+	// added are the amounts that the kubelet adds to the container's own limits for its claims.
+	added map[workload.Resource]int64
+}
+
+// comparison is the progress of the placer with a member.
+type comparison struct {
+	// match is whether it was compared with the ledger. room is agenda.room when berthd decided that it is denied. tries counts the
+	// failures to place it.
+	match match
+	room  uint64
+	tries int
+	// refused is the refusal, or the failure to place the member, that is in the log.
+	refused string
+}
+
+// match is the progress of reconcile with a member.
+type match int
+
+const (
+	compared match = iota // nothing is to be done
+	denied                // berthd has refused its admission or its size: due when resources have become free
+	due                   // its allocation is known, and is to be compared with the ledger
+	unplaced              // it runs, and it is not known yet whether it has an allocation: it is not moved
+)
+
+// memoryReport is what the reporter has reported of a member.
+type memoryReport struct {
+	// reportAt is when the memory is reported to berthd again. step is the pod after the last step of its move that a report
+	// followed, at the time steppedAt.
+	reportAt, steppedAt time.Time
+	step                *typesv1.PodAllocation
+	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use.
+	held numa.Mask
+	// stays is since when all reports say that memory stays on held nodes, or when the kernel has last tried again to move it. wide
+	// are the nodes for another attempt that is due. See tryAgain.
+	stays time.Time
+	wide  numa.Mask
+}
+
+// openResize is what is open about resizes of a member.
+type openResize struct {
+	// asked is one that the runtime has not confirmed. unsure means that berthd may have carried out one without an answer.
+	asked  *asked
+	unsure bool
+}
+
+// asked is a resize that the runtime was let carry out, and has not confirmed.
+type asked struct {
+	before *api.LinuxResources // what the runtime had
+	at     time.Time
+}
+
+// sentCPUs are CPUs of a member whose result is not known yet.
+type sentCPUs struct {
+	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
+	// are the CPUs in a requested update that has not returned. behind means that the response
+	// was sent while that update was in progress.
+	answered, pushed cpuset.Set
+	behind           bool
+	// missed means that the update was requested before the process was seen: its start may have read the CPUs of before.
+	missed bool
+}
+
+// title names a member in messages.
+func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
+
+// at is the key of a member in the tracker.
+func (m *member) at() placement.Key { return placement.Key{ID: m.id} }
+
 // bind reports the container's id to berthd, which calls PreStartContainer of its device plugins.
 func (m *member) bind(ctx context.Context, client *berth.Client) error {
 	if m.key == "" || m.bound {
@@ -89,116 +205,6 @@ func (m *member) bindTo(answer *lifecyclev1.PreStartContainerResponse) {
 	}
 }
 
-// openResize is what is open about resizes of a member.
-type openResize struct {
-	// asked is one that the runtime has not confirmed. unsure means that berthd may have carried out one without an answer.
-	asked  *asked
-	unsure bool
-}
-
-// member is a container at the runtime. Each group of fields is of one job.
-type member struct {
-	id, name string
-	pod      *sandbox
-	cgroup   string // as NRI names it
-	created  int64  // in nanoseconds; 0 if the runtime does not say it
-	// resources are the container's resources that were sent to the runtime.
-	resources *api.LinuxResources
-	openResize
-	// life is its start and its end, which was reported at the time ended.
-	life  life
-	ended time.Time
-	process
-	sentCPUs
-	allocated
-	claimUse
-	comparison
-	// mems are the memory nodes that were sent to the runtime last. moved means that the runtime does not have them, or has a quota on
-	// the member's own CPUs.
-	mems  string
-	moved bool
-	memoryReport
-	// back means that the runtime has confirmed an update to all CPUs.
-	back bool
-}
-
-// allocated is what berthd has allocated to a member.
-type allocated struct {
-	// key is the uid of the container's pod in berthd, empty for an unmanaged one. bound means that berthd has the container's id.
-	key   string
-	bound bool
-	// own are the exclusive CPUs. free means that the container must have no quota. former are exclusive CPUs, of this allocation or an
-	// earlier one, on which the member may still run: nobody else gets them before it has left them.
-	own, former cpuset.Set
-	free        bool
-	// ofPod means that its resources are the pod's; see sharesPod.
-	ofPod bool
-}
-
-// claimUse is what a member has of claims.
-type claimUse struct {
-	// parts are the parts of claims that the kubelet has given to the container. cdi means that the runtime reports CDI devices of it.
-	parts []claimPart
-	cdi   bool
-	// claims are parts, or nil if the container does not have their CPUs. With claims, its CPUs and memory nodes are those
-	// of all of them, and its size still counts in its pod.
-	claims []claimPart
-	// added are the amounts that the kubelet adds to the container's own limits for its claims.
-	added map[workload.Resource]int64
-}
-
-// comparison is the progress of the placer with a member.
-type comparison struct {
-	// match is whether it was compared with the ledger. room is agenda.room when berthd decided that it is denied. tries counts the
-	// failures to place it.
-	match match
-	room  uint64
-	tries int
-	// refused is the refusal, or the failure to place the member, that is in the log.
-	refused string
-}
-
-// memoryReport is what the reporter has reported of a member.
-type memoryReport struct {
-	// reportAt is when the memory is reported to berthd again. step is the pod after the last step of its move that a report
-	// followed, at the time steppedAt.
-	reportAt, steppedAt time.Time
-	step                *typesv1.PodAllocation
-	// held are the NUMA nodes of all memory that berthd holds for it: while its pod moves, these are more than it may use.
-	held numa.Mask
-	// stays is since when all reports say that memory stays on held nodes, or when the kernel has last tried again to move it. wide
-	// are the nodes for another attempt that is due. See tryAgain.
-	stays time.Time
-	wide  numa.Mask
-}
-
-// sentCPUs are CPUs of a member whose result is not known yet.
-type sentCPUs struct {
-	// answered are the CPUs in a response to the runtime that it may still be applying. pushed
-	// are the CPUs in a requested update that has not returned. behind means that the response
-	// was sent while that update was in progress.
-	answered, pushed cpuset.Set
-	behind           bool
-	// missed means that the update was requested before the process was seen: its start may have read the CPUs of before.
-	missed bool
-}
-
-// match is the progress of reconcile with a member.
-type match int
-
-const (
-	compared match = iota // nothing is to be done
-	denied                // berthd has refused its admission or its size: due when resources have become free
-	due                   // its allocation is known, and is to be compared with the ledger
-	unplaced              // it runs, and it is not known yet whether it has an allocation: it is not moved
-)
-
-// title names a member in messages.
-func (m *member) title() string { return m.name + " of " + m.pod.namespace + "/" + m.pod.name }
-
-// at is the key of a member in the tracker.
-func (m *member) at() placement.Key { return placement.Key{ID: m.id} }
-
 // bounded reports whether only the quota of its pod limits what a container uses. With pod-level resources
 // (KEP-2837) the kubelet writes the pod's amount on a container without a limit of its own.
 func (m *member) bounded() bool {
@@ -257,12 +263,6 @@ func (m *member) apart() (*typesv1.Pod, error) {
 		Spec:   &typesv1.PodSpec{Containers: []*typesv1.Container{{Name: m.name, Resources: resources}}},
 		Status: &typesv1.PodStatus{QosClass: qos},
 	}, nil
-}
-
-// asked is a resize that the runtime was let carry out, and has not confirmed.
-type asked struct {
-	before *api.LinuxResources // what the runtime had
-	at     time.Time
 }
 
 // changed returns the resources after an update. Zero values of the update change nothing.

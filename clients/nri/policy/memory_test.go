@@ -222,7 +222,7 @@ func TestNothingToReport(t *testing.T) {
 				allocated: allocated{key: "uid", bound: true}}
 		}
 		for passes := range 3 {
-			p.reporter.report(t.Context())
+			p.reporter.reportMemory(t.Context())
 			select {
 			case <-p.agenda.kicked:
 				if passes > 1 {

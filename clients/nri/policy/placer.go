@@ -32,6 +32,194 @@ type placer struct {
 	warned     bool           // devices that no plugin would give are in the log
 }
 
+// reconcile compares berthd's ledger with the members, and sets the members' CPUs from the ledger. On
+// a large node this takes several passes. The lock is free between passes, so that events are handled.
+// The caller holds mu.
+func (p *placer) reconcile(ctx context.Context) error {
+	if p.agenda.unreconciled && p.node.synchronized {
+		if err := p.report(ctx); err != nil {
+			return err
+		}
+		p.agenda.incomplete = true
+		for _, m := range p.node.live() {
+			m.match = max(m.match, due)
+		}
+	}
+	p.agenda.unreconciled = false
+	p.sizes.takeBack()
+	enough, cancel := halfOf(ctx)
+	defer cancel()
+	p.finder.searchAgain(enough)
+	p.tryDenied()
+	if p.agenda.incomplete {
+		if err := p.complete(ctx, func() bool { return enough.Err() != nil }); err != nil {
+			return err
+		}
+	}
+	return p.want(ctx)
+}
+
+// report sends the list of living pods to a berthd that moves no containers itself.
+func (p *placer) report(ctx context.Context) error {
+	if p.gate.standby != nil {
+		return p.gate.standby
+	}
+	// Without an answer it is unknown whether berthd moves containers itself.
+	err := Alone(ctx, p.client)
+	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
+		p.gate.barred = err
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.warnOfDevices(ctx); err != nil {
+		return err
+	}
+	return p.view.syncPods(ctx)
+}
+
+// complete compares the members with the ledger, until enough. Members without an allocation are
+// admitted, and berthd gets the runtime's sizes, because members may have been resized while this
+// plugin was not running.
+func (p *placer) complete(ctx context.Context, enough func() bool) error {
+	l, err := p.view.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range p.node.sandboxes {
+		has := l.has(s.uid)
+		switch {
+		case s.form == whole && !has: // berthd has lost it
+			s.form = unadmitted
+		case s.form == unadmitted && has: // the answer to its admission was lost
+			s.form = whole
+		}
+	}
+	left := slices.DeleteFunc(p.node.live(), func(m *member) bool { return m.match < due || p.tracks.crashed(m) })
+	oldestFirst(left)
+	done, again := 0, p.agenda.kick // each pass does something
+	for _, m := range left {
+		if m.placed(l) {
+			continue
+		}
+		if done++; done > 1 && enough() {
+			again()
+			return nil
+		}
+		if err := p.place(ctx, m); err != nil {
+			return err
+		}
+		if m.match == unplaced {
+			again = p.agenda.later
+		}
+	}
+	if l, err = p.view.list(ctx); err != nil {
+		return err
+	}
+	p.agenda.incomplete = false
+	for _, m := range left {
+		if m.match != due {
+			p.agenda.incomplete = p.agenda.incomplete || m.match == unplaced
+			continue
+		}
+		if done++; done > 1 && enough() {
+			p.agenda.incomplete = true
+			again()
+			return nil
+		}
+		if err := p.sizes.compare(ctx, m, l.of(m)); err != nil {
+			p.agenda.incomplete = true
+			return err
+		}
+		p.agenda.incomplete = p.agenda.incomplete || m.match == due
+	}
+	if p.agenda.incomplete {
+		p.agenda.later()
+	}
+	return nil
+}
+
+// restore gives a running container its allocation, or admits it.
+func (p *placer) restore(ctx context.Context, m *member) error {
+	if err := p.view.compare(ctx, m.pod); err != nil {
+		return err
+	}
+	if err := p.claims.read(ctx, m); err != nil {
+		return err
+	}
+	a, err := p.view.allocate(ctx, m, p.view.keyOf(m))
+	if err == nil && m.key != m.pod.uid {
+		m.pod.admittedApart(p.node.sandboxes, m.name)
+	}
+	m.ofPod = err == nil && m.own.IsEmpty() && p.tracks.sharesPod(m)
+	if berth.NeedsAdmission(err) {
+		a, err = p.admissions.allocateOrAdmit(ctx, m)
+	}
+	if err != nil {
+		return err
+	}
+	if err := p.claims.replace(ctx, m, a); err != nil {
+		return err
+	}
+	m.match = due
+	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
+	if mems := memoryNodes(a.GetResources()); mems != m.mems {
+		m.mems, m.moved = mems, true
+	}
+	// It may have started before berth-nri did.
+	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 || !m.free && m.lostQuota() > 0
+	if m.pid == 0 {
+		return nil // StartContainer binds it
+	}
+	return m.bind(ctx, p.client)
+}
+
+// want sets the members' CPUs and memory nodes from the ledger. The caller holds mu.
+func (p *placer) want(ctx context.Context) error {
+	l, err := p.view.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range p.node.live() {
+		if p.tracks.crashed(m) {
+			continue
+		}
+		c := l.place(m)
+		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
+			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
+			p.tracks.assign(m, cpuset.Set{}, p.tracks.ownOf(m))
+		}
+		switch {
+		case m.match == unplaced:
+			continue
+		case len(m.claims) > 0 && c == nil: // berth-dra admits it again
+			p.agenda.later()
+			continue
+		case m.key != "" && c == nil: // berthd has lost it
+			p.agenda.unreconciled = true
+			p.agenda.kick()
+			continue
+		}
+		cpus, err := cpuset.Parse(c.GetCpus().GetList())
+		if err != nil {
+			return errdefs.Internalf("CPUs of container %s: %w", m.name, err)
+		}
+		if cpus.IsEmpty() {
+			cpus = p.view.shared
+		}
+		if c.GetExclusiveCpus() && !m.own.IsEmpty() {
+			m.own = cpus // a resize may have changed them
+		}
+		if now := pinnedNodes(c); now != "" && now != m.mems {
+			m.mems, m.moved, m.stays, m.wide = now, true, time.Time{}, 0
+		}
+		m.held = claimedNodes(c)
+		p.tracks.assign(m, cpus, m.own)
+	}
+	p.moveSandboxes()
+	return nil
+}
+
 // admitPod admits a pod as a whole, if a source has its specification.
 func (p *placer) admitPod(ctx context.Context, s *sandbox) error {
 	if err := p.gate.bar(); err != nil {
@@ -132,113 +320,6 @@ func (p *placer) warnOfDevices(ctx context.Context) error {
 	return nil
 }
 
-// reconcile compares berthd's ledger with the members, and sets the members' CPUs from the ledger. On
-// a large node this takes several passes. The lock is free between passes, so that events are handled.
-// The caller holds mu.
-func (p *placer) reconcile(ctx context.Context) error {
-	if p.agenda.unreconciled && p.node.synchronized {
-		if err := p.report(ctx); err != nil {
-			return err
-		}
-		p.agenda.incomplete = true
-		for _, m := range p.node.live() {
-			m.match = max(m.match, due)
-		}
-	}
-	p.agenda.unreconciled = false
-	p.sizes.takeBack()
-	enough, cancel := halfOf(ctx)
-	defer cancel()
-	p.finder.again(enough)
-	p.tryDenied()
-	if p.agenda.incomplete {
-		if err := p.complete(ctx, func() bool { return enough.Err() != nil }); err != nil {
-			return err
-		}
-	}
-	return p.want(ctx)
-}
-
-// report sends the list of living pods to a berthd that moves no containers itself.
-func (p *placer) report(ctx context.Context) error {
-	if p.gate.standby != nil {
-		return p.gate.standby
-	}
-	// Without an answer it is unknown whether berthd moves containers itself.
-	err := Alone(ctx, p.client)
-	if err == nil || errdefs.ClassOf(err) == errdefs.Precondition {
-		p.gate.barred = err
-	}
-	if err != nil {
-		return err
-	}
-	if err := p.warnOfDevices(ctx); err != nil {
-		return err
-	}
-	return p.view.syncPods(ctx)
-}
-
-// complete compares the members with the ledger, until enough. Members without an allocation are
-// admitted, and berthd gets the runtime's sizes, because members may have been resized while this
-// plugin was not running.
-func (p *placer) complete(ctx context.Context, enough func() bool) error {
-	l, err := p.view.list(ctx)
-	if err != nil {
-		return err
-	}
-	for _, s := range p.node.sandboxes {
-		has := l.has(s.uid)
-		switch {
-		case s.form == whole && !has: // berthd has lost it
-			s.form = unadmitted
-		case s.form == unadmitted && has: // the answer to its admission was lost
-			s.form = whole
-		}
-	}
-	left := slices.DeleteFunc(p.node.live(), func(m *member) bool { return m.match < due || p.tracks.crashed(m) })
-	oldestFirst(left)
-	done, again := 0, p.agenda.kick // each pass does something
-	for _, m := range left {
-		if m.placed(l) {
-			continue
-		}
-		if done++; done > 1 && enough() {
-			again()
-			return nil
-		}
-		if err := p.place(ctx, m); err != nil {
-			return err
-		}
-		if m.match == unplaced {
-			again = p.agenda.later
-		}
-	}
-	if l, err = p.view.list(ctx); err != nil {
-		return err
-	}
-	p.agenda.incomplete = false
-	for _, m := range left {
-		if m.match != due {
-			p.agenda.incomplete = p.agenda.incomplete || m.match == unplaced
-			continue
-		}
-		if done++; done > 1 && enough() {
-			p.agenda.incomplete = true
-			again()
-			return nil
-		}
-		if err := p.sizes.compare(ctx, m, l.of(m)); err != nil {
-			p.agenda.incomplete = true
-			return err
-		}
-		p.agenda.incomplete = p.agenda.incomplete || m.match == due
-	}
-	if p.agenda.incomplete {
-		p.agenda.later()
-	}
-	return nil
-}
-
 // placed reports whether the ledger has a member's present allocation.
 func (m *member) placed(l listing) bool {
 	c, place := l.of(m), l.place(m)
@@ -295,41 +376,6 @@ func (p *placer) place(ctx context.Context, m *member) error {
 		}
 	}
 	return nil
-}
-
-// restore gives a running container its allocation, or admits it.
-func (p *placer) restore(ctx context.Context, m *member) error {
-	if err := p.view.compare(ctx, m.pod); err != nil {
-		return err
-	}
-	if err := p.claims.read(ctx, m); err != nil {
-		return err
-	}
-	a, err := p.view.allocate(ctx, m, p.view.keyOf(m))
-	if err == nil && m.key != m.pod.uid {
-		m.pod.admittedApart(p.node.sandboxes, m.name)
-	}
-	m.ofPod = err == nil && m.own.IsEmpty() && p.tracks.sharesPod(m)
-	if berth.NeedsAdmission(err) {
-		a, err = p.admissions.allocateOrAdmit(ctx, m)
-	}
-	if err != nil {
-		return err
-	}
-	if err := p.claims.replace(ctx, m, a); err != nil {
-		return err
-	}
-	m.match = due
-	m.bound = slices.Contains(a.GetAllocation().GetContainerIds(), m.id)
-	if mems := memoryNodes(a.GetResources()); mems != m.mems {
-		m.mems, m.moved = mems, true
-	}
-	// It may have started before berth-nri did.
-	m.moved = m.moved || m.free && m.resources.GetCpu().GetQuota().GetValue() > 0 || !m.free && m.lostQuota() > 0
-	if m.pid == 0 {
-		return nil // StartContainer binds it
-	}
-	return m.bind(ctx, p.client)
 }
 
 // resize changes a container's resources in berthd. An unmanaged container has none there. After an error the runtime keeps the size
@@ -427,52 +473,6 @@ func (p *placer) placeNow(ctx context.Context, m *member) error {
 		return err
 	}
 	return p.want(ctx)
-}
-
-// want sets the members' CPUs and memory nodes from the ledger. The caller holds mu.
-func (p *placer) want(ctx context.Context) error {
-	l, err := p.view.list(ctx)
-	if err != nil {
-		return err
-	}
-	for _, m := range p.node.live() {
-		if p.tracks.crashed(m) {
-			continue
-		}
-		c := l.place(m)
-		if m.match == unplaced || c == nil && (len(m.claims) > 0 || m.key != "") {
-			// It stays where it is, and none of its CPUs is its by the ledger: it is in the way of what gets them.
-			p.tracks.assign(m, cpuset.Set{}, p.tracks.ownOf(m))
-		}
-		switch {
-		case m.match == unplaced:
-			continue
-		case len(m.claims) > 0 && c == nil: // berth-dra admits it again
-			p.agenda.later()
-			continue
-		case m.key != "" && c == nil: // berthd has lost it
-			p.agenda.unreconciled = true
-			p.agenda.kick()
-			continue
-		}
-		cpus, err := cpuset.Parse(c.GetCpus().GetList())
-		if err != nil {
-			return errdefs.Internalf("CPUs of container %s: %w", m.name, err)
-		}
-		if cpus.IsEmpty() {
-			cpus = p.view.shared
-		}
-		if c.GetExclusiveCpus() && !m.own.IsEmpty() {
-			m.own = cpus // a resize may have changed them
-		}
-		if now := pinnedNodes(c); now != "" && now != m.mems {
-			m.mems, m.moved, m.stays, m.wide = now, true, time.Time{}, 0
-		}
-		m.held = claimedNodes(c)
-		p.tracks.assign(m, cpus, m.own)
-	}
-	p.moveSandboxes()
-	return nil
 }
 
 // moveSandboxes puts the processes of sandboxes on the shared CPUs. The runtime starts

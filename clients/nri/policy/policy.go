@@ -13,27 +13,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Pending returns the pods, as NAMESPACE/NAME, whose containers have not all started in their sandbox. Most of them are in the phase
-// Pending at the API server; a pod whose sandbox was replaced, or with a start that always fails, is not. A container that ended, and
-// starts again in the same sandbox, has started. Init containers do not count. But without a specification a pod is pending only until
-// the first of its containers has started.
-func (p *Policy) Pending() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.node.unstarted()
-}
-
-// Scheduler connects a policy with the API server's view of the node.
-type Scheduler struct {
-	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
-	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
-	// time that berthd gets the list of living pods.
-	Allocatable func() map[string]string
-	Excess      func(sentences []string)
-	// Started is called when a container has started for the first time, and does not wait; nil if nobody reads Pending.
-	Started func()
-}
-
 // Config has the parts and settings of a policy.
 type Config struct {
 	Client *berth.Client
@@ -93,6 +72,17 @@ type Config struct {
 	Log *slog.Logger
 }
 
+// Scheduler connects a policy with the API server's view of the node.
+type Scheduler struct {
+	// Allocatable returns what the scheduler counts as allocatable on the node; empty if that is
+	// unknown, nil if there is no API server. Excess is called with berthd's sentences about it, each
+	// time that berthd gets the list of living pods.
+	Allocatable func() map[string]string
+	Excess      func(sentences []string)
+	// Started is called when a container has started for the first time, and does not wait; nil if nobody reads Pending.
+	Started func()
+}
+
 // Policy handles a runtime's events. Its exported methods are the event handlers of package stub
 // of NRI, and Follow. Each job has a type of its own, and its state is there.
 type Policy struct {
@@ -140,6 +130,16 @@ func New(c Config) *Policy {
 	p.writer = &writer{common: all, mu: &p.mu, gate: p.gate, tracks: p.tracks, runtime: p.runtime, view: p.view}
 	p.reporter = &reporter{common: all, mu: &p.mu, tracks: p.tracks, runtime: p.runtime, view: p.view, writer: p.writer, memory: c.Memory}
 	return p
+}
+
+// Pending returns the pods, as NAMESPACE/NAME, whose containers have not all started in their sandbox. Most of them are in the phase
+// Pending at the API server; a pod whose sandbox was replaced, or with a start that always fails, is not. A container that ended, and
+// starts again in the same sandbox, has started. Init containers do not count. But without a specification a pod is pending only until
+// the first of its containers has started.
+func (p *Policy) Pending() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.node.unstarted()
 }
 
 // Ready returns an error if berthd is not followed, so that new pods cannot be placed, or if the runtime does not move containers.

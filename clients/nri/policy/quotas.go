@@ -29,11 +29,11 @@ func (q *quotas) cgroupGone(s *sandbox) bool {
 	return q.seesCgroups && errors.Is(err, fs.ErrNotExist)
 }
 
-// adjust removes the CPU quota of each pod with a container that must have none, because the
+// podQuotas removes the CPU quota of each pod with a container that must have none, because the
 // kernel applies the quota of the pod's cgroup to the container too. Without such a
 // container, the pod gets its quota again. NRI cannot change the cgroup of a pod. The caller holds
 // mu.
-func (q *quotas) adjust() {
+func (q *quotas) podQuotas() {
 	if q.set == nil || q.gate.released {
 		return
 	}

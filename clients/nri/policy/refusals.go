@@ -31,7 +31,7 @@ const (
 // refused is the last refusal of a pod.
 type refused struct {
 	request [sha256.Size]byte
-	room    uint64 // Policy.room when it was decided
+	room    uint64 // agenda.room when it was decided
 	until   time.Time
 	err     error
 }

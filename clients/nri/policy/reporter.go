@@ -53,10 +53,10 @@ const moveInterval = 200 * time.Millisecond
 // mostReports limits the reports of one pass.
 const mostReports = 32
 
-// report reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
+// reportMemory reports the memory of members that is bound to nodes: when they are new to berthd, now and then, and often
 // while their pod moves. Nothing is reported of one without a process: it may be starting, with memory nodes that were read before
 // a change. A failed report is repeated by a later pass. The caller holds mu.
-func (rp *reporter) report(ctx context.Context) {
+func (rp *reporter) reportMemory(ctx context.Context) {
 	moving, done, now := false, 0, rp.now()
 	next := now.Add(pause)
 	for _, m := range rp.node.live() {

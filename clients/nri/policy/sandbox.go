@@ -18,6 +18,102 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// sandbox is a pod as the runtime has it. Each group of fields is of one job.
+type sandbox struct {
+	id, uid, namespace, name string
+	annotations              map[string]string
+	// maxMove limits the moves of a kubelet's resize to other NUMA nodes.
+	maxMove admissionv1.Disruption
+	cgroup  string // the pod's
+	qos     string // empty if the cgroup's name does not contain it
+	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
+	resources *api.LinuxResources
+	removedQuota
+	// told is the number of the event that was the first to tell of the sandbox; 0 if the runtime's first list had it.
+	told int
+	found
+	searched
+	admission
+	// leaving means that the pod has ended according to the runtime, but one of its processes
+	// still exists.
+	leaving bool
+	// process is the sandbox's own, which runs on cpus. Not all runtimes report it. unmoved is the failure to move it that is in the log.
+	process
+	cpus    cpuset.Set
+	unmoved string
+	// made has the names of all containers that there are, or were: true if the container has started once.
+	made map[string]bool
+}
+
+// newSandbox converts the pod of an event.
+func newSandbox(pod *api.PodSandbox) *sandbox {
+	most, _ := maxMove(pod)
+	return &sandbox{
+		maxMove: most,
+		id:      pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
+		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
+		resources: pod.GetLinux().GetPodResources(), admission: admission{names: map[string]part{}}, made: map[string]bool{},
+	}
+}
+
+// removedQuota is the quota of a pod's cgroup that was removed; 0 if none was. hasQuota means that the cgroup has its quota.
+type removedQuota struct {
+	quota    int64
+	hasQuota bool
+}
+
+// searched is the progress of the finder with a pod: unfound means that the search for the specification has failed, or is still to come.
+// searches counts the failures.
+type searched struct {
+	unfound  bool
+	searches int
+}
+
+// found is what a source has told of a pod.
+type found struct {
+	// spec is the pod's specification, nil if unknown.
+	spec *typesv1.Pod
+	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
+	// use one according to the specification.
+	dynamic  bool
+	claiming []string
+}
+
+// admission is how berthd has a pod.
+type admission struct {
+	form form
+	// unread means that the ledger, which may have the pod from before, was not read yet.
+	unread bool
+	// held is what berthd knew of the pod that it had lost as a whole: its containers, which are admitted apart since, return to it.
+	held *typesv1.PodAllocation
+	// names has the containers that were admitted apart.
+	names map[string]part
+}
+
+// form is how berthd has a pod.
+type form int
+
+const (
+	unadmitted form = iota // not at all, as far as this policy knows
+	whole                  // under its uid
+	apart                  // container by container. It stays so until the pod ends, even if its specification becomes known
+)
+
+// part is the state of the allocation of a container that is admitted apart.
+type part int
+
+const (
+	inUse      part = iota // a container has it
+	kept                   // its container has ended: it is kept for the next one of the name, unless another pod needs it
+	keptBefore             // its container had ended when the runtime connected. It may have crashed a moment ago, so no other pod gets it
+)
+
+// process is a process of a container or a sandbox.
+type process struct {
+	pid  int    // 0 if there is none, or it is not known
+	born uint64 // when it began, 0 before that was read
+}
+
 // inherit moves berthd's allocations from another sandbox of the same pod, whose containers have
 // ended.
 func (s *sandbox) inherit(from *sandbox) {
@@ -66,24 +162,6 @@ func (s *sandbox) newer(other *sandbox) bool {
 	before, otherErr := time.Parse(time.RFC3339Nano, other.annotations[workload.SeenAnnotation])
 	return err == nil && otherErr == nil && seen.After(before)
 }
-
-// form is how berthd has a pod.
-type form int
-
-const (
-	unadmitted form = iota // not at all, as far as this policy knows
-	whole                  // under its uid
-	apart                  // container by container. It stays so until the pod ends, even if its specification becomes known
-)
-
-// part is the state of the allocation of a container that is admitted apart.
-type part int
-
-const (
-	inUse      part = iota // a container has it
-	kept                   // its container has ended: it is kept for the next one of the name, unless another pod needs it
-	keptBefore             // its container had ended when the runtime connected. It may have crashed a moment ago, so no other pod gets it
-)
 
 // podOf returns the uid of the pod that a pod of berthd is, or is a container of: the uids of Kubernetes and the names of containers
 // have no dots.
@@ -160,73 +238,6 @@ func (s *sandbox) hasMade(name string) bool {
 	return made
 }
 
-// sandbox is a pod as the runtime has it. Each group of fields is of one job.
-type sandbox struct {
-	id, uid, namespace, name string
-	annotations              map[string]string
-	// maxMove limits the moves of a kubelet's resize to other NUMA nodes.
-	maxMove admissionv1.Disruption
-	cgroup  string // the pod's
-	qos     string // empty if the cgroup's name does not contain it
-	// resources has the limits of the pod's cgroup; nil if the runtime does not report them.
-	resources *api.LinuxResources
-	removedQuota
-	// told is the number of the event that was the first to tell of the sandbox; 0 if the runtime's first list had it.
-	told int
-	found
-	searched
-	admission
-	// leaving means that the pod has ended according to the runtime, but one of its processes
-	// still exists.
-	leaving bool
-	// process is the sandbox's own, which runs on cpus. Not all runtimes report it. unmoved is the failure to move it that is in the log.
-	process
-	cpus    cpuset.Set
-	unmoved string
-	// made has the names of all containers that there are, or were: true if the container has started once.
-	made map[string]bool
-}
-
-// removedQuota is the quota of a pod's cgroup that was removed; 0 if none was. hasQuota means that the cgroup has its quota.
-type removedQuota struct {
-	quota    int64
-	hasQuota bool
-}
-
-// searched is the progress of the finder with a pod: unfound means that the search for the specification has failed, or is still to come.
-// searches counts the failures.
-type searched struct {
-	unfound  bool
-	searches int
-}
-
-// admission is how berthd has a pod.
-type admission struct {
-	form form
-	// unread means that the ledger, which may have the pod from before, was not read yet.
-	unread bool
-	// held is what berthd knew of the pod that it had lost as a whole: its containers, which are admitted apart since, return to it.
-	held *typesv1.PodAllocation
-	// names has the containers that were admitted apart.
-	names map[string]part
-}
-
-// process is a process of a container or a sandbox.
-type process struct {
-	pid  int    // 0 if there is none, or it is not known
-	born uint64 // when it began, 0 before that was read
-}
-
-// found is what a source has told of a pod.
-type found struct {
-	// spec is the pod's specification, nil if unknown.
-	spec *typesv1.Pod
-	// dynamic means that the pod may have claims of dynamic resource allocation. claiming has the names of its containers that
-	// use one according to the specification.
-	dynamic  bool
-	claiming []string
-}
-
 // key names a container in berthd that is admitted apart.
 func (s *sandbox) key(name string) string {
 	uid, _ := workload.Apart(s.uid, s.name, name)
@@ -240,17 +251,6 @@ func (s *sandbox) lists(name string) bool {
 	}
 	has := func(c *typesv1.Container) bool { return c.GetName() == name }
 	return slices.ContainsFunc(s.spec.GetSpec().GetContainers(), has) || slices.ContainsFunc(s.spec.GetSpec().GetInitContainers(), has)
-}
-
-// newSandbox converts the pod of an event.
-func newSandbox(pod *api.PodSandbox) *sandbox {
-	most, _ := maxMove(pod)
-	return &sandbox{
-		maxMove: most,
-		id:      pod.GetId(), uid: pod.GetUid(), namespace: pod.GetNamespace(), name: pod.GetName(), annotations: pod.GetAnnotations(),
-		cgroup: cmp.Or(pod.GetLinux().GetCgroupParent(), pod.GetLinux().GetCgroupsPath()), qos: qosOf(pod.GetLinux().GetCgroupParent()),
-		resources: pod.GetLinux().GetPodResources(), admission: admission{names: map[string]part{}}, made: map[string]bool{},
-	}
 }
 
 // qosOf reads the QoS class from the name that the kubelet gives a pod's cgroup:

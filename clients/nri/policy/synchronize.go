@@ -71,7 +71,7 @@ func (p *Policy) Synchronize(ctx context.Context, pods []*api.PodSandbox, contai
 		return nil, nil
 	}
 	p.agenda.kick() // sweep finds the members that have ended
-	return p.writer.response(p.writer.due(everyone)), nil
+	return p.writer.response(p.tracks.due(p.view.shared, everyone)), nil
 }
 
 // take adds a container of the runtime's list. known is its earlier state, or nil.

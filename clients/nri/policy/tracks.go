@@ -2,6 +2,7 @@ package policy
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/berthd/berth/clients/nri/amounts"
 	"github.com/berthd/berth/managers/cpuset"
@@ -15,6 +16,48 @@ type tracks struct {
 	*common
 	kernel  *kernel
 	tracker placement.Tracker // by the ids of members
+}
+
+// state returns where a member may run.
+func (t *tracks) state(m *member) (placement.Container, bool) { return t.tracker.Get(m.at()) }
+
+// assign sets a member's CPUs in the ledger, and the exclusive ones among them.
+func (t *tracks) assign(m *member, cpus, own cpuset.Set) { t.tracker.Want(m.at(), cpus, own) }
+
+// grantable returns the CPUs that no other container may be on.
+func (t *tracks) grantable(m *member, cpus cpuset.Set) cpuset.Set {
+	return t.tracker.Grantable(m.at(), cpus)
+}
+
+// apply sends an event of a member to the tracker.
+func (t *tracks) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
+	t.tracker.Apply(placement.Event{Kind: kind, Key: m.at(), Name: m.title(), CPUs: cpus, At: t.now()})
+}
+
+// may reports whether processes of a member may run.
+func (t *tracks) may(m *member) bool {
+	c, known := t.state(m)
+	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
+}
+
+// hasProcess returns whether a member has had a process that may still be there.
+func (t *tracks) hasProcess(m *member) bool { return m.pid != 0 && t.may(m) }
+
+// crashed returns whether the process of a member has ended without an event of the runtime. Nothing is allocated for it: if the kubelet
+// starts the container again, that is another member.
+func (t *tracks) crashed(m *member) bool { return m.pid != 0 && !t.may(m) && !m.life.over() }
+
+// pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
+// start, and may have made another container of that name: the runtime completes the start nevertheless.
+func (t *tracks) pending(m *member) bool {
+	c, known := t.state(m)
+	begun := c.Phase == placement.Starting || c.Phase == placement.Created
+	return known && begun && m.pid == 0 && m.life.startable()
+}
+
+// occupies reports whether a member has a process, or may get one because this policy has permitted its start.
+func (t *tracks) occupies(m *member) bool {
+	return t.hasProcess(m) || m.life != inherited && t.pending(m)
 }
 
 // introduce adds a new member to the tracker, with the CPUs of its creation. Without CPUs the runtime
@@ -65,48 +108,6 @@ func (t *tracks) sharesPod(m *member) bool {
 	}
 	return isAll(m) && t.node.some(m.pod, func(o *member) bool { return o.name != m.name && !o.life.over() && t.may(o) && isAll(o) })
 }
-
-// pending reports whether a member may get its first process without another event of the runtime. The kubelet may have given up the
-// start, and may have made another container of that name: the runtime completes the start nevertheless.
-func (t *tracks) pending(m *member) bool {
-	c, known := t.state(m)
-	begun := c.Phase == placement.Starting || c.Phase == placement.Created
-	return known && begun && m.pid == 0 && m.life.startable()
-}
-
-// occupies reports whether a member has a process, or may get one because this policy has permitted its start.
-func (t *tracks) occupies(m *member) bool {
-	return t.hasProcess(m) || m.life != inherited && t.pending(m)
-}
-
-// state returns where a member may run.
-func (t *tracks) state(m *member) (placement.Container, bool) { return t.tracker.Get(m.at()) }
-
-// assign sets a member's CPUs in the ledger, and the exclusive ones among them.
-func (t *tracks) assign(m *member, cpus, own cpuset.Set) { t.tracker.Want(m.at(), cpus, own) }
-
-// grantable returns the CPUs that no other container may be on.
-func (t *tracks) grantable(m *member, cpus cpuset.Set) cpuset.Set {
-	return t.tracker.Grantable(m.at(), cpus)
-}
-
-// apply sends an event of a member to the tracker.
-func (t *tracks) apply(m *member, kind placement.EventKind, cpus cpuset.Set) {
-	t.tracker.Apply(placement.Event{Kind: kind, Key: m.at(), Name: m.title(), CPUs: cpus, At: t.now()})
-}
-
-// may reports whether processes of a member may run.
-func (t *tracks) may(m *member) bool {
-	c, known := t.state(m)
-	return known && c.Phase != placement.Exited && c.Phase != placement.Planned
-}
-
-// hasProcess returns whether a member has had a process that may still be there.
-func (t *tracks) hasProcess(m *member) bool { return m.pid != 0 && t.may(m) }
-
-// crashed returns whether the process of a member has ended without an event of the runtime. Nothing is allocated for it: if the kubelet
-// starts the container again, that is another member.
-func (t *tracks) crashed(m *member) bool { return m.pid != 0 && !t.may(m) && !m.life.over() }
 
 // ownOf returns the CPUs that a member may have for itself: those of its last allocation. Of a member without one these are the CPUs of
 // its process, if its pod is guaranteed and it requests whole CPUs, and not fewer than it runs on. Some of its CPUs may be offline.
@@ -240,6 +241,33 @@ func (t *tracks) outcome(m *member, cpus cpuset.Set, err error) {
 	case err == nil && blind == nil:
 		t.apply(m, placement.Confirmed, cpus)
 	}
+}
+
+// due returns the updates that are due, of the members that chosen selects. The runtime
+// cannot update a container that it does not store yet. Such a container is compared when it is
+// stored, and when it runs. Of an unplaced member it is not known whether it is to have a quota.
+func (t *tracks) due(shared cpuset.Set, chosen func(*member, placement.Container) bool) (out []placement.Write) {
+	able := func(m *member, c placement.Container) bool {
+		return !m.life.over() && !m.life.unlisted() && m.match != unplaced && c.Phase != placement.Starting && chosen(m, c)
+	}
+	for _, w := range t.tracker.Writes(shared) {
+		m := t.node.members[w.ID]
+		if c, _ := t.tracker.Get(w.Key); m != nil && m.pushed != w.CPUs && able(m, c) {
+			out = append(out, w)
+		}
+	}
+	for _, m := range t.node.live() {
+		c, _ := t.state(m)
+		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
+		// Other containers may still be on some of the CPUs that it gets.
+		cpus := t.grantable(m, c.WantedCPUs)
+		// A response with other CPUs may have been carried out since it was to have these.
+		due := m.moved || !m.answered.IsEmpty() && t.tracker.Unconfirmed(m.at())
+		if due && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
+			out = append(out, placement.Write{Key: m.at(), CPUs: cpus})
+		}
+	}
+	return out
 }
 
 // vacate checks that no other member may run on a member's exclusive CPUs. It also checks that a

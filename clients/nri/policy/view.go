@@ -28,6 +28,94 @@ type view struct {
 	forgotten cpuset.Set // of prepared claims and running members that berthd has lost
 }
 
+// listing is the content of berthd's ledger at one moment.
+type listing struct {
+	revision   uint64
+	pods       map[string]*typesv1.PodAllocation       // by uid
+	containers map[string]*typesv1.ContainerAllocation // by uid/name
+	loose      map[string]bool                         // uids of pods with allocations that no sandbox had then
+	// unadmitted are the pods that berthd has lost, and of which it knows something that they hold; by uid.
+	unadmitted map[string]*typesv1.PodAllocation
+}
+
+// known returns the pods that berthd has, and those that it has lost and of which it knows something that they hold.
+func (l listing) known() map[string]*typesv1.PodAllocation {
+	known := maps.Clone(l.unadmitted)
+	maps.Copy(known, l.pods)
+	return known
+}
+
+// has reports whether berthd has a pod, or has lost it and knows something that it holds.
+func (l listing) has(uid string) bool { return l.pods[uid] != nil || l.unadmitted[uid] != nil }
+
+// of returns a member's allocation; nil if berthd has none.
+func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
+
+// place returns the allocation with a member's CPUs and memory: those of its claims, or that of its pod. It
+// is nil if one is not in the ledger.
+func (l listing) place(m *member) *typesv1.ContainerAllocation {
+	if len(m.claims) == 0 {
+		return l.of(m)
+	}
+	var parts []*typesv1.ContainerAllocation
+	for _, part := range m.claims {
+		c := l.containers[part.uid+"/"+part.container]
+		if c == nil {
+			return nil
+		}
+		parts = append(parts, c)
+	}
+	return combined(parts)
+}
+
+func byUID(pods []*typesv1.PodAllocation) map[string]*typesv1.PodAllocation {
+	out := make(map[string]*typesv1.PodAllocation, len(pods))
+	for _, pod := range pods {
+		out[pod.GetUid()] = pod
+	}
+	return out
+}
+
+// holdsNothing reports whether berthd knows of nothing that a pod has.
+func holdsNothing(pod *typesv1.PodAllocation) bool {
+	return len(pod.GetContainers())+len(pod.GetClaims()) == 0
+}
+
+// list reads the ledger, and the shared CPUs. If the ledger has a pod that is not alive, an answer was
+// lost, and berthd needs the list of living pods again.
+func (v *view) list(ctx context.Context) (l listing, err error) {
+	answer, err := v.client.Allocation().List(ctx, &allocationv1.ListRequest{})
+	if err != nil {
+		return l, err
+	}
+	if v.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
+		return l, errdefs.Internalf("shared CPUs: %w", err)
+	}
+	unadmitted := slices.DeleteFunc(answer.GetUnadmittedPods(), holdsNothing)
+	l = listing{revision: answer.GetRevision(), pods: byUID(answer.GetPods()), unadmitted: byUID(unadmitted),
+		containers: map[string]*typesv1.ContainerAllocation{}, loose: map[string]bool{}}
+	for _, pod := range answer.GetPods() {
+		for _, c := range pod.GetContainers() {
+			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
+		}
+	}
+	known := l.known()
+	v.adopt(known)
+	living, missing, err := v.living(known)
+	for _, uid := range missing {
+		l.loose[podOf(uid)] = true
+		if _, lives := slices.BinarySearch(living, uid); err == nil && !lives {
+			v.agenda.unreconciled = true
+			v.agenda.later()
+		}
+	}
+	// berthd shares the CPUs of claims and members that it has lost, until they are admitted again.
+	v.forgotten = v.claims.prepared(func(uid string) bool { return l.pods[uid] != nil }).Union(v.withheld(l))
+	v.shared = v.shared.Minus(v.forgotten)
+	v.ledger = l
+	return l, nil
+}
+
 func (v *view) allocate(ctx context.Context, m *member, key string) (*allocationv1.AllocateResponse, error) {
 	a, err := v.client.Allocate(ctx, key, m.name)
 	if err != nil {
@@ -178,94 +266,6 @@ func (v *view) living(known map[string]*typesv1.PodAllocation) (uids, missing []
 // owns reports whether a pod of berthd's ledger was admitted by this policy.
 func (v *view) owns(pod *typesv1.PodAllocation) bool {
 	return pod.GetOwner() == cmp.Or(v.client.Owner(), ledger.DefaultOwner)
-}
-
-// listing is the content of berthd's ledger at one moment.
-type listing struct {
-	revision   uint64
-	pods       map[string]*typesv1.PodAllocation       // by uid
-	containers map[string]*typesv1.ContainerAllocation // by uid/name
-	loose      map[string]bool                         // uids of pods with allocations that no sandbox had then
-	// unadmitted are the pods that berthd has lost, and of which it knows something that they hold; by uid.
-	unadmitted map[string]*typesv1.PodAllocation
-}
-
-// known returns the pods that berthd has, and those that it has lost and of which it knows something that they hold.
-func (l listing) known() map[string]*typesv1.PodAllocation {
-	known := maps.Clone(l.unadmitted)
-	maps.Copy(known, l.pods)
-	return known
-}
-
-// has reports whether berthd has a pod, or has lost it and knows something that it holds.
-func (l listing) has(uid string) bool { return l.pods[uid] != nil || l.unadmitted[uid] != nil }
-
-// of returns a member's allocation; nil if berthd has none.
-func (l listing) of(m *member) *typesv1.ContainerAllocation { return l.containers[m.key+"/"+m.name] }
-
-// place returns the allocation with a member's CPUs and memory: those of its claims, or that of its pod. It
-// is nil if one is not in the ledger.
-func (l listing) place(m *member) *typesv1.ContainerAllocation {
-	if len(m.claims) == 0 {
-		return l.of(m)
-	}
-	var parts []*typesv1.ContainerAllocation
-	for _, part := range m.claims {
-		c := l.containers[part.uid+"/"+part.container]
-		if c == nil {
-			return nil
-		}
-		parts = append(parts, c)
-	}
-	return combined(parts)
-}
-
-// list reads the ledger, and the shared CPUs. If the ledger has a pod that is not alive, an answer was
-// lost, and berthd needs the list of living pods again.
-func (v *view) list(ctx context.Context) (l listing, err error) {
-	answer, err := v.client.Allocation().List(ctx, &allocationv1.ListRequest{})
-	if err != nil {
-		return l, err
-	}
-	if v.shared, err = cpuset.Parse(answer.GetSharedCpus().GetList()); err != nil {
-		return l, errdefs.Internalf("shared CPUs: %w", err)
-	}
-	unadmitted := slices.DeleteFunc(answer.GetUnadmittedPods(), holdsNothing)
-	l = listing{revision: answer.GetRevision(), pods: byUID(answer.GetPods()), unadmitted: byUID(unadmitted),
-		containers: map[string]*typesv1.ContainerAllocation{}, loose: map[string]bool{}}
-	for _, pod := range answer.GetPods() {
-		for _, c := range pod.GetContainers() {
-			l.containers[pod.GetUid()+"/"+c.GetContainerName()] = c
-		}
-	}
-	known := l.known()
-	v.adopt(known)
-	living, missing, err := v.living(known)
-	for _, uid := range missing {
-		l.loose[podOf(uid)] = true
-		if _, lives := slices.BinarySearch(living, uid); err == nil && !lives {
-			v.agenda.unreconciled = true
-			v.agenda.later()
-		}
-	}
-	// berthd shares the CPUs of claims and members that it has lost, until they are admitted again.
-	v.forgotten = v.claims.prepared(func(uid string) bool { return l.pods[uid] != nil }).Union(v.withheld(l))
-	v.shared = v.shared.Minus(v.forgotten)
-	v.ledger = l
-	return l, nil
-}
-
-func byUID(pods []*typesv1.PodAllocation) map[string]*typesv1.PodAllocation {
-	out := make(map[string]*typesv1.PodAllocation, len(pods))
-	for _, pod := range pods {
-		out[pod.GetUid()] = pod
-	}
-	return out
-}
-
-// holdsNothing reports whether berthd knows of nothing that a pod has.
-func holdsNothing(pod *typesv1.PodAllocation) bool {
-	return len(pod.GetContainers())+len(pod.GetClaims()) == 0
 }
 
 // estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier

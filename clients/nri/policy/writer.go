@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +27,11 @@ type writer struct {
 	view    *view
 	stalled atomic.Pointer[error] // why a requested update has no effect yet; nil if the runtime answers
 	logged  string                // the failure that is in the log
+}
+
+// Updater is a runtime that updates containers on request; package stub's is one.
+type Updater interface {
+	UpdateContainers([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)
 }
 
 // update returns an update of a member's CPUs, if there are any, and its memory nodes. A
@@ -66,7 +70,7 @@ func (wr *writer) requested() (updates []*api.ContainerUpdate) {
 	if !wr.runtime.Requests {
 		return nil // the next answers carry them
 	}
-	for _, w := range wr.due(everyone) {
+	for _, w := range wr.tracks.due(wr.view.shared, everyone) {
 		m := wr.node.members[w.ID]
 		wr.tracks.sendRequested(m, w.CPUs)
 		updates = append(updates, update(m, w.CPUs))
@@ -141,34 +145,7 @@ func (wr *writer) answer(about *member, chosen func(*member, placement.Container
 	if !wr.runtime.Requests {
 		chosen = everyone
 	}
-	return wr.response(wr.due(func(m *member, c placement.Container) bool { return m != about && chosen(m, c) }))
-}
-
-// due returns the updates that are due, of the members that chosen selects. The runtime
-// cannot update a container that it does not store yet. Such a container is compared when it is
-// stored, and when it runs. Of an unplaced member it is not known whether it is to have a quota.
-func (wr *writer) due(chosen func(*member, placement.Container) bool) (out []placement.Write) {
-	able := func(m *member, c placement.Container) bool {
-		return !m.life.over() && !m.life.unlisted() && m.match != unplaced && c.Phase != placement.Starting && chosen(m, c)
-	}
-	for _, w := range wr.tracks.tracker.Writes(wr.view.shared) {
-		m := wr.node.members[w.ID]
-		if c, _ := wr.tracks.tracker.Get(w.Key); m != nil && m.pushed != w.CPUs && able(m, c) {
-			out = append(out, w)
-		}
-	}
-	for _, m := range wr.node.live() {
-		c, _ := wr.tracks.state(m)
-		listed := slices.ContainsFunc(out, func(w placement.Write) bool { return w.ID == m.id })
-		// Other containers may still be on some of the CPUs that it gets.
-		cpus := wr.tracks.grantable(m, c.WantedCPUs)
-		// A response with other CPUs may have been carried out since it was to have these.
-		due := m.moved || !m.answered.IsEmpty() && wr.tracks.tracker.Unconfirmed(m.at())
-		if due && !listed && !cpus.IsEmpty() && m.pushed != cpus && able(m, c) {
-			out = append(out, placement.Write{Key: m.at(), CPUs: cpus})
-		}
-	}
-	return out
+	return wr.response(wr.tracks.due(wr.view.shared, func(m *member, c placement.Container) bool { return m != about && chosen(m, c) }))
 }
 
 // response converts writes for a response. A failed update must not make the runtime fail its own
@@ -196,11 +173,6 @@ func (wr *writer) clear(m *member) []*api.ContainerUpdate {
 	return wr.answer(m, func(_ *member, c placement.Container) bool { return c.Anywhere || c.PossibleCPUs.Overlaps(m.own) })
 }
 
-// Updater is a runtime that updates containers on request; package stub's is one.
-type Updater interface {
-	UpdateContainers([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error)
-}
-
 // A runtime that has not answered a requested update for patience times its deadline for an event does not work. defaultDeadline is that
 // deadline if the runtime does not tell its own.
 const (
@@ -212,6 +184,7 @@ const (
 // cannot be ended, and the runtime may carry out the updates later. So no other request is made meanwhile: it could overtake this one.
 // Ready reports a runtime that does not answer. mu must be free.
 func (wr *writer) request(ctx context.Context, runtime Updater, updates []*api.ContainerUpdate) (failed []*api.ContainerUpdate,
+
 	err error) {
 	type answer struct {
 		failed []*api.ContainerUpdate
