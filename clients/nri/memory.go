@@ -44,7 +44,7 @@ func newMemoryReader(dir string) (*memoryReader, error) {
 	return r, nil
 }
 
-// of implements policy.Config.Memory.
+// of implements policy.Host.Memory.
 func (r *memoryReader) of(literal string, pid int) (out policy.Memory, err error) {
 	if r.immovable != nil {
 		return out, r.immovable

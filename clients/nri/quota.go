@@ -35,7 +35,7 @@ func newPodQuota(dir string) (*podQuota, error) {
 	return q, nil
 }
 
-// set implements policy.Config.PodQuota. The name of the cgroup is the runtime's: only the cgroup of a pod, as a kubelet
+// set implements policy.Host.PodQuota. The name of the cgroup is the runtime's: only the cgroup of a pod, as a kubelet
 // names it, is read or changed.
 func (q *podQuota) set(literal string, quota int64) (before int64, err error) {
 	name, dir := cgroup.ParseCgroupfs(literal), literal

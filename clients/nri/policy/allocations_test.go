@@ -27,7 +27,7 @@ func TestAllocations(t *testing.T) {
 	t.Cleanup(d.Stop)
 	p := New(Config{
 		Client: berth.Over(d, berth.Options{Attempts: 1}), Unsolicited: abilities.UnsolicitedNever,
-		CPUsOf:  func(int) (cpuset.Set, error) { return cpuset.Set{}, nil },
+		Host:    Host{CPUsOf: func(int) (cpuset.Set, error) { return cpuset.Set{}, nil }},
 		Timeout: func() time.Duration { return timeout }, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx := t.Context()

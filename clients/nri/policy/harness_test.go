@@ -262,7 +262,7 @@ func (e *engine) migrate(id string) {
 // usedBytes is the memory of each container of memoryOf.
 const usedBytes = 256 << 20
 
-// memoryOf implements Config.Memory. The last part of a cgroup is the id of its container.
+// memoryOf implements Host.Memory. The last part of a cgroup is the id of its container.
 func (e *engine) memoryOf(cgroup string, _ int) (m Memory, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -76,7 +76,7 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		}
 		n.link = &link{Daemon: d, reach: answers, fail: n.fail}
 		n.config = Config{
-			Client: berth.Over(n.link, berth.Options{Attempts: 1}), CPUsOf: n.cpusOf, Unsolicited: abilities.UnsolicitedAlways,
+			Client: berth.Over(n.link, berth.Options{Attempts: 1}), Host: Host{CPUsOf: n.cpusOf}, Unsolicited: abilities.UnsolicitedAlways,
 			Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now, Log: slog.New(slog.DiscardHandler),
 		}
 		if n.most = most; h.full {

@@ -294,7 +294,7 @@ func pick[T any](from []T, i int) (out T) {
 	return from[i%len(from)]
 }
 
-// cpusOf implements Config.CPUsOf.
+// cpusOf implements Host.CPUsOf.
 func (n *madeUpNode) cpusOf(pid int) (cpuset.Set, error) {
 	n.publish()
 	if n.pauses[pid] {
@@ -306,7 +306,7 @@ func (n *madeUpNode) cpusOf(pid int) (cpuset.Set, error) {
 	return cpuset.Set{}, fs.ErrNotExist
 }
 
-// podQuota implements Config.PodQuota. The kubelet removes the cgroup of a pod that has ended.
+// podQuota implements Host.PodQuota. The kubelet removes the cgroup of a pod that has ended.
 func (n *madeUpNode) podQuota(cgroup string, _ int64) (int64, error) {
 	n.publish()
 	for _, p := range n.pods {

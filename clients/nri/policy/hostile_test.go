@@ -58,7 +58,8 @@ func TestHostileStream(t *testing.T) {
 	d := startBerthd(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		var late time.Duration
-		e := newEngine(t, Config{Client: d.Client, Annotation: "spec", Move: func(int, string, string, cpuset.Set) error { return nil },
+		e := newEngine(t, Config{Client: d.Client, Annotation: "spec",
+			Host: Host{Move: func(int, string, string, cpuset.Set) error { return nil }},
 			Now: func() time.Time { return time.Now().Add(late) }})
 		pods, containers := rapid.SampledFrom(strangePods()), rapid.SampledFrom(strangeContainers())
 		ctx := t.Context()

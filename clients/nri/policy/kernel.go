@@ -10,9 +10,9 @@ import (
 
 // kernel reads where processes run, and moves those of sandboxes.
 type kernel struct {
-	cpus func(pid int) (cpuset.Set, error)                       // Config.CPUsOf
-	born func(pid int) (uint64, error)                           // Config.BornAt
-	move func(pid int, id, cgroup string, cpus cpuset.Set) error // Config.Move
+	cpus func(pid int) (cpuset.Set, error)                       // Host.CPUsOf
+	born func(pid int) (uint64, error)                           // Host.BornAt
+	move func(pid int, id, cgroup string, cpus cpuset.Set) error // Host.Move
 }
 
 // cpusOf reads the CPUs of a process, and at first when it began. Another process with the same

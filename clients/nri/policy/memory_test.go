@@ -215,7 +215,7 @@ func TestNothingToReport(t *testing.T) {
 	t.Parallel()
 	for name, pid := range map[string]int{"not started": 0, "ended": 1} {
 		gone := func(string, int) (Memory, error) { return Memory{}, fs.ErrNotExist }
-		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Memory: gone}).policy
+		p := newEngineOf(t, Config{Client: startBerthdWith(t, pinned).Client, Host: Host{Memory: gone}}).policy
 		for i := range 2 * mostReports {
 			id := fmt.Sprintf("id-%d", i)
 			p.node.members[id] = &member{id: id, pod: &sandbox{}, mems: "0", process: process{pid: pid},

@@ -44,7 +44,7 @@ func TestPodWithoutProcessLives(t *testing.T) {
 			t.Run(row.name, func(t *testing.T) {
 				t.Parallel()
 				d := startBerthd(t)
-				c := Config{Client: d.Client, Kubelet: row.kubelet, PodQuota: row.quota}
+				c := Config{Client: d.Client, Kubelet: row.kubelet, Host: Host{PodQuota: row.quota}}
 				e := newEngine(t, Config{Client: d.Client})
 				job, web := withoutProcess("job"), withoutProcess("web")
 				main, side := container(job, "main", "job-1", 2000, gib), container(web, "main", "web-1", 200, gib)

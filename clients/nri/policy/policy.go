@@ -42,6 +42,23 @@ type Config struct {
 	// Timeout returns how long the runtime waits for a response; nil for no deadline except the
 	// caller's context.
 	Timeout func() time.Duration
+	Host
+	Scheduler
+	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
+	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
+	// refusals are not counted.
+	Refused func(reason string, repeated bool)
+	// Unsolicited is whether updates may be sent to the runtime without an event; empty for UnsolicitedAuto. NRIVersion returns the
+	// version of NRI that the runtime reports, and nil if it reports none.
+	Unsolicited abilities.Unsolicited
+	NRIVersion  func() string
+	// Now is the clock; nil for the system's.
+	Now func() time.Time
+	Log *slog.Logger
+}
+
+// Host connects a policy with the kernel of the node.
+type Host struct {
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
@@ -58,18 +75,6 @@ type Config struct {
 	// Memory reads where the memory of a container is. cgroup is its cgroup as NRI names it, and pid a process that must be in
 	// it, 0 for none. nil if cgroups are not read. An error is why the memory cannot move, or cannot be seen.
 	Memory func(cgroup string, pid int) (Memory, error)
-	Scheduler
-	// Refused is called for each refusal of a pod, with the reason of the verdict. Repeated means
-	// that a refused pod was tried again and nothing had become free; reason is empty then. nil if
-	// refusals are not counted.
-	Refused func(reason string, repeated bool)
-	// Unsolicited is whether updates may be sent to the runtime without an event; empty for UnsolicitedAuto. NRIVersion returns the
-	// version of NRI that the runtime reports, and nil if it reports none.
-	Unsolicited abilities.Unsolicited
-	NRIVersion  func() string
-	// Now is the clock; nil for the system's.
-	Now func() time.Time
-	Log *slog.Logger
 }
 
 // Scheduler connects a policy with the API server's view of the node.

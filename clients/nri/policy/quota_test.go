@@ -56,7 +56,7 @@ func TestPodQuota(t *testing.T) {
 	d := startBerthd(t)
 	const own, shared = "/kubepods/podown", "/kubepods/burstable/podshared"
 	q := &madeUpQuotas{of: map[string]int64{own: 200_000, shared: 50_000}}
-	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+	e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set}})
 	e.follow()
 	pods := []*api.PodSandbox{pod("own", "guaranteed"), pod("shared", "burstable")}
 	containers := []*api.Container{container(pods[0], "main", "own-1", 2000, gib), container(pods[1], "main", "shared-1", 100, 0)}
@@ -95,7 +95,7 @@ func TestPodQuotaTakenOver(t *testing.T) {
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
 	q := &madeUpQuotas{of: map[string]int64{own: -1}}
-	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+	e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set}})
 	p := pod("own", "guaranteed")
 	p.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(200_000)}}
 	c := container(p, "main", "own-1", 2000, gib)
@@ -137,8 +137,8 @@ func TestPodQuotaAfterAnotherBerth(t *testing.T) {
 			d := startBerthd(t)
 			q := &madeUpQuotas{of: map[string]int64{own: 250_000, burst: -1}}
 			moved := map[string]cpuset.Set{}
-			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set,
-				Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }})
+			e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set,
+				Move: func(_ int, _, cgroup string, cpus cpuset.Set) error { moved[cgroup] = cpus; return nil }}})
 			p, b := pod("own", "guaranteed"), pod("burst", "burstable")
 			// A runtime sums up the limits, although a container of the burstable pod has none.
 			p.Linux.PodResources = &api.LinuxResources{Cpu: &api.LinuxCPU{Quota: api.Int64(250_000)}}
@@ -207,7 +207,7 @@ func TestPodLevelQuota(t *testing.T) {
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
 	q := &madeUpQuotas{of: map[string]int64{own: 200_000}}
-	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+	e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set}})
 	p := pod("own", "guaranteed")
 	one, two := container(p, "one", "own-1", 2000, gib), container(p, "two", "own-2", 2000, gib)
 	p.Linux.PodResources = one.Linux.Resources.Copy()
@@ -234,7 +234,7 @@ func TestPodQuotaIsTheKubelets(t *testing.T) {
 	d := startBerthd(t)
 	const own = "/kubepods/podown"
 	q := &madeUpQuotas{of: map[string]int64{own: 200_000}}
-	e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+	e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set}})
 	p := pod("own", "guaranteed")
 	e.run(p, container(p, "main", "own-1", 2000, gib))
 	e.pushes(1)
@@ -265,7 +265,7 @@ func TestPodQuotaAfterAResize(t *testing.T) {
 			d := startBerthd(t)
 			const own = "/kubepods/podown"
 			q := &madeUpQuotas{of: map[string]int64{own: 250_000}}
-			e := newEngine(t, Config{Client: d.Client, PodQuota: q.set})
+			e := newEngine(t, Config{Client: d.Client, Host: Host{PodQuota: q.set}})
 			p := pod("own", "guaranteed")
 			other := container(p, "other", "own-2", 500, gib)
 			e.run(p, container(p, "main", "own-1", 2000, gib))
@@ -296,9 +296,9 @@ func TestPodQuotaFailureIsLoggedOnce(t *testing.T) {
 	d := startBerthd(t)
 	var log strings.Builder
 	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		PodQuota: func(cgroup string, _ int64) (int64, error) {
+		Host: Host{PodQuota: func(cgroup string, _ int64) (int64, error) {
 			return 0, fmt.Errorf("openat %s/cpu.max: read-only file system", cgroup)
-		}})
+		}}})
 	for _, n := range []string{"a", "b", "c", "d"} {
 		p := pod(n, "guaranteed")
 		e.run(p, container(p, "main", n+"-1", 1000, gib))

@@ -13,7 +13,7 @@ import (
 type quotas struct {
 	*common
 	gate        *gate
-	set         func(cgroup string, quota int64) (before int64, err error) // Config.PodQuota
+	set         func(cgroup string, quota int64) (before int64, err error) // Host.PodQuota
 	seesCgroups bool                                                       // the cgroup of a pod was seen
 	logged      failures
 }

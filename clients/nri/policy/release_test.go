@@ -16,7 +16,8 @@ func TestRelease(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	moved := ""
-	e := newEngine(t, Config{Client: d.Client, Move: func(_ int, _, _ string, cpus cpuset.Set) error { moved = cpus.String(); return nil }})
+	e := newEngine(t, Config{Client: d.Client,
+		Host: Host{Move: func(_ int, _, _ string, cpus cpuset.Set) error { moved = cpus.String(); return nil }}})
 	shared, own := pod("shared", "burstable"), pod("own", "guaranteed")
 	e.run(shared, container(shared, "main", "shared-1", 100, 0))
 	if got := e.run(own, container(own, "main", "own-1", 2000, gib)); got == "0-7" {

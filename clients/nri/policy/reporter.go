@@ -34,7 +34,7 @@ type reporter struct {
 	runtime *abilities.Runtime
 	view    *view
 	writer  *writer
-	memory  func(cgroup string, pid int) (Memory, error) // Config.Memory
+	memory  func(cgroup string, pid int) (Memory, error) // Host.Memory
 	timer   *time.Timer                                  // kicks for the next report of a move; a failure does not delay it
 }
 

@@ -274,12 +274,12 @@ func TestPIDUsedAgain(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	var again atomic.Bool // all numbers are other processes' now
-	e := newEngine(t, Config{Client: d.Client, BornAt: func(int) (uint64, error) {
+	e := newEngine(t, Config{Client: d.Client, Host: Host{BornAt: func(int) (uint64, error) {
 		if again.Load() {
 			return 2, nil
 		}
 		return 1, nil
-	}})
+	}}})
 	first, second := pod("first", "guaranteed"), pod("second", "guaranteed")
 	for _, p := range []*api.PodSandbox{first, second} {
 		e.run(p, container(p, "main", p.GetName()+"-1", 2000, gib))
@@ -504,10 +504,10 @@ func TestSandboxesMove(t *testing.T) {
 	t.Parallel()
 	d := startBerthd(t)
 	moved := map[int]string{}
-	e := newEngine(t, Config{Client: d.Client, Move: func(pid int, _, _ string, cpus cpuset.Set) error {
+	e := newEngine(t, Config{Client: d.Client, Host: Host{Move: func(pid int, _, _ string, cpus cpuset.Set) error {
 		moved[pid] = cpus.String()
 		return nil
-	}})
+	}}})
 	web, trainer := pod("web", "burstable"), pod("trainer", "guaranteed")
 	web.Pid = sandboxPID + 1
 	e.run(web, container(web, "main", "web-1", 500, 0))

@@ -89,7 +89,7 @@ func TestUnmovedSandboxIsLoggedOnce(t *testing.T) {
 	var log bytes.Buffer
 	failure := errors.New("operation not permitted")
 	e := newEngine(t, Config{Client: d.Client, Log: slog.New(slog.NewTextHandler(&log, nil)),
-		Move: func(int, string, string, cpuset.Set) error { return failure }})
+		Host: Host{Move: func(int, string, string, cpuset.Set) error { return failure }}})
 	for _, name := range []string{"a", "b", "c"} {
 		p := pod(name, "burstable")
 		if err := e.policy.RunPodSandbox(t.Context(), p); err != nil {
