@@ -41,7 +41,7 @@ const unheardTime = 5 * time.Minute
 
 // restarting returns the pods without a sandbox that the kubelet may still start. After a boot these are all pods:
 // released, their CPUs could go to a newer pod, and the scheduler has counted them. The kubelet is not called here, because
-// mu is held. Until callKubelet returns, pods are kept. A kubelet that has just started answers later.
+// mu is held. Until call returns, pods are kept. A kubelet that has just started answers later.
 func (p *awaitedPods) restarting(uids []string) (out []string) {
 	before := p.pods
 	p.pods = map[string]awaited{}

@@ -60,7 +60,7 @@ func TestHostileStream(t *testing.T) {
 		var late time.Duration
 		e := newEngine(t, Config{Client: d.Client, Annotation: "spec",
 			Host: Host{Move: func(int, string, string, cpuset.Set) error { return nil }},
-			Now: func() time.Time { return time.Now().Add(late) }})
+			Now:  func() time.Time { return time.Now().Add(late) }})
 		pods, containers := rapid.SampledFrom(strangePods()), rapid.SampledFrom(strangeContainers())
 		ctx := t.Context()
 		for range rapid.IntRange(1, 30).Draw(rt, "events") {

@@ -128,8 +128,8 @@ func New(c Config) *Policy {
 	p.view = &view{common: all, tracks: p.tracks, kernel: p.kernel, claims: prepared, awaited: p.awaited, Scheduler: c.Scheduler}
 	p.ends = &ends{all, p.tracks, p.kernel, p.runtime, p.awaited, p.quotas}
 	p.sizes = &sizes{common: all, gate: p.gate, tracks: p.tracks, view: p.view, finder: found}
-	refused := &refusals{all, map[string]refused{}, c.Refused}
-	admitted := &admissions{all, p.tracks, p.view, p.awaited, found, given, refused, p.ends, p.sizes}
+	stored := &refusals{all, map[string]refused{}, c.Refused}
+	admitted := &admissions{all, p.tracks, p.view, p.awaited, found, given, stored, p.ends, p.sizes}
 	p.placer = &placer{common: all, gate: p.gate, tracks: p.tracks, kernel: p.kernel, view: p.view, claims: prepared, finder: found,
 		sizes: p.sizes, admissions: admitted, tell: c.Tell}
 	p.writer = &writer{common: all, mu: &p.mu, gate: p.gate, tracks: p.tracks, runtime: p.runtime, view: p.view}
