@@ -76,6 +76,7 @@ test-all: ## Run the tests at full length under the race detector, 500,000 histo
 	hack/monitoring/test.sh
 	hack/cluster/test.sh
 	hack/cluster/test.sh vm
+	hack/cluster/test.sh vm observe
 	hack/cluster/test.sh vm claims
 	hack/cluster/test.sh vm claims 4
 	hack/release.sh same

@@ -3,8 +3,9 @@
 # its shim and runc from their Go modules, and runs the tests that need them. The first build takes about
 # 25 minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
 # twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. With "vm claims" pods with claims beside devices
-# come and go there, and then the same pods with classic requests; "vm claims 4" has four NUMA nodes. With "crio" only some tests run, on nodes
-# with CRI-O. Needs root, a C compiler, pkg-config and libseccomp with its header, and for CRI-O what hack/containerd/crio.sh needs.
+# come and go there, and then the same pods with classic requests; "vm claims 4" has four NUMA nodes. With "vm observe" berthd observes a
+# kubelet there. With "crio" only some tests run, on nodes with CRI-O. Needs root, a C compiler, pkg-config and libseccomp with its header,
+# and for CRI-O what hack/containerd/crio.sh needs.
 #
 # BERTH_CLUSTER is the directory of the programs, if they are built already, and BERTH_CRIO that of CRI-O.
 #
@@ -75,7 +76,8 @@ case ${*:2} in
 "") machine="-nodes 2 -cpus 4 -timeout 40m -reboots 1" test=TestClusterMachine ;;
 claims | "claims 2") machine="-nodes 2 -cpus 8 -timeout 90m" test=TestClusterPacked ;;
 "claims 4") machine="-nodes 4 -cpus 8 -timeout 90m" test=TestClusterPacked ;;
-*) echo "${*:2}: expected nothing, claims or claims 4" >&2; exit 2 ;;
+observe) machine="-nodes 2 -cpus 8 -timeout 90m" test=TestClusterObserveVM ;;
+*) echo "${*:2}: expected nothing, claims, claims 4 or observe" >&2; exit 2 ;;
 esac
 # shellcheck disable=SC2086 # several flags
 go run ./hack/vm -v -systemd -cgroup v2 -memory 3072 -no-skip -boot-limit 4m -disk 4096 -module overlay $machine \
