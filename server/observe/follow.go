@@ -40,7 +40,7 @@ const (
 // after the other, when many come at once.
 const settling = time.Minute
 
-const unnamed = "names of pods: the kubelet has no Pods API (Kubernetes 1.37), and its web server is not given (observe.kubelet, --kubelet)"
+const unlisted = "the kubelet has no Pods API (Kubernetes 1.37), and its web server is not given (observe.kubelet, --kubelet)"
 
 // logged is how many parts that could not be read are logged after a reading.
 const logged = 20
@@ -369,7 +369,7 @@ func (f *follower) take(ctx context.Context, next reading) error {
 		}
 	}
 	n, err := load(ctx, next.Node, Options{
-		Root: f.Config.Observe.Root, Pods: pods, Now: f.Now, Unnamed: unnamed, settling: settling,
+		Root: f.Config.Observe.Root, Pods: pods, Now: f.Now, Unlisted: unlisted, settling: settling,
 	})
 	if err != nil {
 		return err

@@ -57,8 +57,8 @@ type Options struct {
 	Told []byte
 	// Now is the clock; nil is the system's.
 	Now func() time.Time
-	// Unnamed says how the names of pods become known; empty for berthctl's flag.
-	Unnamed string
+	// Unlisted says why the pods are not known; empty for berthctl's flag.
+	Unlisted string
 	// settling is how long a kubelet may take to show pods that it has admitted. What explains a rejection may be in a later reading.
 	settling time.Duration
 }
@@ -223,12 +223,14 @@ func load(ctx context.Context, read *kubeletnode.Node, o Options) (*Node, error)
 		n.Missing = append(n.Missing, "the state files are changing: their parts may be of different moments")
 	}
 	if o.Pods == nil {
-		pods, problems := read.Reconstruct()
-		for _, pod := range pods {
-			o.Pods = append(o.Pods, Pod{Pod: pod})
+		pods, problems, named := read.Reconstruct()
+		o.Pods = PodsOf(pods)
+		what := "names of pods"
+		if named {
+			what = "which pods have ended or were rejected, and when they started"
 		}
-		n.Missing = append(append(n.Missing, problems...), cmp.Or(o.Unnamed,
-			"names of pods: give them with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE"))
+		n.Missing = append(append(n.Missing, problems...), what+": "+cmp.Or(o.Unlisted,
+			"give the pods with --pods FILE, from: kubectl get pods -A -o json --field-selector spec.nodeName=NODE"))
 	}
 	var unclaimed []string
 	o.Pods, unclaimed = addClaims(read.Config, read.States[kubelet.Claims], o.Pods)

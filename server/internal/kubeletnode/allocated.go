@@ -12,9 +12,11 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -41,19 +43,30 @@ func (a *amounts) message() *typesv1.ResourceRequirements {
 type allocatedPod struct {
 	Containers map[string]*amounts `json:"ContainerResources"`
 	Pod        *amounts            `json:"PodLevelResources"`
+	// whole is the pod with its name and the roles of its containers; nil up to Kubernetes 1.37, and for a pod of that time.
+	whole *podspec.NodePod
 }
 
-// readAllocated reads the amounts that the kubelet has allocated to pods. They have no names, and no roles of containers.
+// allocatedFiles have the pods that the kubelet has admitted, and the amounts of their containers: those that it has allocated, and
+// those that it has set. They have the same form.
+var allocatedFiles = []string{"allocated_pods_state", "actuated_pods_state"}
+
+// readAllocated reads the pods that the kubelet has admitted from the first file that can be read.
 func (r *reader) readAllocated(dir string) {
-	const what = "amounts of pods, without their names"
-	file := path.Join(dir, "allocated_pods_state")
-	data, err := r.file(file)
-	if err == nil {
-		r.allocated, err = parseAllocated(data)
-	}
-	r.unallocated = err
-	if err == nil {
-		r.found(what, file, nil)
+	for _, name := range allocatedFiles {
+		file := path.Join(dir, name)
+		data, err := r.file(file)
+		if err == nil {
+			r.allocated, err = parseAllocated(data)
+		}
+		if err == nil {
+			r.found("amounts of pods", file, nil)
+			r.allocatedText, r.unallocated = data, nil
+			return
+		}
+		if r.unallocated == nil {
+			r.unallocated = err
+		}
 	}
 }
 
@@ -69,29 +82,77 @@ func (p *allocatedPod) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &p.Containers)
 }
 
-// parseAllocated reads the file.
+// parseAllocated reads such a file. Without a version it has the amounts of containers. Version v2 (Kubernetes 1.38) has whole pods, and
+// the amounts for an older kubelet.
 func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 	var outer struct {
-		Data string `json:"data"`
+		Version string `json:"version"`
+		Data    string `json:"data"`
 	}
 	var inner struct {
+		Pods    []byte                  `json:"podList"`
 		Entries map[string]allocatedPod `json:"entries"`
 	}
 	if err := json.Unmarshal(data, &outer); err != nil {
 		return nil, errdefs.Invalidf("expected JSON with data: %w", err)
 	}
+	if outer.Version != "" && outer.Version != "v2" {
+		return nil, errdefs.Unsupportedf("version is %s, expected none or v2", kubelet.Printable(outer.Version))
+	}
 	if err := json.Unmarshal([]byte(outer.Data), &inner); err != nil {
 		return nil, errdefs.Invalidf("data: expected JSON with entries: %w", err)
 	}
-	return inner.Entries, nil
+	if outer.Version == "" {
+		return inner.Entries, nil
+	}
+	var list corev1.PodList
+	if err := list.Unmarshal(inner.Pods); err != nil {
+		return nil, errdefs.Invalidf("data: podList: expected a PodList in protobuf: %w", err)
+	}
+	out := map[string]allocatedPod{}
+	for i := range list.Items {
+		p := &list.Items[i]
+		uid := string(p.UID)
+		if p.Name == "" { // the kubelet has made it of an older file: the roles of its containers are not known
+			out[uid] = inner.Entries[uid]
+			continue
+		}
+		p.Status = corev1.PodStatus{} // it would be that of the admission
+		whole, err := podspec.FromNode(p)
+		if err != nil {
+			return nil, errdefs.Invalidf("data: podList: %w", err)
+		}
+		out[uid] = allocatedPod{whole: &whole}
+	}
+	return out, nil
 }
 
 // Reconstruct returns the pods that the kubelet has allocated resources to, as far as their amounts, the state files and the manifests of
-// static pods tell. problems name the pods of which these do not tell which container is an init container, and how names were found.
-func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
+// static pods tell. problems name the pods of which these do not tell which container is an init container, and how names were found; named
+// means that the file had the name of each pod. None of them is known to have ended.
+func (n *Node) Reconstruct() (pods []podspec.NodePod, problems []string, named bool) {
 	if n.unallocated != nil {
-		return nil, []string{fmt.Sprintf("amounts of pods: allocated_pods_state: %v", reason(n.unallocated))}
+		return nil, []string{fmt.Sprintf("amounts of pods: %s: %v", allocatedFiles[0], reason(n.unallocated))}, false
 	}
+	amounts, problems := n.fromAmounts()
+	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {
+		if whole := n.allocated[uid].whole; whole != nil {
+			p := *whole
+			if p.Pod = proto.CloneOf(p.Pod); generated.MatchString(uid) {
+				asStatic(p.Pod)
+			}
+			pods = append(pods, p)
+		}
+	}
+	named = len(pods) == len(n.allocated)
+	for _, p := range amounts {
+		pods = append(pods, podspec.NodePod{Pod: p})
+	}
+	return pods, problems, named
+}
+
+// fromAmounts returns the pods of which only the amounts are known.
+func (n *Node) fromAmounts() (pods []*typesv1.Pod, problems []string) {
 	state := kubelet.CPUState{}
 	if data, ok := n.States[kubelet.CPU]; ok {
 		if read, err := kubelet.ParseCPU(data, nil); err == nil {
@@ -103,6 +164,9 @@ func (n *Node) Reconstruct() (pods []*typesv1.Pod, problems []string) {
 	problems = slices.Concat(n.unmanifest, notes)
 	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {
 		from := n.allocated[uid]
+		if from.whole != nil {
+			continue
+		}
 		pod := &typesv1.Pod{Metadata: &typesv1.PodMetadata{Name: uid, Namespace: UnknownNamespace}}
 		if named[uid] != nil {
 			pod = proto.CloneOf(named[uid])
@@ -195,7 +259,7 @@ func (n *Node) named() (pods map[string]*typesv1.Pod, notes []string) {
 	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {
 		for i, m := range n.manifests {
 			switch {
-			case m.given && m.pod.GetMetadata().GetUid() != uid, !m.given && !generated.MatchString(uid),
+			case n.allocated[uid].whole != nil, m.given && m.pod.GetMetadata().GetUid() != uid, !m.given && !generated.MatchString(uid),
 				!m.given && !fits(n.allocated[uid], m.pod):
 			default:
 				uids[i], fitting[uid] = append(uids[i], uid), append(fitting[uid], i)

@@ -69,9 +69,10 @@ type Node struct {
 	Devices map[string][]device.Device
 	// Sources in the order in which they were read.
 	Sources []Source
-	// allocated are the amounts of pods, by uid.
-	allocated   map[string]allocatedPod
-	unallocated error // why they are not known
+	// allocated are the amounts of pods, by uid. allocatedText is their file.
+	allocated     map[string]allocatedPod
+	allocatedText []byte
+	unallocated   error // why they are not known
 	// manifests are those of static pods. unmanifest says which of them cannot be read.
 	manifests  []manifest
 	unmanifest []string
@@ -156,7 +157,7 @@ func Inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
 func (n *Node) Same(o *Node) bool {
 	text := func(err error) string { return fmt.Sprint(err) }
 	return maps.EqualFunc(n.States, o.States, bytes.Equal) && reflect.DeepEqual(n.Devices, o.Devices) &&
-		reflect.DeepEqual(n.allocated, o.allocated) && n.Changing == o.Changing &&
+		bytes.Equal(n.allocatedText, o.allocatedText) && n.Changing == o.Changing &&
 		maps.EqualFunc(n.Unread, o.Unread, func(a, b error) bool { return text(a) == text(b) }) &&
 		slices.EqualFunc(n.Sources, o.Sources, func(a, b Source) bool { return a.What == b.What && text(a.Missing) == text(b.Missing) })
 }

@@ -73,9 +73,10 @@ func TestStaticPods(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.readManifests("m", "n1")
-		pods, notes := r.Reconstruct()
+		pods, notes, _ := r.Reconstruct()
 		var got []string
-		for _, p := range pods {
+		for _, node := range pods {
+			p := node.Pod
 			got = append(got, title(p))
 			uid := p.GetMetadata().GetUid()
 			if static := p.GetMetadata().GetAnnotations()[workload.SourceAnnotation] == "file"; static != (uid != "8d5b-4a1c") {
