@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // unknownFields lists the fields of a document that a type does not have, as `unknown field "spec.nodename"`, ordered. A field counts in
@@ -28,10 +29,9 @@ func (u *unknown) walk(path string, value any, t reflect.Type) {
 	case reflect.Pointer:
 		u.walk(path, value, t.Elem())
 	case reflect.Struct:
-		fields, _ := value.(object)
-		known := map[string]reflect.Type{}
-		addFields(known, t)
-		for name, v := range fields {
+		entries, _ := value.(object)
+		known := fieldsOf(t)
+		for name, v := range entries {
 			at := strings.TrimPrefix(path+"."+name, ".")
 			if of, ok := known[name]; ok {
 				u.walk(at, v, of)
@@ -50,6 +50,20 @@ func (u *unknown) walk(path string, value any, t reflect.Type) {
 			u.walk(path+"."+key, v, t.Elem())
 		}
 	}
+}
+
+// fields are those of structs, by type: a node has hundreds of pods.
+var fields sync.Map
+
+// fieldsOf returns the fields of a struct by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if known, ok := fields.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	known := map[string]reflect.Type{}
+	addFields(known, t)
+	fields.Store(t, known)
+	return known
 }
 
 // addFields adds the fields of a struct by their names in JSON, with those of embedded structs.

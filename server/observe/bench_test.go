@@ -21,6 +21,13 @@ func BenchmarkOpen(b *testing.B) {
 	const nodes, perNode, count = 8, 64, 250
 	root := b.TempDir()
 	files := machineFiles(nodes, perNode)
+	for cpu := range nodes * perNode { // most of a machine's files
+		for i, level := range []string{"1", "1", "2", "3"} {
+			dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/cache/index%d/", cpu, i)
+			files[dir+"level"], files[dir+"id"], files[dir+"type"], files[dir+"size"] = level, fmt.Sprint(cpu), "Unified", "32K"
+			files[dir+"shared_cpu_map"] = fmt.Sprintf("%x", 1<<(cpu%32))
+		}
+	}
 	files["var/lib/kubelet/config.yaml"] = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
 		"cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\nmaxPods: 500\n"
 	snapshot, err := machine.ParseShape("8s1n64c")

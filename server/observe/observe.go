@@ -288,11 +288,11 @@ func open(ctx context.Context, dir string) (root fs.FS, closeRoot func(), err er
 		}
 		return root, func() {}, nil
 	}
-	r, err := os.OpenRoot(dir)
+	d, err := kubeletnode.OpenDir(dir)
 	if err != nil {
 		return nil, nil, errdefs.Invalidf("open the node's directory: %w", err)
 	}
-	return r.FS(), func() { _ = r.Close() }, nil
+	return d, func() { _ = d.Close() }, nil
 }
 
 // reads are the beginnings of the names of methods that change nothing.

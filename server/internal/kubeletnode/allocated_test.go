@@ -149,7 +149,7 @@ func TestReconstructWhole(t *testing.T) {
 		"none":                    {nil, true, ""},
 	} {
 		root := fstest.MapFS{"d/allocated_pods_state": {Data: whole(t, entries, row.pods...)}}
-		r := &reader{root: regular{root}}
+		r := &reader{root: regularIn(root)}
 		r.readAllocated("d")
 		got, problems, named := r.Reconstruct()
 		var texts []string
@@ -191,7 +191,7 @@ func TestActuated(t *testing.T) {
 				files["d/"+name+"_pods_state"] = &fstest.MapFile{Data: []byte(text)}
 			}
 		}
-		r := &reader{root: regular{files}}
+		r := &reader{root: regularIn(files)}
 		r.readAllocated("d")
 		pods, problems, _ := r.Reconstruct()
 		if row.want == "" && (len(pods) != 1 || len(problems) > 0 || len(r.Sources) != 1 || r.Sources[0].Path != row.from) {

@@ -145,7 +145,7 @@ func TestOnlyRegularFilesAreOpened(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if data, err := fs.ReadFile(regular{os.DirFS(dir)}, "pipe"); err == nil || !strings.Contains(err.Error(), "expected a regular file") {
+	if data, err := fs.ReadFile(regularIn(os.DirFS(dir)), "pipe"); err == nil || !strings.Contains(err.Error(), "expected a regular file") {
 		t.Errorf("%q, %v", data, err)
 	}
 }

@@ -37,7 +37,9 @@ type kernel struct {
 // Running reads the containers of pods with what the kernel lets them do. Errors are of class NotFound if there are no cgroups of pods, as
 // in a copy of a node's files, or none of their processes can be seen, and of class Exhausted if there is more than is read.
 func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
-	k := kernel{root: regular{root}}
+	files := regularIn(root)
+	defer files.close()
+	k := kernel{root: files}
 	if !k.mounted() {
 		return nil, errdefs.NotFoundf("there are no cgroups below /sys/fs/cgroup")
 	}
@@ -86,7 +88,9 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 
 // Uptime is the time since the node's boot; zero if it is not known. It does not change in a copy of a node's files.
 func Uptime(root fs.FS) time.Duration {
-	proc, err := fs.Sub(regular{root}, "proc")
+	files := regularIn(root)
+	defer files.close()
+	proc, err := fs.Sub(files, "proc")
 	if err != nil {
 		return 0
 	}

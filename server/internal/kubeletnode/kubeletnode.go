@@ -142,7 +142,9 @@ func Read(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
 
 // Inspect is Read for a node with a configuration that is not valid: Refused says why.
 func Inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
-	r := &reader{root: regular{root}, told: told, Node: Node{States: map[kubelet.Kind][]byte{}}}
+	files := regularIn(root)
+	defer files.close()
+	r := &reader{root: files, told: told, Node: Node{States: map[kubelet.Kind][]byte{}}}
 	if err := r.readMachine(); err != nil {
 		return nil, err
 	}
@@ -182,7 +184,9 @@ func (n *Node) Lacks(what string, why error) {
 
 // Again reads everything of a node again but the machine and the configuration.
 func (n *Node) Again(ctx context.Context, root fs.FS) (*Node, error) {
-	r := &reader{root: regular{root}, Node: Node{
+	files := regularIn(root)
+	defer files.close()
+	r := &reader{root: files, Node: Node{
 		Machine: n.Machine, Facts: n.Facts, Given: n.Given, Config: n.Config, Refused: n.Refused, Running: n.Running, Dir: n.Dir,
 		Sources: slices.Clone(n.Sources[:n.settled]), settled: n.settled,
 		manifests: n.manifests, unmanifest: n.unmanifest,
@@ -300,10 +304,31 @@ func readFile(root fs.FS, name string) ([]byte, error) {
 }
 
 // regular opens only regular files and directories: a pipe would wait for its writer, and a device may do something.
-type regular struct{ fs.FS }
+type regular struct {
+	fs.FS
+	path *openPath // nil if this is no Dir
+}
+
+func regularIn(root fs.FS) regular {
+	if d, ok := root.(*Dir); ok {
+		return regular{root, &openPath{root: d.root}}
+	}
+	return regular{root, nil}
+}
+
+func (r regular) close() {
+	if r.path != nil {
+		r.path.cut(0)
+	}
+}
 
 // Open implements fs.FS.
 func (r regular) Open(name string) (fs.File, error) {
+	if r.path != nil && fs.ValidPath(name) {
+		if f, known, err := r.path.open(name); known {
+			return f, err
+		}
+	}
 	info, err := fs.Stat(r.FS, name)
 	if err != nil {
 		return nil, err

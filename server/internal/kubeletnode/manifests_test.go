@@ -68,7 +68,7 @@ func TestStaticPods(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &reader{root: regular{row.files}}
+		r := &reader{root: regularIn(row.files)}
 		if r.allocated, err = parseAllocated(text); err != nil {
 			t.Fatal(err)
 		}
@@ -129,11 +129,11 @@ func TestManifestPlaces(t *testing.T) {
 		for name, text := range row.files {
 			files[name] = &fstest.MapFile{Data: []byte(text)}
 		}
-		if got := (&reader{root: regular{files}}).nodeName(row.flag); got != want {
+		if got := (&reader{root: regularIn(files)}).nodeName(row.flag); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
-	r := &reader{root: regular{fstest.MapFS{"one": static("a", "c", "1")}}}
+	r := &reader{root: regularIn(fstest.MapFS{"one": static("a", "c", "1")})}
 	if r.readManifests("one", ""); len(r.manifests) != 1 || title(r.manifests[0].pod) != "kube-system/a" || len(r.unmanifest) > 0 {
 		t.Errorf("one file: %v, %q", r.manifests, r.unmanifest)
 	}
@@ -141,7 +141,7 @@ func TestManifestPlaces(t *testing.T) {
 	for i := range mostManifests + 1 {
 		many[fmt.Sprintf("m/%d.yaml", i)] = static("a", "c", "1")
 	}
-	r = &reader{root: regular{many}}
+	r = &reader{root: regularIn(many)}
 	if r.readManifests("m", ""); len(r.manifests) != mostManifests || len(r.unmanifest) !=
 		1 || !strings.Contains(r.unmanifest[0], "at most 1000 manifests") {
 		t.Errorf("%d manifests, %q", len(r.manifests), r.unmanifest)

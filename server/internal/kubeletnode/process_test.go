@@ -15,7 +15,7 @@ func TestKubeletOfAPod(t *testing.T) {
 		"proc/900/cmdline": {Data: []byte("/usr/bin/kubelet\x00--config=/var/lib/kubelet/config.yaml\x00")}, // was restarted
 		"proc/900/cgroup":  {Data: []byte("0::/../../../../system.slice/kubelet.service\n")},
 	}
-	r := &reader{root: regular{root}}
+	r := &reader{root: regularIn(root)}
 	if s, ok := r.running(); !ok || s.from != "/proc/900/cmdline" {
 		t.Errorf("the kubelet is %+v", s)
 	}
