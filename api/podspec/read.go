@@ -65,25 +65,29 @@ func firstByte(in *bufio.Reader) (byte, error) {
 // jsonDocuments gives one object after the other. Whole numbers come as int64, as the converter requires. Keys that occur
 // twice are refused.
 func jsonDocuments(in io.Reader) func() (object, error) {
-	decoder := json.NewDecoder(in)
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return func() (object, error) { return nil, err }
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
 	return func() (object, error) {
-		var raw json.RawMessage
-		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
+		start := decoder.InputOffset()
+		key, err := repeatedKey(decoder)
+		switch {
+		case errors.Is(err, io.EOF):
 			return nil, io.EOF
-		} else if err != nil {
+		case err != nil:
 			return nil, fmt.Errorf("not JSON: %w", err)
+		case key != nil:
+			return nil, fmt.Errorf("key %q is set twice in one object", *key)
 		}
-		if key, ok := repeatedKey(raw); ok {
-			return nil, fmt.Errorf("key %q is set twice in one object", key)
-		}
-		return parse(raw)
+		return parse(text[start:decoder.InputOffset()])
 	}
 }
 
-// repeatedKey returns a key that an object of a JSON text has twice. Of such keys each reader takes another one.
-func repeatedKey(raw []byte) (key string, ok bool) {
-	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber()
+// repeatedKey reads a value, and returns a key that an object has twice in it. Of such keys each reader takes another one.
+func repeatedKey(decoder *json.Decoder) (key *string, err error) {
 	type level struct {
 		keys  map[string]bool // nil in a list
 		value bool            // the next token is the value of a key
@@ -91,28 +95,33 @@ func repeatedKey(raw []byte) (key string, ok bool) {
 	levels := []level{{}}
 	for {
 		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) && len(levels) > 1 {
+			err = io.ErrUnexpectedEOF
+		}
 		if err != nil {
-			return "", false // the end: the text is JSON
+			return nil, err
 		}
 		top := &levels[len(levels)-1]
-		switch token {
-		case json.Delim('}'), json.Delim(']'):
+		name, isText := token.(string)
+		switch {
+		case token == json.Delim('}') || token == json.Delim(']'):
 			levels = levels[:len(levels)-1]
-			continue
-		}
-		if name, is := token.(string); is && top.keys != nil && !top.value {
+		case isText && top.keys != nil && !top.value:
 			if top.keys[name] {
-				return name, true
+				return &name, nil
 			}
 			top.keys[name], top.value = true, true
-			continue
+		default:
+			top.value = false
+			switch token {
+			case json.Delim('{'):
+				levels = append(levels, level{keys: map[string]bool{}})
+			case json.Delim('['):
+				levels = append(levels, level{})
+			}
 		}
-		top.value = false
-		switch token {
-		case json.Delim('{'):
-			levels = append(levels, level{keys: map[string]bool{}})
-		case json.Delim('['):
-			levels = append(levels, level{})
+		if len(levels) == 1 {
+			return nil, nil
 		}
 	}
 }

@@ -31,9 +31,9 @@ func (d *Dir) Stat(name string) (fs.FileInfo, error) { return fs.Stat(d.root.FS(
 // ReadDir implements fs.ReadDirFS.
 func (d *Dir) ReadDir(name string) ([]fs.DirEntry, error) { return fs.ReadDir(d.root.FS(), name) }
 
-// openPath is the directories that lead to the file that was opened last, each below the one before. A machine has thousands of small
-// files, and os.Root opens every directory of every name: that took half of the time of a reading. It is for one reading, because a directory may
-// be replaced by another one of the same name.
+// openPath is the directories that lead to the file that was opened last, each below the one before. A machine has thousands of
+// small files, and os.Root opens every directory of every name: that took half of the time of a reading. It is for one reading,
+// because a directory may be replaced by another one of the same name.
 type openPath struct {
 	root  *os.Root
 	names []string

@@ -44,8 +44,10 @@ func TestDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	names := []string{"top", "a/one", "a/two", "a/b/one", "a/b/c/one", "d/one", "a/link", "link/one", "link/b/c/one", "a/b/up", "out/secret",
-		"a/out", "a/loop", "a/pipe", "a", "a/b", "none", "a/none", "none/one", "a/one/below", "../x", "/top", ""}
+	names := []string{
+		"top", "a/one", "a/two", "a/b/one", "a/b/c/one", "d/one", "a/link", "link/one", "link/b/c/one", "a/b/up", "out/secret", "a/out",
+		"a/loop", "a/pipe", "a", "a/b", "none", "a/none", "none/one", "a/one/below", "../x", "/top", "",
+	}
 	read := func(root regular, name string) string {
 		data, err := fs.ReadFile(root, name)
 		if err != nil {
