@@ -89,6 +89,10 @@ func run() {
 
 // prepare sets up what the job requests.
 func prepare(j job.Job) error {
+	// Everybody may write to the root of the first file system. berthd trusts no such directory.
+	if err := os.Chmod("/", 0o755); err != nil {
+		return err
+	}
 	if err := raiseLoopback(); err != nil {
 		return err
 	}
