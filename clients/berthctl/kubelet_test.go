@@ -92,6 +92,11 @@ func TestKubelet(t *testing.T) {
 	if got := id.ReplaceAllString(out, "admission"); got != id.ReplaceAllString(want, "admission") {
 		t.Errorf("docs/kubelet.md shows\n%s\nand it is\n%s", want, out)
 	}
+	for _, args := range []string{"map --kubelet " + root, "explain --kubelet " + root + " shop/wide", "get pods --kubelet " + root} {
+		if code, _, problems := ctl(t, "", strings.Fields(args)...); code != 2 || !strings.Contains(problems, "comes after =: --kubelet="+root) {
+			t.Errorf("%s: %d, %s", args, code, problems)
+		}
+	}
 	if code, _, problems := ctl(t, "", "get", "pods", "--pods", "x.json"); code != 2 || !strings.Contains(problems, "add --kubelet") {
 		t.Errorf("--pods without --kubelet: %d, %s", code, problems)
 	}
@@ -222,5 +227,48 @@ func TestSimulateKubelet(t *testing.T) {
 	if code, _, problems := ctl(t, "", "simulate", "--machine", "8c", "-f", pods, "--pods", pods); code != 2 ||
 		!strings.Contains(problems, "add --kubelet") {
 		t.Errorf("--pods without --kubelet: %d, %s", code, problems)
+	}
+}
+
+// TestImportedPod: of a pod that a kubelet has admitted, every view has what its state files say, and nothing that nobody has set; a
+// rejection has the kubelet's time.
+func TestImportedPod(t *testing.T) {
+	t.Parallel()
+	root := kubeletNode(t)
+	running := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3", "example.com/gpu": "1"`, "Failed", "Running",
+		"03:04:05", "03:04:04").Replace(rejectedPods)
+	_, items, _ := strings.Cut(running, "[")
+	pods := strings.TrimSuffix(strings.TrimSpace(rejectedPods), "]}") + ", " + items
+	write(t, filepath.Join(root, "var/lib/kubelet/cpu_manager_state"), `{"policyName":"static","defaultCpuSet":"0-3,7",`+
+		`"entries":{"u-large":{"app":"4-6"}},"checksum":0}`)
+	devices := `{"PodDeviceEntries":[{"PodUID":"u-large","ContainerName":"app","ResourceName":"example.com/gpu","DeviceIDs":{"0":["gpu0"]},` +
+		`"AllocResp":""}],"RegisteredDevices":{"example.com/gpu":["gpu0","gpu1"]}}`
+	write(t, filepath.Join(root, "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"),
+		`{"Data":`+devices+`,"Checksum":2914432977}`)
+	for _, row := range []struct {
+		args, stdin string
+		want        []string
+		not         string
+	}{
+		{args: "explain shop/large", want: []string{
+			"note: taken over from a kubelet's cpu_manager_state\n  note: taken over from a kubelet's device-plugins/kubelet_internal_checkpoint\n",
+			"cpu gives CPUs 4-6 (exclusive)\n", "gpu0 on node 0"}},
+		{args: "describe pod shop/large", want: []string{"4-6"}, not: "movable"},
+		{args: "get rejections", want: []string{"2026-01-02T03:04:05Z  shop/wide"}},
+		{args: "plan defrag --for FILE", want: []string{"shop/large  app        4-6 to 1-3"}},
+		{args: "fit -f FILE", want: []string{"default/more  after-defragmentation  1      1 "}},
+	} {
+		file := filepath.Join(t.TempDir(), "more.yaml")
+		write(t, file, strings.ReplaceAll(podYAML("more"), "cpu: 2", "cpu: 4, memory: 1Gi"))
+		args := strings.Fields(strings.ReplaceAll(row.args, "FILE", file))
+		_, out, problems := ctl(t, pods, append(args, "--pods", "-", "--kubelet="+root)...)
+		for _, want := range row.want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: there is no %q in\n%s%s", row.args, want, out, problems)
+			}
+		}
+		if row.not != "" && strings.Contains(out, row.not) {
+			t.Errorf("%s: there is %q in\n%s", row.args, row.not, out)
+		}
 	}
 }

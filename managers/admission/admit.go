@@ -29,7 +29,7 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	ctx = hint.Observed(ctx, e.Observe)
 	c := &candidate{
 		given: given, record: record, notes: append(notes, req.Unserved...),
-		dryRun: req.DryRun, unserved: req.Unserved, allocations: req.RunningAllocations,
+		dryRun: req.DryRun, at: req.At, unserved: req.Unserved, allocations: req.RunningAllocations,
 	}
 	if req.DryRun {
 		v, err := e.dryRun(ctx, c)
@@ -68,6 +68,8 @@ type candidate struct {
 	dryRun   bool
 	// running is true for a trial of a pod of the ledger under other rules.
 	running bool
+	// at is when another program has decided; zero for now.
+	at time.Time
 	// given is whether the caller has named the admission.
 	given bool
 	trace *ledger.Trace
@@ -102,6 +104,9 @@ const usualSteps = 8
 func (c *candidate) begin(view *ledger.View, now time.Time) {
 	p := &c.record.Pod
 	c.failed = nil
+	if !c.at.IsZero() {
+		now = c.at
+	}
 	c.trace = &ledger.Trace{
 		AdmissionID: c.record.AdmissionID,
 		Pod:         p.UID, Namespace: p.Namespace, Name: p.Name,

@@ -148,6 +148,8 @@ type Request struct {
 	// if no other pod has them; nothing is planned then.
 	RunningAllocations []RunningAllocation
 	DryRun             bool
+	// At is when another program has made the decision that is explained; zero for now.
+	At time.Time
 }
 
 // waited waits for a lock as a step of an admission.

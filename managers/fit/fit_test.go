@@ -111,6 +111,9 @@ func TestFitOfUsedPages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if nodes := out[0].Nodes.IsEmpty(); nodes == (row.want == fit.Now) {
+			t.Errorf("%s: %s on NUMA nodes %v", name, out[0].When, out[0].Nodes)
+		}
 		if out[0].When != row.want {
 			t.Errorf("%s: %s %v: %s", name, out[0].When, out[0].Verdict.Outcome, out[0].Verdict.Message)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
+	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
 
@@ -32,6 +33,8 @@ type Outcome struct {
 	// Moves is how many pods have to move for a pod that fits after moves, and Bytes the most memory of them.
 	Moves int
 	Bytes uint64
+	// Nodes are the NUMA nodes of what a pod gets that fits now or after moves.
+	Nodes numa.Mask
 }
 
 // Search configures the search for moves of other pods.
@@ -60,7 +63,9 @@ func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *mana
 			return nil, false, err
 		}
 		o := Outcome{Pod: pod, When: Now, Verdict: v}
-		if v.Outcome != admission.Admitted {
+		if v.Outcome == admission.Admitted {
+			o.Nodes = nodesOf(v.View, pod.UID)
+		} else {
 			alone := ledger.Empty(view.Rules())
 			trial := admission.NewTrial(cfg, alone, set.Bus, set.Topology)
 			trial.On(alone, now)
@@ -93,11 +98,20 @@ func Try(ctx context.Context, cfg admission.Config, view *ledger.View, set *mana
 		if !d.Fits() {
 			continue
 		}
-		o.When, o.Moves = AfterMoves, len(d.Moves)
+		o.When, o.Moves, o.Nodes = AfterMoves, len(d.Moves), nodesOf(d.After, o.Pod.UID)
 		for _, m := range d.Moves {
 			o.Bytes += m.Plan.Cost.Bytes
 			stay = append(stay, m.UID)
 		}
 	}
 	return out, limited, nil
+}
+
+// nodesOf returns the NUMA nodes of a pod's CPUs, memory and devices, as far as they have any.
+func nodesOf(view *ledger.View, uid string) (nodes numa.Mask) {
+	p, _ := view.Pod(uid)
+	for i := range p.Claims {
+		nodes = nodes.Union(p.Claims[i].NUMANodes(view.Machine()))
+	}
+	return nodes
 }

@@ -106,7 +106,7 @@ func (i *importing) adopt(uid string, claims []ledger.Claim) (outcome string, er
 		return Known, nil
 	}
 	i.draft.AddClaims(uid, missing...)
-	i.draft.PutTrace(i.trace(&have.Pod, i.engine.NewID(), missing))
+	i.draft.PutTrace(i.extended(have, missing))
 	return Extended, nil
 }
 
@@ -170,6 +170,32 @@ func (i *importing) trace(pod *workload.Pod, id string, claims []ledger.Claim) *
 		})
 	}
 	return t
+}
+
+// extended is the trace of a pod's last admission, with the claims that this file adds. A kubelet has a file for each kind of claims.
+func (i *importing) extended(have *ledger.Pod, missing []ledger.Claim) *ledger.Trace {
+	before, known := i.view.TraceOfPod(have.UID())
+	if !known || !before.Admitted {
+		before = have.Trace
+	}
+	more := i.trace(&have.Pod, i.engine.NewID(), missing)
+	if before == nil {
+		return more
+	}
+	out := *more
+	out.Steps = slices.Clone(before.Steps)
+	for _, s := range more.Steps {
+		if s.Kind != ledger.StepNoted {
+			out.Add(s)
+			continue
+		}
+		if notes := slices.IndexFunc(out.Steps, func(o ledger.Step) bool { return o.Kind != ledger.StepNoted }); notes < 0 {
+			out.Add(s)
+		} else if !slices.ContainsFunc(out.Steps[:notes], func(o ledger.Step) bool { return o.Text == s.Text }) {
+			out.Steps = slices.Insert(out.Steps, notes, s)
+		}
+	}
+	return &out
 }
 
 // noteOthers notes requested devices that this file does not contain. The pod counts as

@@ -130,6 +130,15 @@ func (s *defragment) decide(ctx context.Context, view *ledger.View) (admission.V
 	return t.Repeat(ctx, admission.Request{Pod: s.request.Pod, Owner: s.request.Owner, AdmissionID: "trial of " + s.request.Pod.UID})
 }
 
+// movable returns where to a pod may be moved. A kubelet moves no pod: a plan says which ones would have to be made again elsewhere, which
+// some never are.
+func (e *Engine) movable(p *workload.Pod) workload.Movable {
+	if e.Kubelet && p.Annotations[workload.MovableAnnotation] == "" && !p.Returns() {
+		return workload.MovableAnywhere
+	}
+	return p.Movable()
+}
+
 // candidateMove is a pod that may move, and what that costs.
 type candidateMove struct {
 	pod   *ledger.Pod
@@ -141,7 +150,7 @@ type candidateMove struct {
 // candidates returns the pods that may move, the cheapest first.
 func (s *defragment) candidates() (out []candidateMove) {
 	for p := range s.View.Pods() {
-		if p.Pod.Movable() == workload.NeverMovable || p.Move != nil || slices.Contains(s.request.Stay, p.UID()) {
+		if s.engine.movable(&p.Pod) == workload.NeverMovable || p.Move != nil || slices.Contains(s.request.Stay, p.UID()) {
 			continue
 		}
 		c := candidateMove{pod: p, nodes: nodesIn(s.View, p)}
@@ -164,9 +173,12 @@ func (s *defragment) candidates() (out []candidateMove) {
 // noCandidates returns why no pod may move.
 func (s *defragment) noCandidates() string {
 	why := "no pod with exclusive CPUs or pinned memory may be moved: annotation " + workload.MovableAnnotation + " allows it"
+	if s.engine.Kubelet {
+		why = "no other pod has CPUs or memory of its own, but for static pods and those of a DaemonSet, which come back on the same node"
+	}
 	for p := range s.View.Pods() {
 		switch {
-		case p.Pod.Movable() == workload.NeverMovable:
+		case s.engine.movable(&p.Pod) == workload.NeverMovable:
 		case p.Move != nil:
 			return "pod " + p.Pod.String() + " is moving now, and no other one may be moved: try again when it has arrived"
 		case slices.Contains(s.request.Stay, p.UID()):
@@ -319,7 +331,7 @@ func (s *defragment) relocate(ctx context.Context, now *ledger.View, room *ledge
 	// In the draft, the room may overlap with pods that have not moved yet: neither is free.
 	d := ledger.NewDraft(now)
 	d.PutPod(clone(room))
-	stays := c.pod.Pod.Movable() == workload.MovableWithinNodes
+	stays := s.engine.movable(&c.pod.Pod) == workload.MovableWithinNodes
 	m, err := e.anew(ctx, s.On(d.View()), c.pod, nil, stays, &ledger.Trace{})
 	var p *planned
 	if err == nil {

@@ -186,7 +186,7 @@ func (l *loader) reject(ctx context.Context, p Pod, there []app.Adopted, state s
 	if more != "" {
 		notes = append(notes, more)
 	}
-	return "", l.Reject(ctx, p.Pod, notes)
+	return "", l.Reject(ctx, p.Pod, p.Started, notes)
 }
 
 // instead says where a rejected pod fits: never, or with berth's planning; empty if neither.

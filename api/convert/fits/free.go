@@ -25,7 +25,7 @@ func Fit(free *fitv1.FreeResources, outcomes []fit.Outcome, limited bool) *fitv1
 		p := &fitv1.PodFit{
 			Uid: o.Pod.UID, Namespace: o.Pod.Namespace, Name: o.Pod.Name, Fit: convert.EnumOf[fitv1.FitTime](string(o.When)),
 			Reason: string(o.Verdict.Reason), Message: o.Verdict.Message,
-			Moves: uint32(o.Moves), MovedBytes: o.Bytes,
+			Moves: uint32(o.Moves), MovedBytes: o.Bytes, NumaNodes: convert.SomeNodes(o.Nodes),
 		}
 		out.Moves, out.MovedBytes = out.Moves+p.GetMoves(), out.MovedBytes+p.GetMovedBytes()
 		switch o.When {

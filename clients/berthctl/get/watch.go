@@ -182,7 +182,7 @@ func (w *eventPrinter) text(event *allocationv1.Event) (what, text string) {
 	case *allocationv1.Event_SharedCpus:
 		return "shared", orNone(e.SharedCpus.GetList(), sentences.CPUNoun)
 	case *allocationv1.Event_DeviceResource:
-		return "resource", resourceText(e.DeviceResource)
+		return "resource", resourceText(e.DeviceResource, w.Kubelet == "")
 	case *allocationv1.Event_DeviceHealth:
 		return "device", w.deviceText(e.DeviceHealth)
 	case *allocationv1.Event_Policy:
@@ -259,9 +259,13 @@ func orNone(list string, spell func(string) string) string {
 	return spell(list)
 }
 
-func resourceText(r *allocationv1.DeviceResource) string {
-	text := fmt.Sprintf("%s: plugin %s, %d of %d healthy", r.GetName(), convert.Word(r.GetPluginState()), r.GetAllocatable(),
-		r.GetCapacity())
+// resourceText describes a resource. Whether a kubelet has a connection to the plugin is not known.
+func resourceText(r *allocationv1.DeviceResource, known bool) string {
+	text := r.GetName() + ": "
+	if known {
+		text += "plugin " + convert.Word(r.GetPluginState()) + ", "
+	}
+	text += fmt.Sprintf("%d of %d healthy", r.GetAllocatable(), r.GetCapacity())
 	if list := r.GetUnhealthyDevices(); len(list) > 0 {
 		text += ", not " + command.Joined(list)
 	}

@@ -12,6 +12,7 @@ import (
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/clients/internal/table"
 	"github.com/berthd/berth/clients/simulation"
@@ -22,7 +23,8 @@ changes.
 
 The pods are decided about in order, each together with the pods before it that fit. A pod that fits later would be
 admitted if no other pod were there; a pod that never fits would be rejected even then, with the present devices and
-policy. Without -f only the resources of the NUMA nodes are shown: FREE/TOTAL is what is free of the allocatable amount.
+policy. NODES are the NUMA nodes of what a pod gets. Without -f only the resources of the NUMA nodes are shown: FREE/TOTAL is
+what is free of the allocatable amount.
 
 A pod that fits "after-defragmentation" fits after 'berthctl defrag' has moved up to --max-moves other pods that allow
 it. Such moves are searched after the decisions about all pods that fit now.
@@ -137,10 +139,10 @@ func (f *fitFlags) record(ctx context.Context, c *command.Ctl) (*bundle.Bundle, 
 // showFit prints a line for each pod and for each NUMA node.
 func showFit(w io.Writer, out *fitv1.FitResponse) {
 	if len(out.GetPods()) > 0 {
-		t := table.New("POD", "FITS", "MOVES", "REASON", "MESSAGE")
+		t := table.New("POD", "FITS", "NODES", "MOVES", "REASON", "MESSAGE")
 		for _, p := range out.GetPods() {
-			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), moves(p.GetMoves(), p.GetMovedBytes()), p.GetReason(),
-				p.GetMessage())
+			t.Row(p.GetNamespace()+"/"+p.GetName(), convert.Word(p.GetFit()), sentences.Nodes(p.GetNumaNodes()),
+				moves(p.GetMoves(), p.GetMovedBytes()), p.GetReason(), p.GetMessage())
 		}
 		fmt.Fprintf(w, "%v\n%s: %d now, ", t, table.Count(len(out.GetPods()), "pod"), out.GetNow())
 		if n := out.GetAfterDefragmentation(); n > 0 {

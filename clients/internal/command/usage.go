@@ -3,6 +3,8 @@ package command
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -57,6 +59,30 @@ func argument(names []string, n int) string {
 	return strings.TrimSuffix(strings.Trim(names[n], "[]"), several)
 }
 
+// misplaced says that an argument is meant as the value of --kubelet, which is the running node without one; nil if it is not.
+func misplaced(cmd *cobra.Command, args []string) error {
+	f := cmd.Flags().Lookup("kubelet")
+	if f == nil || !f.Changed || f.Value.String() != f.NoOptDefVal {
+		return nil
+	}
+	for _, arg := range args {
+		if isNode(arg) {
+			return fmt.Errorf("--kubelet %s: a directory or an archive comes after =: --kubelet=%s", arg, arg)
+		}
+	}
+	return nil
+}
+
+// isNode reports whether an argument may be where a node's files are. The name of a pod may be that of some file, too.
+func isNode(arg string) bool {
+	info, err := os.Stat(arg)
+	if err != nil {
+		return false
+	}
+	_, err = os.Stat(filepath.Join(arg, "sys"))
+	return err == nil || filepath.IsAbs(arg) || !info.IsDir() && strings.Contains(filepath.Base(arg), ".t")
+}
+
 // arguments checks the number of arguments against their names; names in brackets are optional.
 func arguments(names ...string) cobra.PositionalArgs {
 	least := 0
@@ -65,7 +91,10 @@ func arguments(names ...string) cobra.PositionalArgs {
 			least++
 		}
 	}
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := misplaced(cmd, args); err != nil {
+			return err
+		}
 		switch {
 		case len(args) < least:
 			return fmt.Errorf("%s is missing", argument(names, len(args)))

@@ -24,7 +24,6 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
-	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/store"
 )
 
@@ -262,14 +261,6 @@ func (a *App) record(p Adopted) (*ledger.Pod, error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	if pod.Annotations[workload.MovableAnnotation] == "" && !pod.Returns() {
-		// The other program moves no pod. A plan says which ones would have to be made again elsewhere, which some never are.
-		pod.Annotations = maps.Clone(pod.Annotations)
-		if pod.Annotations == nil {
-			pod.Annotations = map[string]string{}
-		}
-		pod.Annotations[workload.MovableAnnotation] = string(workload.MovableAnywhere)
 	}
 	engine := a.deciding.engine.Engine
 	record, _, err := engine.Record(pod, "adopt")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/managers/admission"
@@ -31,13 +32,14 @@ func (a *App) Try(ctx context.Context, m *typesv1.Pod) (Decided, error) {
 	return Decided{v}, err
 }
 
-// Reject decides about a pod that does not fit, and keeps the explanation with notes.
-func (a *App) Reject(ctx context.Context, m *typesv1.Pod, notes []string) error {
+// Reject decides about a pod that does not fit, and keeps the explanation with notes. at is when another program has rejected the pod;
+// zero if that is not known.
+func (a *App) Reject(ctx context.Context, m *typesv1.Pod, at time.Time, notes []string) error {
 	pod, err := NodePod(a.given.Config, m)
 	if err != nil {
 		return err
 	}
-	_, err = a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, Unserved: notes})
+	_, err = a.deciding.engine.Admit(ctx, admission.Request{Pod: pod, Unserved: notes, At: at})
 	return err
 }
 

@@ -276,8 +276,11 @@ type PodFit struct {
 	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
 	// Of a pod that fits after defragmentation: how many other pods move, and the most memory that
 	// moves, in bytes.
-	Moves         uint32 `protobuf:"varint,7,opt,name=moves,proto3" json:"moves,omitempty"`
-	MovedBytes    uint64 `protobuf:"varint,8,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	Moves      uint32 `protobuf:"varint,7,opt,name=moves,proto3" json:"moves,omitempty"`
+	MovedBytes uint64 `protobuf:"varint,8,opt,name=moved_bytes,json=movedBytes,proto3" json:"moved_bytes,omitempty"`
+	// Of a pod that fits now, or after moves: the NUMA nodes of its CPUs, memory and devices.
+	// Absent if it has nothing on certain nodes.
+	NumaNodes     *v1.NUMANodeSet `protobuf:"bytes,9,opt,name=numa_nodes,json=numaNodes,proto3" json:"numa_nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -366,6 +369,13 @@ func (x *PodFit) GetMovedBytes() uint64 {
 		return x.MovedBytes
 	}
 	return 0
+}
+
+func (x *PodFit) GetNumaNodes() *v1.NUMANodeSet {
+	if x != nil {
+		return x.NumaNodes
+	}
+	return nil
 }
 
 // GetFreeResourcesRequest may name a state of the past.
@@ -772,7 +782,7 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\x05moves\x18\a \x01(\rR\x05moves\x12\x1f\n" +
 	"\vmoved_bytes\x18\b \x01(\x04R\n" +
 	"movedBytes\x12%\n" +
-	"\x0esearch_limited\x18\t \x01(\bR\rsearchLimited\"\xde\x01\n" +
+	"\x0esearch_limited\x18\t \x01(\bR\rsearchLimited\"\x9a\x02\n" +
 	"\x06PodFit\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -782,7 +792,9 @@ const file_berth_fit_v1_fit_proto_rawDesc = "" +
 	"\amessage\x18\x06 \x01(\tR\amessage\x12\x14\n" +
 	"\x05moves\x18\a \x01(\rR\x05moves\x12\x1f\n" +
 	"\vmoved_bytes\x18\b \x01(\x04R\n" +
-	"movedBytes\"\xa1\x01\n" +
+	"movedBytes\x12:\n" +
+	"\n" +
+	"numa_nodes\x18\t \x01(\v2\x1b.berth.types.v1.NUMANodeSetR\tnumaNodes\"\xa1\x01\n" +
 	"\x17GetFreeResourcesRequest\x12&\n" +
 	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\tR\x05owner\x12%\n" +
@@ -852,6 +864,7 @@ var file_berth_fit_v1_fit_proto_goTypes = []any{
 	nil,                              // 9: berth.fit.v1.NUMANode.DistancesEntry
 	(*v1.Pod)(nil),                   // 10: berth.types.v1.Pod
 	(*v1.Moment)(nil),                // 11: berth.types.v1.Moment
+	(*v1.NUMANodeSet)(nil),           // 12: berth.types.v1.NUMANodeSet
 }
 var file_berth_fit_v1_fit_proto_depIdxs = []int32{
 	10, // 0: berth.fit.v1.FitRequest.pods:type_name -> berth.types.v1.Pod
@@ -859,20 +872,21 @@ var file_berth_fit_v1_fit_proto_depIdxs = []int32{
 	3,  // 2: berth.fit.v1.FitResponse.pods:type_name -> berth.fit.v1.PodFit
 	6,  // 3: berth.fit.v1.FitResponse.free:type_name -> berth.fit.v1.FreeResources
 	0,  // 4: berth.fit.v1.PodFit.fit:type_name -> berth.fit.v1.FitTime
-	11, // 5: berth.fit.v1.GetFreeResourcesRequest.at:type_name -> berth.types.v1.Moment
-	6,  // 6: berth.fit.v1.GetFreeResourcesResponse.free:type_name -> berth.fit.v1.FreeResources
-	7,  // 7: berth.fit.v1.FreeResources.nodes:type_name -> berth.fit.v1.NUMANode
-	9,  // 8: berth.fit.v1.NUMANode.distances:type_name -> berth.fit.v1.NUMANode.DistancesEntry
-	8,  // 9: berth.fit.v1.NUMANode.resources:type_name -> berth.fit.v1.NodeResource
-	1,  // 10: berth.fit.v1.FitService.Fit:input_type -> berth.fit.v1.FitRequest
-	4,  // 11: berth.fit.v1.FitService.GetFreeResources:input_type -> berth.fit.v1.GetFreeResourcesRequest
-	2,  // 12: berth.fit.v1.FitService.Fit:output_type -> berth.fit.v1.FitResponse
-	5,  // 13: berth.fit.v1.FitService.GetFreeResources:output_type -> berth.fit.v1.GetFreeResourcesResponse
-	12, // [12:14] is the sub-list for method output_type
-	10, // [10:12] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	12, // 5: berth.fit.v1.PodFit.numa_nodes:type_name -> berth.types.v1.NUMANodeSet
+	11, // 6: berth.fit.v1.GetFreeResourcesRequest.at:type_name -> berth.types.v1.Moment
+	6,  // 7: berth.fit.v1.GetFreeResourcesResponse.free:type_name -> berth.fit.v1.FreeResources
+	7,  // 8: berth.fit.v1.FreeResources.nodes:type_name -> berth.fit.v1.NUMANode
+	9,  // 9: berth.fit.v1.NUMANode.distances:type_name -> berth.fit.v1.NUMANode.DistancesEntry
+	8,  // 10: berth.fit.v1.NUMANode.resources:type_name -> berth.fit.v1.NodeResource
+	1,  // 11: berth.fit.v1.FitService.Fit:input_type -> berth.fit.v1.FitRequest
+	4,  // 12: berth.fit.v1.FitService.GetFreeResources:input_type -> berth.fit.v1.GetFreeResourcesRequest
+	2,  // 13: berth.fit.v1.FitService.Fit:output_type -> berth.fit.v1.FitResponse
+	5,  // 14: berth.fit.v1.FitService.GetFreeResources:output_type -> berth.fit.v1.GetFreeResourcesResponse
+	13, // [13:15] is the sub-list for method output_type
+	11, // [11:13] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_berth_fit_v1_fit_proto_init() }
