@@ -141,6 +141,9 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 			in.Damaged[kind] = err
 		}
 	}
+	if in.Devices != nil {
+		in.PCI = kubeletnode.PCINodes(root, *in.Devices)
+	}
 	if read.Refused == nil && pods != nil && in.CPU != nil && aligned(c) {
 		n, err := Open(ctx, Options{Root: o.Root, Told: o.Told, Pods: living}) // why others were rejected is not asked
 		if err == nil {

@@ -3,6 +3,7 @@ package kubeletnode
 import (
 	"io/fs"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/procfs"
@@ -283,4 +285,31 @@ func (k *kernel) began(process string) (time.Duration, error) {
 		return 0, err
 	}
 	return procfs.Began(string(text))
+}
+
+// address is the form of a PCI address, which device plugins have as the id of a network function.
+var address = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// mostAddresses is how many devices are looked up.
+const mostAddresses = 4096
+
+// PCINodes returns the NUMA nodes of devices that the kernel knows by their ids, which are PCI addresses.
+func PCINodes(root fs.FS, devices kubelet.DeviceState) map[string]int {
+	files := regularIn(root)
+	defer files.close()
+	out, left := map[string]int{}, mostAddresses
+	for _, e := range devices.Entries {
+		for _, ids := range e.IDs {
+			for _, id := range ids {
+				if left--; left < 0 || !address.MatchString(id) {
+					continue
+				}
+				text, err := fs.ReadFile(files, path.Join("sys/bus/pci/devices", id, "numa_node"))
+				if node, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && node >= 0 {
+					out[id] = node // -1 where the firmware does not tell
+				}
+			}
+		}
+	}
+	return out
 }

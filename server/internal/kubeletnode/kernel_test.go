@@ -1,7 +1,11 @@
 package kubeletnode_test
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -9,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/kubeletnode"
 )
@@ -129,5 +134,30 @@ func TestRunningBounds(t *testing.T) {
 	}
 	if _, err := kubeletnode.Running(root, c); errdefs.ClassOf(err) != errdefs.Exhausted {
 		t.Errorf("too many cgroups: %v", err)
+	}
+}
+
+// TestPCINodes: the kernel's files are below a link, and an id that is no address leads to no file.
+func TestPCINodes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"0000:3b:02.1": "1\n", "0000:3b:02.2": "-1\n", "0000:3b:02.3": "x"} {
+		device := filepath.Join(dir, "sys/devices/pci0000:3a", name)
+		link := filepath.Join(dir, "sys/bus/pci/devices", name)
+		if err := errors.Join(os.MkdirAll(device, 0o755), os.WriteFile(filepath.Join(device, "numa_node"), []byte(text), 0o600),
+			os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink("../../../devices/pci0000:3a/"+name, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := kubeletnode.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	got := kubeletnode.PCINodes(d, kubelet.DeviceState{Entries: []kubelet.DeviceEntry{{IDs: map[int64][]string{
+		0: {"0000:3b:02.1", "0000:3b:02.2", "0000:3b:02.3", "0000:3b:02.4", "gpu0", "../devices/0000:3b:02.1"},
+	}}}})
+	if !maps.Equal(got, map[string]int{"0000:3b:02.1": 1}) {
+		t.Errorf("got %v", got)
 	}
 }

@@ -69,3 +69,27 @@ func unregistered(n *node) (out []found) {
 	}
 	return out
 }
+
+// elsewhere finds devices of containers that the kernel has on another NUMA node than the plugin has told.
+func elsewhere(n *node) (out []found) {
+	for _, e := range n.Devices.Entries {
+		told := map[string][]int64{}
+		for id, names := range e.IDs {
+			for _, name := range names {
+				told[name] = append(told[name], id)
+			}
+		}
+		var proof []string
+		for _, name := range slices.Sorted(maps.Keys(told)) {
+			slices.Sort(told[name])
+			if is, known := n.PCI[name]; known && !slices.Contains(told[name], int64(is)) && !slices.Contains(told[name], -1) {
+				proof = append(proof, fmt.Sprintf("%s of %s is on NUMA node %d by /sys/bus/pci/devices/%s/numa_node, and on %v by the plugin",
+					name, kubelet.Printable(e.Resource), is, name, told[name]))
+			}
+		}
+		if len(proof) > 0 {
+			out = append(out, found{n.owner(e.Pod, e.Container), "its CPUs and memory are aligned with a NUMA node that its devices are not on", proof})
+		}
+	}
+	return out
+}

@@ -54,6 +54,8 @@ type Input struct {
 	Damaged map[kubelet.Kind]error
 	// Unread are the state files that there are and that could not be opened.
 	Unread map[kubelet.Kind]error
+	// PCI are the NUMA nodes of devices whose ids are PCI addresses, as far as the kernel knows them.
+	PCI map[string]int
 	// Dir is the kubelet's directory, for commands.
 	Dir string
 	// Pods are the pods that have not ended. PodsKnown is false if they are not known.

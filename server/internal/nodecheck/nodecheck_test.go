@@ -284,6 +284,10 @@ var rows = []row{
 	{"device gone", nil, func(in *nodecheck.Input) {
 		in.Devices.Registered[gpu] = []string{"g1"}
 	}, []string{"devices-not-registered " + web + ", container one"}},
+	{"device on another node", nil, func(in *nodecheck.Input) { at(in, 1, 0) }, []string{"devices-elsewhere " + web + ", container one"}},
+	{"device where the plugin says", nil, func(in *nodecheck.Input) { at(in, 1, 1) }, nil},
+	{"device whose plugin says nothing", nil, func(in *nodecheck.Input) { at(in, -1, 0) }, nil},
+	{"device of which the kernel says nothing", nil, func(in *nodecheck.Input) { at(in, 1, 0); in.PCI = nil }, nil},
 	{"no plugin and no devices", nil, func(in *nodecheck.Input) {
 		in.Devices = &kubelet.DeviceState{Registered: map[string][]string{gpu: nil}}
 	}, nil},
@@ -336,6 +340,14 @@ var rows = []row{
 	{"pods not enforced", nil, func(in *nodecheck.Input) {
 		in.Config.Node.Enforce = []string{"none"}
 	}, []string{"pods-not-enforced enforceNodeAllocatable"}},
+}
+
+// at gives a container a device with a PCI address: where the plugin and where the kernel has it.
+func at(in *nodecheck.Input, plugin int64, kernel int) {
+	const id = "0000:3b:02.1"
+	in.Devices.Entries[0].IDs = map[int64][]string{plugin: {id}}
+	in.Devices.Registered[gpu] = []string{id}
+	in.PCI = map[string]int{id: kernel}
 }
 
 // alone turns the managers of CPUs and memory off.

@@ -148,6 +148,12 @@ var checks = []check{
 		finds: "devices of containers that the device plugin does not have, or has as unhealthy",
 		do:    []step{do("See the device plugin's log about the devices; delete the pod if they do not come back")},
 	},
+	{
+		id: "devices-elsewhere", severity: Warning, find: elsewhere, needs: []need{needDevices},
+		finds: "devices of containers, with PCI addresses as ids, that the kernel has on another NUMA node than the device plugin has told",
+		do: []step{do("Compare the plugin's devices with /sys/bus/pci/devices/ADDRESS/numa_node, and update or restart the plugin; pods keep what " +
+			"they have until they are deleted")},
+	},
 	// What the kernel does in another way than the kubelet has decided.
 	{
 		id: "other-cpus", severity: Warning, lags: true, find: otherCPUs, needs: []need{needConfig, needCPU, needKernel},
