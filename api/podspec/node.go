@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -110,4 +111,22 @@ func DecodeNode(r io.Reader, o Options) ([]NodePod, error) {
 	}
 	err := documents(r, func(doc object) error { return o.flatten(doc, new([]*typesv1.Pod)) })
 	return out, err
+}
+
+// UnmarshalNode reads the pods of a list in protobuf as FromNode does, without their status.
+func UnmarshalNode(data []byte) ([]NodePod, error) {
+	var list corev1.PodList
+	if err := list.Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("expected a PodList in protobuf: %w", err)
+	}
+	out := make([]NodePod, len(list.Items))
+	for i := range list.Items {
+		p := &list.Items[i]
+		p.Status = corev1.PodStatus{}
+		var err error
+		if out[i], err = FromNode(p); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

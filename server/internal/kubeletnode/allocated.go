@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/proto"
-	corev1 "k8s.io/api/core/v1"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
@@ -105,24 +104,16 @@ func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 	if outer.Version == "" {
 		return inner.Entries, nil
 	}
-	var list corev1.PodList
-	if err := list.Unmarshal(inner.Pods); err != nil {
-		return nil, errdefs.Invalidf("data: podList: expected a PodList in protobuf: %w", err)
+	pods, err := podspec.UnmarshalNode(inner.Pods)
+	if err != nil {
+		return nil, errdefs.Invalidf("data: podList: %w", err)
 	}
 	out := map[string]allocatedPod{}
-	for i := range list.Items {
-		p := &list.Items[i]
-		uid := string(p.UID)
-		if p.Name == "" { // the kubelet has made it of an older file: the roles of its containers are not known
-			out[uid] = inner.Entries[uid]
-			continue
+	for i := range pods {
+		uid := pods[i].Pod.GetMetadata().GetUid()
+		if out[uid] = (allocatedPod{whole: &pods[i]}); pods[i].Pod.GetMetadata().GetName() == "" {
+			out[uid] = inner.Entries[uid] // the kubelet has made it of an older file: the roles of its containers are not known
 		}
-		p.Status = corev1.PodStatus{} // it would be that of the admission
-		whole, err := podspec.FromNode(p)
-		if err != nil {
-			return nil, errdefs.Invalidf("data: podList: %w", err)
-		}
-		out[uid] = allocatedPod{whole: &whole}
 	}
 	return out, nil
 }
