@@ -234,7 +234,7 @@ func TestSimulateKubelet(t *testing.T) {
 // rejection has the kubelet's time.
 func TestImportedPod(t *testing.T) {
 	t.Parallel()
-	root := kubeletNode(t)
+	root := kubeletnode.New(t)
 	running := strings.NewReplacer("wide", "large", `"cpu": "5"`, `"cpu": "3", "example.com/gpu": "1"`, "Failed", "Running",
 		"03:04:05", "03:04:04").Replace(rejectedPods)
 	_, items, _ := strings.Cut(running, "[")
