@@ -42,6 +42,8 @@ const (
 	// for up to a quarter of a second.
 	trialsPerSecond = 2
 	trialBurst      = 5
+	// trialWait bounds how long a trial waits for its turn; one that would wait longer is refused at once.
+	trialWait = 2 * time.Second
 	// callTimeout bounds a call with the wait for its turn, and writeTimeout the writing of an
 	// answer, which a reader that does not read would delay.
 	callTimeout  = 20 * time.Second
@@ -168,6 +170,16 @@ func (s *server) turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
+// allow waits for the turn of a trial.
+func (s *server) allow(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, trialWait)
+	defer cancel()
+	if s.trials.Wait(ctx) != nil {
+		return errTooMany
+	}
+	return nil
+}
+
 // trial serves a dry run, within the bounds of its text and of the rate.
 func (s *server) trial(try func(s *server, ctx context.Context, r *http.Request, body []byte) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -175,8 +187,8 @@ func (s *server) trial(try func(s *server, ctx context.Context, r *http.Request,
 			http.Error(w, "the header "+trialHeader+" is missing", http.StatusForbidden)
 			return
 		}
-		if !s.trials.Allow() {
-			fail(w, errTooMany)
+		if err := s.allow(r.Context()); err != nil {
+			fail(w, err)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))

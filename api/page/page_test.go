@@ -222,15 +222,34 @@ func TestTrialsAreBounded(t *testing.T) {
 	if r := request(t, h, "POST", "/api/v1/trials/policy", `{"policy": 1}`, trialHeader, "1"); r.StatusCode != http.StatusBadRequest {
 		t.Errorf("an unknown field: %d", r.StatusCode)
 	}
-	refused := 0
-	for range trialBurst + 5 {
-		if r := request(t, h, "POST", "/api/v1/trials/policy", "{}", trialHeader, "1"); r.StatusCode == http.StatusTooManyRequests {
-			refused++
+}
+
+// TestTrialsWait: of many trials at once, some wait for their turn, and those that would wait too long are refused.
+func TestTrialsWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+		var refused, answered atomic.Int32
+		for range 4 * trialBurst {
+			go func() {
+				r := request(t, h, "POST", "/api/v1/trials/policy", "{}", trialHeader, "1")
+				if r.StatusCode == http.StatusTooManyRequests {
+					refused.Add(1)
+				} else {
+					answered.Add(1)
+				}
+			}()
 		}
-	}
-	if refused == 0 || len(c.methods) > 2*trialBurst {
-		t.Errorf("%d trials were refused, %d reached berthd", refused, len(c.methods))
-	}
+		synctest.Wait()
+		if n := answered.Load(); n != trialBurst {
+			t.Errorf("%d trials were answered at once, want %d", n, trialBurst)
+		}
+		time.Sleep(2 * trialWait)
+		const later = int32(trialsPerSecond * trialWait / time.Second)
+		if got := answered.Load(); got != trialBurst+later || refused.Load() != 4*trialBurst-got {
+			t.Errorf("%d trials were answered, want %d; %d were refused", got, trialBurst+later, refused.Load())
+		}
+	})
 }
 
 // TestTurns: answers are made one after the other, and one whose caller leaves does not keep its turn.

@@ -56,8 +56,8 @@ func (s *server) past(ctx context.Context, r *http.Request) (any, error) {
 	} else {
 		return nil, status.Errorf(codes.InvalidArgument, "at: %.40q: expected a revision, or a time such as 2026-11-20T03:00:00Z", text)
 	}
-	if !s.trials.Allow() {
-		return nil, errTooMany
+	if err := s.allow(ctx); err != nil {
+		return nil, err
 	}
 	out, err := s.stateAt(ctx, at)
 	if err != nil {

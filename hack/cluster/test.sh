@@ -4,10 +4,11 @@
 # 25 minutes on two cores. With "vm" the cluster runs in a virtual machine of two NUMA nodes that is booted
 # twice, in place of these tests: it is emulated, and takes 15 to 40 minutes. With "vm claims" pods with claims beside devices
 # come and go there, and then the same pods with classic requests; "vm claims 4" has four NUMA nodes. With "vm observe" berthd observes a
-# kubelet there. With "crio" only some tests run, on nodes with CRI-O. Needs root, a C compiler, pkg-config and libseccomp with its header,
-# and for CRI-O what hack/containerd/crio.sh needs.
+# kubelet there. With "crio" only some tests run, on nodes with CRI-O; with "scheduler" only the one with the scheduler's plugin for NUMA
+# nodes. Needs root, a C compiler, pkg-config and libseccomp with its header, and for CRI-O what hack/containerd/crio.sh needs.
 #
-# BERTH_CLUSTER is the directory of the programs, if they are built already, and BERTH_CRIO that of CRI-O.
+# BERTH_CLUSTER is the directory of the programs, if they are built already, and BERTH_CRIO that of CRI-O. BERTH_SCHEDULER is
+# the scheduler with the plugin.
 #
 # The DaemonSet is upgraded from the build of the commit BERTH_OLDER_COMMIT; the default is the last release.
 # BERTH_STRESS is the number of pods of the stress test (150), or how long it takes, as in 10m. With BERTH_LOAD=full 5,000 nodes
@@ -23,7 +24,7 @@ if [ -z "$programs" ]; then
 	programs=$dir/programs
 	# The oldest kubelet that works with this API server, and the last one without the Pods API.
 	kubelets=(v1.34.4 v1.36.3)
-	case ${1:-} in vm | crio) kubelets=() ;; esac
+	case ${1:-} in vm | crio | scheduler) kubelets=() ;; esac
 	hack/cluster/build.sh "$programs" "${kubelets[@]}"
 fi
 export BERTH_CLUSTER=$programs BERTH_CONTAINERD=$programs
@@ -34,10 +35,18 @@ test_crio() {
 	[ -n "${BERTH_CRIO:-}" ] || hack/containerd/crio.sh "$crio"
 	BERTH_CONTAINERD=$crio go test -count=1 -timeout 1h -v -run '^TestCluster(Nodes|Pods|Install|InstallNodes)?$' ./hack/cluster ./clients/nri
 }
-if [ "${1:-}" = crio ]; then
-	test_crio
+# test_scheduler runs two nodes with the scheduler's plugin NodeResourceTopologyMatch.
+test_scheduler() {
+	export BERTH_SCHEDULER=${BERTH_SCHEDULER:-$dir/numa-scheduler}
+	[ -x "$BERTH_SCHEDULER" ] || hack/cluster/scheduler.sh "$BERTH_SCHEDULER"
+	go test -count=1 -timeout 1h -v -run '^TestClusterScheduler$' ./clients/nri
+}
+case ${1:-} in
+crio | scheduler)
+	"test_$1"
 	exit
-fi
+	;;
+esac
 
 # build SOURCE DIR builds berth's programs, which need no C library. An older source may lack some of them.
 build() {
@@ -64,6 +73,7 @@ if [ "${1:-}" != vm ]; then
 	"$programs/kubectl" --kubeconfig "$BERTH_UP_DIR/kubeconfig" wait --for=condition=Ready --timeout=60s node/n1 node/n2
 	hack/cluster/down.sh
 	test_crio
+	test_scheduler
 	# Pods that come and go beside pods with CPUs of their own, and claims, while everything is killed.
 	BERTH_STRESS=${BERTH_STRESS:-150} go test -count=1 -timeout 1h -v -run '^TestStressC(luster|laims)$' ./clients/nri
 	exit
