@@ -13,6 +13,7 @@ var readers = map[string]string{
 	"api/input/input.go":                        "it is the bounded reader",
 	"api/ledgerfile/open.go":                    "its callers read at offsets, and check that the file is regular",
 	"api/manual/manualtest/manualtest.go":       "for tests",
+	"api/podspec/read.go":                       "its callers have bounded the text, and give it from memory",
 	"clients/berthlet/builtin/create_linux.go":  "pipes and logs of its own keepers, in its own state directory",
 	"clients/berthlet/builtin/files_linux.go":   "files of its own state directory",
 	"clients/berthlet/builtin/filter_linux.go":  "a pipe to a program of its own",
