@@ -79,12 +79,12 @@ var mutants = []mutant{
 		"	if n%m.perCore > m.perCore {", cpuSuites},
 
 	// Planning of a pod as a whole.
-	{"an init container borrows from a sidecar that runs", "managers/workload/role.go", "			kept = minus(kept, held(c))\n", "",
+	{"an init container borrows from a sidecar that runs", "managers/workload/role.go", "			kept = minus(kept, held(i))\n", "",
 		[]string{"managers/workload.TestBorrowable"}},
 	{"an init container takes free CPUs first", "managers/cpu/plan.go", "{loan.Intersect(near), free.Intersect(near),",
 		"{free.Intersect(near), loan.Intersect(near),", []string{"managers/admission.TestInitRunsOnItsPod"}},
 	{"planning the whole pod may be worse", "managers/admission/wholepod.go",
-		"why := worse(whole, ordered.draft.View(), &c.record.Pod)", "why := worse(whole, whole, &c.record.Pod)",
+		"return worse(whole.draft.View(), ordered.draft.View(), pod)", "return worse(whole.draft.View(), whole.draft.View(), pod)",
 		[]string{"managers/admission.TestWholeFallsBack"}},
 
 	// Hints of the CPU manager.
