@@ -161,7 +161,7 @@ func noDecision(ctx context.Context, s *command.Session, pod string) error {
 		for _, t := range all.GetTraces() {
 			names = append(names, t.GetNamespace()+"/"+t.GetName())
 		}
-		unknown.Similar(names)
+		unknown = unknown.Similar(names)
 	}
 	return unknown
 }

@@ -65,7 +65,7 @@ func (s *Session) findAmong(ctx context.Context, pod string,
 	case 0:
 		unknown := &UnknownPodError{Pod: pod}
 		if all, err := s.List(ctx, &allocationv1.ListRequest{At: s.Past}); err == nil {
-			unknown.Similar(slices.Collect(maps.Values(NamesOf(only(all.GetPods())))))
+			unknown = unknown.Similar(slices.Collect(maps.Values(NamesOf(only(all.GetPods())))))
 		}
 		return nil, unknown
 	case 1:
