@@ -32,6 +32,9 @@ const (
 // ReadyMark is the name of a file in the state directory. It means that berthd has been ready on this node once.
 const ReadyMark = "was-ready"
 
+// LockFile is the name of the file in the state directory that a running berthd has locked (flock(2)).
+const LockFile = "berthd.lock"
+
 // Config is everything an operator can set. Its JSON form is the file format.
 // Names and values of the managers' settings are the kubelet's.
 type Config struct {

@@ -49,12 +49,14 @@ func Of() Info {
 }
 
 // Line returns it in a line, after the name of the program.
-func (i Info) Line(program string) string {
+func (i Info) Line(program string) string { return program + " version " + i.whole() }
+
+func (i Info) whole() string {
 	commit := "unknown commit"
 	if i.Commit != "" {
 		commit = "commit " + i.Commit
 	}
-	return fmt.Sprintf("%s %s, %s, %s, %s; %s", program, i.Version, commit, i.Go, i.Platform, APIs)
+	return fmt.Sprintf("%s, %s, %s, %s; %s", i.Version, commit, i.Go, i.Platform, APIs)
 }
 
 // Command is the verb that prints the line of a program.
@@ -71,7 +73,7 @@ func Command(program string) *cobra.Command {
 
 // AddFlag gives a program the flag --version, which prints the same.
 func AddFlag(root *cobra.Command) {
-	root.Version = Of().Version
+	// A template of cobra's would do the same, and keep every exported method of every type in the program: templates call methods by name.
+	root.Version = Of().whole()
 	root.Flags().Bool("version", false, "print the version")
-	root.SetVersionTemplate(Of().Line(root.Name()) + "\n")
 }

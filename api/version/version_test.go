@@ -40,7 +40,7 @@ func TestAPIs(t *testing.T) {
 func TestLine(t *testing.T) {
 	t.Parallel()
 	i := Info{Version: "1.2.3", Commit: "abc", Go: "go1.26.8", Platform: "linux/amd64"}
-	if got, want := i.Line("berthd"), "berthd 1.2.3, commit abc, go1.26.8, linux/amd64; "+APIs; got != want {
+	if got, want := i.Line("berthd"), "berthd version 1.2.3, commit abc, go1.26.8, linux/amd64; "+APIs; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	i.Commit = ""

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,9 +85,14 @@ func root(c *command.Ctl) *cobra.Command {
 			return c.CheckColor()
 		},
 	}
-	// What only holds other commands is not shown as if it could be called alone.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}",
-		1))
+	usage := new(cobra.Command).UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		if cmd.HasAvailableSubCommands() { // what only holds other commands is not shown as if it could be called alone
+			defer func(run func(*cobra.Command, []string) error) { cmd.RunE = run }(cmd.RunE)
+			cmd.RunE = nil
+		}
+		return usage(cmd)
+	})
 
 	flags := root.PersistentFlags()
 	flags.StringVar(&c.Address, "endpoint", "",

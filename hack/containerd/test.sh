@@ -64,7 +64,7 @@ if [ "${1:-}" = older ]; then
 	exit
 fi
 if [ "${1:-}" != vm ]; then
-	run_with "$programs/built" ./server/internal/runtime ./clients/berthlet/... ./clients/nri ./hack/quickstart
+	run_with "$programs/built" ./server/internal/runtime/criclient ./clients/berthlet/... ./clients/nri ./hack/quickstart
 	# berth's own images, of this machine's architecture.
 	rm -f dist/*.oci.tar
 	hack/image.sh "$(go env GOHOSTARCH)"
@@ -101,4 +101,4 @@ for name in containerd containerd-shim-runc-v2 ctr runc; do
 	fi
 	ln -s "$path" "$programs/installed/"
 done
-run_with "$programs/installed" ./server/internal/runtime ./clients/berthlet/...
+run_with "$programs/installed" ./server/internal/runtime/criclient ./clients/berthlet/...

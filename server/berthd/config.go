@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/api/report"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/system/real"
 	"github.com/berthd/berth/server/observe"
 )
 
@@ -109,7 +110,7 @@ func found(ctx context.Context, sources config.Sources) ([]string, error) {
 		}
 		return notes, nil
 	}
-	more, err := app.Check(ctx, c)
+	more, err := app.Check(ctx, real.System(), c)
 	if err != nil {
 		return notes, err
 	}

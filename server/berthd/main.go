@@ -24,9 +24,11 @@ import (
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/host/journal"
 	"github.com/berthd/berth/server/internal/host/service"
+	berthmetrics "github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/podrecords"
 	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/system/real"
 	"github.com/berthd/berth/server/internal/tracing"
 	"github.com/berthd/berth/server/observe"
 )
@@ -131,7 +133,8 @@ func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook f
 	if err != nil {
 		return err
 	}
-	reader, err := privileges.Drop(ctx, c, []string{sources.BerthFile, sources.KubeletFile, sources.KubeletDir}, traces, log)
+	reader, err := privileges.Drop(ctx, c, []string{sources.BerthFile, sources.KubeletFile, sources.KubeletDir},
+		privileges.Traces{On: traces.On, Port: traces.Port, Files: traces.Files}, log)
 	if err != nil {
 		return err
 	}
@@ -162,11 +165,12 @@ func run(ctx context.Context, warnings io.Writer, sources config.Sources, hook f
 	}
 	if c.Observe.Root != "" {
 		err = watch(ctx, observe.ServeOptions{
-			Config: c, Log: log, Service: manager, Tracer: tracer, Now: time.Now, Reloads: reloads,
+			Config: c, Log: log, Service: manager, Tracer: tracer, Metrics: berthmetrics.New(), Now: time.Now, Reloads: reloads,
 		})
 	} else {
 		err = decide(ctx, c, app.Environment{
 			Log: log, Now: time.Now, Notes: notes, Service: manager, Failpoint: hook, Tracer: tracer, Again: probePause,
+			System: real.System(), Metrics: berthmetrics.New(),
 			Load:     func() (apiconfig.Config, []string, error) { return config.Load(sources) },
 			LogLevel: level, Reloads: reloads, Reader: reader,
 		}, ready)

@@ -24,7 +24,7 @@ import (
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/host/service"
 	"github.com/berthd/berth/server/internal/kubeletnode"
-	"github.com/berthd/berth/server/internal/tracing"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // The times of a berthd that observes: from the first change that is noticed to a reading, at least and at most from the end of a reading
@@ -65,7 +65,8 @@ type ServeOptions struct {
 	Config  config.Config
 	Log     *slog.Logger
 	Service *service.Manager
-	Tracer  *tracing.Tracer
+	Tracer  system.Tracer
+	Metrics system.Metrics
 	Now     func() time.Time
 	// Reloads has an element when the configuration should be read again. A berthd that observes does not.
 	Reloads <-chan os.Signal
@@ -171,7 +172,7 @@ func serve(ctx context.Context, root fs.FS, o ServeOptions, told *bool) error {
 	meter, closeMeter := meterOf(o.Config.Observe.Root)
 	defer closeMeter()
 	f.app, err = app.Build(ctx, c, app.Environment{
-		Log: o.Log, Now: o.Now, Service: o.Service, Tracer: o.Tracer,
+		Log: o.Log, Now: o.Now, Service: o.Service, Tracer: o.Tracer, Metrics: o.Metrics,
 		Observed: &app.Observed{
 			Machine: first.Machine, Facts: first.Facts, Meter: meter,
 			Gate: func(method string, req any) error { return onlyRead(method, req.(proto.Message)) },

@@ -31,15 +31,17 @@ import (
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
 	"github.com/berthd/berth/server/internal/host/sysfs"
 	"github.com/berthd/berth/server/internal/host/systemd"
+	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/socket"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // Start runs berthd until stop is called, and returns when it is ready. stop waits for
 // its end; a second call does nothing.
 func Start(t testing.TB, c config.Config) (stop func()) {
 	t.Helper()
-	a, err := app.Build(context.Background(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	a, err := app.Build(context.Background(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"html/template"
+	"html"
 	"net"
 	"net/http"
 	"os"
@@ -147,8 +147,10 @@ func ReadTrial(text []byte) (pod *typesv1.Pod, ignored []string, err error) {
 }
 
 // redirect sends a browser on. The link is not on a command line, where other users could read it.
-var redirect = template.Must(template.New("redirect").Parse(
-	`<!doctype html><meta http-equiv="refresh" content="0; url={{.}}"><a href="{{.}}">berth</a>`))
+func redirect(link string) string {
+	link = html.EscapeString(link)
+	return `<!doctype html><meta http-equiv="refresh" content="0; url=` + link + `"><a href="` + link + `">berth</a>`
+}
 
 // openBrowser opens a link in the user's browser. The returned function removes its files.
 func openBrowser(ctx context.Context, link string) (remove func(), err error) {
@@ -163,11 +165,7 @@ func openBrowser(ctx context.Context, link string) (remove func(), err error) {
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
 	file := filepath.Join(dir, "open.html")
-	var text bytes.Buffer
-	if err := redirect.Execute(&text, link); err != nil {
-		return remove, err
-	}
-	if err := os.WriteFile(file, text.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(redirect(link)), 0o600); err != nil {
 		return remove, err
 	}
 	cmd := exec.CommandContext(ctx, program, file)

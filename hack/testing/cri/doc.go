@@ -5,7 +5,7 @@
 // created container takes other values with it into its start, StopContainer sends
 // the signal once and waits, a container's cgroup is in the verbose status.
 // The suites that hold it against that (clients/berthlet/container/containertest
-// and server/internal/runtime) run against a real containerd too, in hack/testing/containerd.
+// and server/internal/runtime/criclient) run against a real containerd too, in hack/testing/containerd.
 //
 // Words:
 //

@@ -36,12 +36,11 @@ import (
 	"github.com/berthd/berth/managers/timestamp"
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/host/service"
-	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/readiness"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
-	"github.com/berthd/berth/server/internal/tracing"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // LedgerFile is the name of the ledger in the state directory.
@@ -62,7 +61,10 @@ type Environment struct {
 	// Service is the service manager that has started berthd; nil for none.
 	Service *service.Manager
 	// Tracer makes spans of calls and steps; nil for none.
-	Tracer *tracing.Tracer
+	Tracer system.Tracer
+	// System opens what berthd uses of the machine; it is not needed with Observed. Metrics are nil if nothing is counted.
+	System  system.System
+	Metrics system.Metrics
 	// Reader is the connection to the reader of huge pages; nil without one.
 	Reader *os.File
 	// Observed is the node whose decisions another program makes; nil if berthd makes them.
@@ -95,8 +97,7 @@ type Stage struct {
 type given struct {
 	Config config.Config
 	Environment
-	metrics *metrics.Set
-	boot    string // the id of this boot
+	boot string // the id of this boot
 }
 
 // closers close at the end what was opened, in the order of its opening.
@@ -158,7 +159,13 @@ func Build(ctx context.Context, cfg config.Config, env Environment) (_ *App, err
 	if err != nil {
 		return nil, err
 	}
-	g := &given{Config: cfg, Environment: env, metrics: metrics.New(), boot: boot}
+	if env.Tracer == nil {
+		env.Tracer = system.Untraced{}
+	}
+	if env.Metrics == nil {
+		env.Metrics = system.Uncounted{}
+	}
+	g := &given{Config: cfg, Environment: env, boot: boot}
 	var opened closers
 	defer func() {
 		if err != nil {

@@ -25,10 +25,10 @@ import (
 	"github.com/berthd/berth/server/internal/hintproxy"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/logs"
-	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/rpc"
 	rpcadmission "github.com/berthd/berth/server/internal/rpc/admission"
 	"github.com/berthd/berth/server/internal/rpc/lifecycle"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // ownProcesses accepts from a caller only processes of the same user. Berthd runs as root as a
@@ -284,7 +284,7 @@ func recordResize(ctx context.Context, req *live.ResizeRequest) {
 }
 
 // stepRecorder counts steps, and adds their time to the history's entry of their call.
-type stepRecorder struct{ metrics *metrics.Set }
+type stepRecorder struct{ metrics system.Metrics }
 
 // Begin implements hint.Observer.
 func (stepRecorder) Begin(ctx context.Context, _, _ string) (context.Context, time.Time) {

@@ -20,16 +20,15 @@ import (
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/privileges"
-	"github.com/berthd/berth/server/internal/runtime"
-	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // Validate checks a configuration against the machine without touching anything.
-func Validate(c config.Config) error {
+func Validate(s system.System, c config.Config) error {
 	if err := checkMachine(c); err != nil {
 		return err
 	}
-	return checkTree(c, driverToCheck(c, ""))
+	return checkTree(s, c, driverToCheck(c, ""))
 }
 
 // checkMachine checks that the managers of a configuration can be made on its machine.
@@ -43,11 +42,11 @@ func checkMachine(c config.Config) error {
 
 // checkTree checks that this machine has the configured cgroup tree and controllers. With a
 // simulated machine there is nothing to check.
-func checkTree(c config.Config, driver cgroup.Driver) error {
+func checkTree(s system.System, c config.Config, driver cgroup.Driver) error {
 	if c.Machine != "" || !c.KernelCgroups() {
 		return nil
 	}
-	tree, _, err := openTree(c, driver)
+	tree, _, err := openTree(s, c, driver)
 	if err != nil {
 		return err
 	}
@@ -79,14 +78,14 @@ const checkTimeout = 5 * time.Second
 // Check runs the checks of a start without its effects, and returns all errors. Notes are the
 // start's warnings, and the checks that were not possible. For a simulated machine the running
 // system is not checked.
-func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
+func Check(ctx context.Context, s system.System, cfg config.Config) (notes []string, err error) {
 	if cfg.Machine != "" {
-		return nil, Validate(cfg)
+		return nil, Validate(s, cfg)
 	}
-	runtimes, notes := checkRuntime(ctx, cfg)
+	runtimes, notes := checkRuntime(ctx, s, cfg)
 	notes = append(notes, besideSystemd(cfg, cmp.Or(runtimes, cgroup.Driver(cfg.Cgroups.Driver)))...)
 	driver := driverToCheck(cfg, runtimes)
-	errs := []error{trust.CheckFields(cfg), checkMachine(cfg), checkTree(cfg, driver), checkSystem(ctx, cfg, driver)}
+	errs := []error{trust.CheckFields(cfg), checkMachine(cfg), checkTree(s, cfg, driver), checkSystem(ctx, s, cfg, driver)}
 	taken, note, err := checkSockets(cfg)
 	notes = append(notes, note...)
 	errs = append(errs, err, taken)
@@ -105,14 +104,14 @@ func Check(ctx context.Context, cfg config.Config) (notes []string, err error) {
 
 // checkRuntime gets the cgroup driver from the container runtime. It overrides the configured
 // one.
-func checkRuntime(ctx context.Context, c config.Config) (driver cgroup.Driver, notes []string) {
+func checkRuntime(ctx context.Context, s system.System, c config.Config) (driver cgroup.Driver, notes []string) {
 	endpoint := c.RuntimeEndpoint
 	if endpoint == "" {
 		return "", nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	client, err := runtime.Dial(endpoint)
+	client, err := s.Runtime(endpoint)
 	if err != nil {
 		return "", []string{fmt.Sprintf("runtimeEndpoint (--runtime-endpoint): %v", err)}
 	}
@@ -140,7 +139,7 @@ func besideSystemd(c config.Config, driver cgroup.Driver) []string {
 }
 
 // checkSystem is checkHost without its effects.
-func checkSystem(ctx context.Context, c config.Config, driver cgroup.Driver) error {
+func checkSystem(ctx context.Context, s system.System, c config.Config, driver cgroup.Driver) error {
 	if !c.KernelCgroups() {
 		return nil
 	}
@@ -153,7 +152,7 @@ func checkSystem(ctx context.Context, c config.Config, driver cgroup.Driver) err
 	errs := []error{err, refuseSwap(c, swapping)}
 	if c.Node.FailCgroupV1 {
 		// A tree that cannot be opened is refused by checkTree.
-		if tree, facts, err := openTree(c, driver); err == nil {
+		if tree, facts, err := openTree(s, c, driver); err == nil {
 			errs = append(errs, refuseV1(c, facts.Version), closeTree(tree))
 		}
 	}
@@ -167,7 +166,7 @@ func checkSystem(ctx context.Context, c config.Config, driver cgroup.Driver) err
 // berthd with the same state directory, and a socket that systemd passes to berthd.
 func checkSockets(c config.Config) (taken error, notes []string, err error) {
 	proc := os.DirFS("/proc")
-	if info, err := os.Stat(filepath.Join(c.StateDir, store.LockFile)); err == nil {
+	if info, err := os.Stat(filepath.Join(c.StateDir, config.LockFile)); err == nil {
 		pid, err := procfs.FlockHolder(proc, info)
 		if err != nil {
 			return nil, nil, err
@@ -210,7 +209,7 @@ func checkAddress(c config.Config) (notes []string, err error) {
 	if _, ok := c.HTTPSocket(); ok || c.HTTP == "" {
 		return nil, nil
 	}
-	if info, err := os.Stat(filepath.Join(c.StateDir, store.LockFile)); err == nil {
+	if info, err := os.Stat(filepath.Join(c.StateDir, config.LockFile)); err == nil {
 		if pid, err := procfs.FlockHolder(os.DirFS("/proc"), info); err == nil && pid != 0 {
 			return nil, nil
 		}

@@ -111,7 +111,7 @@ func newDeciding(g *given, s *state, lock *admission.Lock, k *kernel, devs devic
 		},
 		Environment: admission.Environment{
 			Now: g.Now, NewID: rpc.NewID, Waits: rpc.EndTurn, Away: rpc.Away, Slot: rpc.Slot,
-			WithTimeout: context.WithTimeout, Each: task.Each, Observe: g.Tracer.Steps(stepRecorder{g.metrics}),
+			WithTimeout: context.WithTimeout, Each: task.Each, Observe: g.Tracer.Steps(stepRecorder{g.Metrics}),
 		},
 	}), live.Options{BytesPerSecond: g.Config.Moves.BytesPerSecond, Mover: k.moves})
 	d.mover = newMover(g, s.ledger, d.engine)
@@ -177,7 +177,7 @@ func keepLiving(engine *live.Engine, tree cgroup.Tree) func(context.Context, cgr
 // newMover constructs what carries out the moves of the ledger.
 func newMover(g *given, l *ledger.Ledger, engine *live.Engine) *mover.Mover {
 	m := mover.New(mover.Config{
-		View: l.View, Advance: engine.Advance, Observe: g.metrics.Moved,
+		View: l.View, Advance: engine.Advance, Observe: g.Metrics.Moved,
 		Log: g.Log.With("part", "mover"), Now: g.Now,
 	})
 	l.Follow(func(old, new *ledger.View) {
@@ -198,7 +198,7 @@ func newReplacer(g *given, l *ledger.Ledger, engine *live.Engine) *mover.Replace
 		Begin: func(ctx context.Context, to live.Relocation, bytesPerSecond uint64) error {
 			return engine.Relocate(history.WithCall(ctx, &history.Call{Name: "Replace", Time: g.Now()}), to, bytesPerSecond)
 		},
-		Observe: g.metrics.Replaced, Log: g.Log.With("part", "replacer"), Now: g.Now,
+		Observe: g.Metrics.Replaced, Log: g.Log.With("part", "replacer"), Now: g.Now,
 	})
 	l.Follow(func(_, _ *ledger.View) { r.Wake() })
 	return r

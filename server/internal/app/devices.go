@@ -47,7 +47,7 @@ func newDevices(g *given, l *ledger.Ledger) devices {
 	}, deviceplugin.Parts{
 		Inventory: inventory, Memory: seenResources{l},
 		ExternalProvider: func(resource string) (string, bool) { return external.ServedBy(l.View(), resource) },
-		Log:              g.Log.With("part", "deviceplugin"), Now: g.Now, Observer: g.metrics,
+		Log:              g.Log.With("part", "deviceplugin"), Now: g.Now, Observer: g.Metrics,
 	})
 	sockets := registry.New(registry.Config{
 		Dir: config.Path(c.PluginRegistryDir),

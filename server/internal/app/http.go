@@ -23,10 +23,10 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/api/hosts"
 	"github.com/berthd/berth/api/page"
-	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/readiness"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/socket"
+	"github.com/berthd/berth/server/internal/system"
 	"github.com/berthd/berth/server/internal/task"
 )
 
@@ -37,7 +37,7 @@ const httpConnections = 64
 type web struct {
 	config  config.Config
 	log     *slog.Logger
-	metrics *metrics.Set
+	metrics system.Metrics
 	health  *healthServer
 	monitor *readiness.Monitor
 	access  *rpc.Access

@@ -19,11 +19,10 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
 	"github.com/berthd/berth/server/internal/host/numamaps"
-	"github.com/berthd/berth/server/internal/host/systemd"
 	"github.com/berthd/berth/server/internal/moves"
 	"github.com/berthd/berth/server/internal/observer"
 	"github.com/berthd/berth/server/internal/reconcile"
-	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // podTree says where the cgroups of pods lie, and what their values depend on.
@@ -48,14 +47,14 @@ type kernel struct {
 
 // newKernel opens the cgroup tree and constructs the reconciler. driver is the container runtime's, or else the configured one; client
 // is nil without a runtime.
-func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, client *runtime.Client, driver cgroup.Driver,
+func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, client system.Runtime, driver cgroup.Driver,
 	opened *closers) (*kernel, error) {
 	c := g.Config
 	p, err := openPodTree(g, s.found, driver)
 	if err != nil {
 		return nil, err
 	}
-	g.metrics.CgroupVersion(p.qos.Cgroup.Facts.Version)
+	g.Metrics.CgroupVersion(p.qos.Cgroup.Facts.Version)
 	limits, err := p.limitsOf(ctx, s.first)
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 		Every: c.Cgroups.ReconcilePeriod.Duration,
 		Now:   g.Now, SetScore: score,
 		Log:     g.Log.With("part", "reconcile"),
-		Observe: g.metrics.Pass, Timed: g.metrics.Cgroup,
+		Observe: g.Metrics.Pass, Timed: g.Metrics.Cgroup,
 		Listed: listed(c, p.layout.Driver()),
 	}
 	if c.KernelCgroups() {
@@ -92,7 +91,7 @@ func newKernel(ctx context.Context, g *given, s *state, lock *admission.Lock, cl
 	}
 	if p.layout.Driver() == cgroup.Systemd && c.KernelCgroups() && (g.Stage == nil || g.Stage.Tree == nil) {
 		// Plain directories, where the driver makes slices.
-		if parts.Plain, err = cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount}); err != nil {
+		if parts.Plain, err = cgroupfs.Open(cgroupOptions(g.System, c)); err != nil {
 			return nil, err
 		}
 	}
@@ -157,7 +156,7 @@ func openPodTree(g *given, m *machine.Topology, driver cgroup.Driver) (p podTree
 		}
 		p.tree = memtree.New(facts, m.CPUs(), m.MemoryNodeMask()).TakeAny()
 	default:
-		if p.tree, facts, err = openTree(c, driver); err != nil {
+		if p.tree, facts, err = openTree(g.System, c, driver); err != nil {
 			return p, err
 		}
 	}
@@ -173,20 +172,23 @@ func openPodTree(g *given, m *machine.Topology, driver cgroup.Driver) (p podTree
 }
 
 // openTree opens the kernel's tree of cgroups.
-func openTree(c config.Config, driver cgroup.Driver) (cgroup.Tree, cgroup.Facts, error) {
-	options := cgroupfs.Options{Mount: c.Cgroups.Mount}
+func openTree(s system.System, c config.Config, driver cgroup.Driver) (cgroup.Tree, cgroup.Facts, error) {
 	if driver == cgroup.Systemd {
-		d, err := systemd.Open(options)
+		d, err := s.Slices(cgroupOptions(s, c))
 		if err != nil {
 			return nil, cgroup.Facts{}, err
 		}
 		return d, d.Facts(), nil
 	}
-	d, err := cgroupfs.Open(options)
+	d, err := cgroupfs.Open(cgroupOptions(s, c))
 	if err != nil {
 		return nil, cgroup.Facts{}, err
 	}
 	return d, d.Facts(), nil
+}
+
+func cgroupOptions(s system.System, c config.Config) cgroupfs.Options {
+	return cgroupfs.Options{Mount: c.Cgroups.Mount, Setter: s.Setter}
 }
 
 // listed returns the configured cgroups that are not pods'.

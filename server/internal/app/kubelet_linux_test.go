@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/host/systemd"
 )
 
@@ -67,7 +68,7 @@ func openKernel(driver cgroup.Driver) (*kernelTree, error) {
 		}
 		return &kernelTree{d, d.Facts(), d.Close}, nil
 	}
-	d, err := cgroupfs.Open(cgroupfs.Options{})
+	d, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		return nil, err
 	}

@@ -41,6 +41,8 @@ import (
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // recording is what a kubelet 1.36.3 did in a virtual machine, one line of
@@ -311,7 +313,7 @@ func (p *replay) start(s step) {
 	c, err := p.load(s.Config)
 	if s.Error {
 		if err == nil {
-			err = app.Validate(c)
+			err = app.Validate(real.System(), c)
 		}
 		if err == nil {
 			p.t.Errorf("%s: the kubelet refused it", s.Config)
@@ -340,7 +342,7 @@ func runDaemon(t *testing.T, c apiconfig.Config, log *slog.Logger, stage *app.St
 // runDaemonAt is runDaemon with a clock.
 func runDaemonAt(t *testing.T, c apiconfig.Config, log *slog.Logger, stage *app.Stage, now func() time.Time) *daemon {
 	t.Helper()
-	a, err := app.Build(t.Context(), c, app.Environment{Log: log, Now: now, Stage: stage})
+	a, err := app.Build(t.Context(), c, app.Environment{Log: log, Now: now, Stage: stage, System: real.System(), Metrics: metrics.New()})
 	if err != nil {
 		t.Fatal(err)
 	}

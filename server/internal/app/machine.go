@@ -194,7 +194,7 @@ func (m *machineChanges) compare(ctx context.Context, w *comparison) (again time
 	case err != nil && ctx.Err() == nil && err.Error() != w.failed:
 		w.failed = err.Error()
 		m.given.Log.ErrorContext(ctx, "the machine has changed, and berthd cannot follow", "error", err)
-		m.given.metrics.MachineFailed()
+		m.given.Metrics.MachineFailed()
 	case err == nil && again.IsZero():
 		w.probed, w.failed = text, ""
 	}
@@ -258,7 +258,7 @@ func (m *machineChanges) use(ctx context.Context, to *machine.Topology) error {
 	}
 	k.setLimits(limits)
 	change := machine.Compare(now.Machine(), to)
-	m.given.metrics.MachineChanged()
+	m.given.Metrics.MachineChanged()
 	m.given.Log.WarnContext(ctx, "the machine has changed", "change", change.String(), "generation", outlook.After.Generation())
 	for _, warning := range managers.Memory.Warnings() {
 		m.given.Log.WarnContext(ctx, "on the changed machine", "warning", warning)

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/berthd/berth/api/config"
-	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/host/disk"
 )
 
 // markReady records in the state directory that berthd has been ready on this node once. berth-nri reads it: before, nobody relies
@@ -22,7 +22,7 @@ func markReady(ctx context.Context, stateDir string, log *slog.Logger) {
 	}
 	if err == nil {
 		_, err = f.WriteString("berthd has been ready on this node. While this file is there, berth-nri starts no container that berthd cannot place.\n")
-		err = errors.Join(err, f.Sync(), f.Close(), store.SyncDir(stateDir))
+		err = errors.Join(err, f.Sync(), f.Close(), disk.Sync(stateDir))
 	}
 	if err != nil {
 		log.WarnContext(ctx, "recording that berthd has been ready failed", "file", path, "error", err)

@@ -24,7 +24,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/node"
-	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/store/epoch"
 )
 
 // Observed is a node whose decisions another program makes. An App on it keeps nothing and writes nothing: its ledger and its cgroups are
@@ -178,7 +178,7 @@ func openUnkept(ctx context.Context, g *given, found *machine.Topology, sets set
 	s := &state{found: found, past: history.New(limits, g.Now), first: set}
 	var err error
 	s.ledger, s.start.Ledger, err = journal.Open(ctx, journal.Options{
-		Journal: unkept{}, EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID, BootID: g.boot, Rules: set.Rules, History: s.past,
+		Journal: unkept{}, EpochID: epoch.NewID(), NewEpochID: epoch.NewID, BootID: g.boot, Rules: set.Rules, History: s.past,
 	})
 	if err != nil {
 		return nil, err

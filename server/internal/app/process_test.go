@@ -19,7 +19,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/rpc"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // starts notes which processes got through.
@@ -132,10 +134,10 @@ func TestDirectoryOfTheSocket(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Validate(c); err != nil {
+		if err := Validate(real.System(), c); err != nil {
 			t.Skipf("this machine has no cgroups for berthd: %v", err)
 		}
-		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,10 +163,10 @@ func TestHandedOverProcessesAreLookedAtAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Validate(c); err != nil {
+		if err := Validate(real.System(), c); err != nil {
 			t.Skipf("this machine has no cgroups for berthd: %v", err)
 		}
-		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
 		if err != nil {
 			t.Fatal(err)
 		}

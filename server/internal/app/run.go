@@ -68,7 +68,7 @@ func (a *App) Run(ctx context.Context, ready func()) (err error) {
 	// An unknown state of the disk can only be resolved by another start.
 	tasks.Go("ledger", a.state.store.Watch)
 	tasks.Go("system cgroups", func(ctx context.Context) error {
-		return keepSystemCgroups(ctx, c, &a.kernel.system, g.Log)
+		return keepSystemCgroups(ctx, g, &a.kernel.system)
 	})
 	tasks.Go("deviceplugin", a.devices.plugins.Run)
 	tasks.Go("registry", a.devices.registry.Run)
@@ -96,7 +96,7 @@ func (a *App) serve(ctx context.Context, tasks *task.Group, ready func()) (err e
 	}
 	tasks.OnStop("api socket", s.agentSocket.Drain)
 	tasks.OnStop("watch", func(context.Context) error { a.history.Close(); return nil })
-	pages := &web{g.Config, g.Log, g.metrics, s.health, a.monitor, a.deciding.access, s.page, cmp.Or(g.Again, again)}
+	pages := &web{g.Config, g.Log, g.Metrics, s.health, a.monitor, a.deciding.access, s.page, cmp.Or(g.Again, again)}
 	endHTTP, err := pages.serve(ctx, tasks)
 	if err != nil {
 		return errors.Join(err, s.closeSockets())

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // runtimeTimeout is how long a start waits for the container runtime, which may be starting
@@ -15,12 +15,12 @@ const runtimeTimeout = 30 * time.Second
 // connectRuntime connects to the container runtime, if there is one. The runtime's cgroup
 // driver has precedence over the configured one: otherwise a pod would have cgroups with
 // two names.
-func connectRuntime(ctx context.Context, g *given, end *closers) (*runtime.Client, cgroup.Driver, error) {
+func connectRuntime(ctx context.Context, g *given, end *closers) (system.Runtime, cgroup.Driver, error) {
 	configured := cgroup.Driver(g.Config.Cgroups.Driver)
 	if g.Config.RuntimeEndpoint == "" {
 		return nil, configured, nil
 	}
-	client, err := runtime.Dial(g.Config.RuntimeEndpoint)
+	client, err := g.System.Runtime(g.Config.RuntimeEndpoint)
 	if err != nil {
 		return nil, "", err
 	}
@@ -36,7 +36,7 @@ func connectRuntime(ctx context.Context, g *given, end *closers) (*runtime.Clien
 		return nil, "", err
 	}
 	if !known {
-		g.metrics.OldRuntime()
+		g.Metrics.OldRuntime()
 	}
 	log := g.Log.With("runtime", about, "endpoint", g.Config.RuntimeEndpoint)
 	switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // speechless is a runtime that knows the question for its cgroup driver and names
@@ -47,8 +48,8 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
 			g := &given{
-				Config: config.Config{Cgroups: config.Cgroups{Driver: "cgroupfs"}}, metrics: metrics.New(),
-				Environment: Environment{Log: logTo(&log)},
+				Config:      config.Config{Cgroups: config.Cgroups{Driver: "cgroupfs"}},
+				Environment: Environment{Log: logTo(&log), System: real.System(), Metrics: metrics.New()},
 			}
 			if row.runtime != nil {
 				g.Config.RuntimeEndpoint = serveRuntime(t, row.runtime)
@@ -63,7 +64,7 @@ func TestRuntimeReportsItsDriver(t *testing.T) {
 				t.Errorf("driver %s, log %q", driver, log.String())
 			}
 			page := httptest.NewRecorder()
-			g.metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
+			g.Metrics.Handler(true).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics", nil))
 			if text := page.Body.String(); strings.Contains(text, losing) != row.losing ||
 				strings.Contains(text, "losing_support") != row.losing {
 				t.Errorf("metrics have %s: %v, want %v", losing, !row.losing, row.losing)

@@ -52,7 +52,6 @@ import (
 	"github.com/berthd/berth/server/internal/cgroupapi"
 	"github.com/berthd/berth/server/internal/host/procfs"
 	"github.com/berthd/berth/server/internal/host/sysctl"
-	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/privileges"
 	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/rpc/admission"
@@ -68,6 +67,7 @@ import (
 	handlers "github.com/berthd/berth/server/internal/rpc/state"
 	"github.com/berthd/berth/server/internal/rpc/topology"
 	"github.com/berthd/berth/server/internal/socket"
+	"github.com/berthd/berth/server/internal/system"
 	"github.com/berthd/berth/server/internal/usage"
 )
 
@@ -107,7 +107,7 @@ func newServers(g *given, access *rpc.Access) *servers {
 		MaxElements:     c.Limits.MessageElements,
 		Ceiling:         c.Limits.Call.Duration,
 		Log:             g.Log.With("part", "rpc"),
-		Observe:         g.metrics.Call,
+		Observe:         g.Metrics.Call,
 		TraceUnary:      g.Tracer.Unary(),
 		TraceStream:     g.Tracer.Stream(),
 		Begin:           recordCall(g.Now),
@@ -186,7 +186,7 @@ func (a *App) registerServers() error {
 
 // readers are the parts of podresources.
 func (a *App) readers() podresources.Parts {
-	return podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a.deciding.managers}, Inventory: a.devices.manager, Counter: a.given.metrics,
+	return podresources.Parts{Ledger: a.Ledger, CPUs: cpus{a.deciding.managers}, Inventory: a.devices.manager, Counter: a.given.Metrics,
 		Timeout: a.timeout}
 }
 
@@ -195,7 +195,7 @@ func (a *App) RegisterServices(main grpc.ServiceRegistrar) error {
 	g, l, k, devs, d := a.given, a.Ledger, a.kernel, a.devices, a.deciding
 	read := a.read()
 	counted := &schedulers{node: d.managers.wholeNode, claims: func() workload.Quantities { return d.managers.inForce().ClaimAmounts() }}
-	engine := newVerdicts(d.engine, g.metrics, g.Log.With("part", "admission"), g.Now)
+	engine := newVerdicts(d.engine, g.Metrics, g.Log.With("part", "admission"), g.Now)
 	admissionv1.RegisterAdmissionServiceServer(main, admission.New(engine, l, read, counted, defragmenter(g, d)))
 	allocationv1.RegisterAllocationServiceServer(main, allocation.New(
 		allocation.Config{Read: read, Cgroup: k.containerConfig}, allocation.Parts{
@@ -281,7 +281,7 @@ func newBundle(ctx context.Context, g *given, files config.Config, view *ledger.
 		Node:  nodes.Facts{MaxPIDs: facts.MaxPIDs, StorageBytes: facts.StorageBytes},
 		State: history.SnapshotOf(view),
 	}
-	b.Metrics, err = g.metrics.Text(ctx)
+	b.Metrics, err = g.Metrics.Text(ctx)
 	return b, err
 }
 
@@ -387,9 +387,9 @@ func kernelFindings(k *kernel, d *deciding) func() []ledger.Finding {
 
 // startMetrics gives the metrics what they read.
 func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *deciding, events *allocation.History) {
-	sources := metrics.Sources{
+	sources := system.Sources{
 		View: d.ledger.View, Sockets: devs.registry.Sockets, Kernel: kernelFindings(k, d), Phases: k.loop.Phases,
-		Settings: func() metrics.Settings {
+		Settings: func() system.Settings {
 			return settings(d.managers.inForce(), k.qos.Cgroup, g.Config.WorkloadFeatures().PodLevelResourceManagers)
 		},
 		Allocatable: func() workload.Quantities { return d.managers.inForce().Node.Allocatable() },
@@ -411,14 +411,14 @@ func startMetrics(ctx context.Context, g *given, k *kernel, devs devices, d *dec
 	case ok:
 		sources.Usage = ofContainer(k.loop.CgroupOf, meter.Usage)
 	}
-	g.metrics.Start(sources)
+	g.Metrics.Start(sources)
 }
 
 // settings are the current settings that the metrics depend on.
-func settings(p *managerset.Set, q cgroups.Config, podLevel bool) metrics.Settings {
+func settings(p *managerset.Set, q cgroups.Config, podLevel bool) system.Settings {
 	d := p.CPU.Describe()
 	fullCores, _ := strconv.ParseBool(d.Options[cpu.FullPCPUsOnly])
-	return metrics.Settings{
+	return system.Settings{
 		StaticCPUs: d.Policy == cpu.PolicyStatic, FullCores: fullCores,
 		Topology: p.Topology.Policy(), Scope: p.Topology.Scope(),
 		PodLevelResourceManagers: podLevel,

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/observer"
 	"github.com/berthd/berth/server/internal/rpc/allocation"
-	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/store/epoch"
 )
 
 // AfterRecovery is the failure point after the commit of the recovery's decisions.
@@ -47,7 +47,7 @@ func (s *state) recover(ctx context.Context, g *given, k *kernel, history *alloc
 				// The new epoch is committed with the recovered claims. If they were separate, a
 				// start between the two commits would not detect that its ledger is an older
 				// copy.
-				d.RenewEpoch(store.NewEpochID(), uint64(max(0, g.Now().UnixMilli())))
+				d.RenewEpoch(epoch.NewID(), uint64(max(0, g.Now().UnixMilli())))
 			}
 			d.SetUncertain(why)
 			return nil
@@ -138,7 +138,7 @@ func (r *StartReport) recoveryLines() (lines []string) {
 const maxReported = 20
 
 // damageLines describes the damage and its consequences.
-func damageLines(d *store.Damage, r journal.Report) []string {
+func damageLines(d *journal.DamagedFile, r journal.Report) []string {
 	if d == nil {
 		return nil
 	}

@@ -24,12 +24,13 @@ import (
 	"github.com/berthd/berth/server/internal/host/claimfiles"
 	"github.com/berthd/berth/server/internal/logs"
 	"github.com/berthd/berth/server/internal/privileges"
-	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/store/epoch"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // state is the opened ledger.
 type state struct {
-	store  *store.Store
+	store  system.Ledger
 	ledger *ledger.Ledger
 	past   *history.History // the history of the ledger
 	mark   *claimfiles.Mark // of the last commit; nil if that is not possible
@@ -47,7 +48,7 @@ type StartReport struct {
 	// DropReason is why a policy that was set before is dropped; nil if none is.
 	DropReason error
 	// Damage is set if a damaged ledger was set aside at this start.
-	Damage *store.Damage
+	Damage *journal.DamagedFile
 	// Drift are the differences of the nodes' memory since the last commit.
 	Drift []ledger.Finding
 	// Recovery has the case of each pod, by uid; OlderCopy means that the ledger was an
@@ -78,8 +79,7 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 	s := &state{
 		found: found, past: history.New(history.Limits{Entries: c.History.Entries, Bytes: c.History.Bytes}, g.Now),
 	}
-	if s.store, err = store.Open(path, store.Options{Failpoint: g.Failpoint,
-		Notice: func(text string) { g.Log.Error(text, logs.Repaired(logs.Ledger)...) }}); err != nil {
+	if s.store, err = g.System.Ledger(path, g.Failpoint, func(text string) { g.Log.Error(text, logs.Repaired(logs.Ledger)...) }); err != nil {
 		return nil, err
 	}
 	opened.add("the ledger", s.store.Close)
@@ -93,8 +93,7 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 		return set.Rules, nil
 	}
 	options := journal.Options{
-		Journal: s.store,
-		EpochID: store.NewEpochID(), NewEpochID: store.NewEpochID,
+		EpochID: epoch.NewID(), NewEpochID: epoch.NewID,
 		BootID: g.boot,
 		Rules:  set.Rules,
 		Restore: func(o ledger.Override) (rules ledger.Rules, ok bool) {
@@ -182,7 +181,7 @@ func (s *state) acknowledged() recovery.Commit {
 func (s *state) probe(ctx context.Context) error {
 	err := s.store.Probe()
 	if errors.Is(err, journal.ErrDetached) {
-		_, err = s.ledger.RenewEpoch(ctx, store.NewEpochID())
+		_, err = s.ledger.RenewEpoch(ctx, epoch.NewID())
 	}
 	return err
 }
@@ -193,7 +192,7 @@ func (s *state) keepFile(ctx context.Context) error {
 	if !errors.Is(s.store.InPlace(), journal.ErrDetached) {
 		return nil
 	}
-	_, err := s.ledger.RenewEpoch(context.WithoutCancel(ctx), store.NewEpochID())
+	_, err := s.ledger.RenewEpoch(context.WithoutCancel(ctx), epoch.NewID())
 	return err
 }
 

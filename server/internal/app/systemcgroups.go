@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"strconv"
 	"strings"
@@ -59,12 +58,13 @@ const (
 // keepSystemCgroups keeps the configured processes in their cgroups until ctx
 // ends. The first round is immediate. Errors are logged, and the next round tries
 // again.
-func keepSystemCgroups(ctx context.Context, c config.Config, found *atomic.Pointer[[]*nodev1.SystemContainer], log *slog.Logger) error {
+func keepSystemCgroups(ctx context.Context, g *given, found *atomic.Pointer[[]*nodev1.SystemContainer]) error {
+	c, log := g.Config, g.Log
 	if !c.KernelCgroups() {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	tree, err := cgroupfs.Open(cgroupfs.Options{Mount: c.Cgroups.Mount})
+	tree, err := cgroupfs.Open(cgroupOptions(g.System, c))
 	if err != nil {
 		return err
 	}

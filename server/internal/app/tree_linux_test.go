@@ -17,6 +17,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/config"
+	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // childEnv marks the process that runs a test in a mount namespace of its own.
@@ -49,7 +51,7 @@ func TestMissingController(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := app.Validate(c); err != nil {
+	if err := app.Validate(real.System(), c); err != nil {
 		t.Skipf("the tree of this machine lacks something by itself: %v", err)
 	}
 	hideCpuset(t, c.Cgroups.Mount)
@@ -60,17 +62,17 @@ func TestMissingController(t *testing.T) {
 			t.Errorf("%s: %v (%s), want class unsupported and the controller", who, err, errdefs.ClassOf(err))
 		}
 	}
-	refused("validate", app.Validate(c))
-	_, err = app.Build(t.Context(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	refused("validate", app.Validate(real.System(), c))
+	_, err = app.Build(t.Context(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
 	refused("start", err)
 
 	// What is not used is not checked.
 	c.Cgroups.Tree = apiconfig.TreeMemory
-	if err := app.Validate(c); err != nil {
+	if err := app.Validate(real.System(), c); err != nil {
 		t.Errorf("validate with a tree in memory: %v", err)
 	}
 	c.Cgroups.Tree, c.Machine = apiconfig.TreeKernel, "1s1n4c"
-	if err := app.Validate(c); err != nil {
+	if err := app.Validate(real.System(), c); err != nil {
 		t.Errorf("validate for another machine: %v", err)
 	}
 }

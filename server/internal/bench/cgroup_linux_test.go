@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
@@ -29,7 +30,7 @@ import (
 // medians of all turns, in processor time of the one thread that does it all;
 // "x-kernel" is the one by the other.
 func BenchmarkCgroup(b *testing.B) {
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		b.Skipf("no usable tree: %v", err)
 	}

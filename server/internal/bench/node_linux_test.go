@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/server/internal/app"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // watched is a cgroup tree that reports how long it was busy.
@@ -47,7 +48,7 @@ func (w *watched) Ensure(ctx context.Context, node cgroup.Node) (created bool, e
 // asked from here; the work on the cgroup tree; a commit of about that size, which
 // the disk takes; and what is left.
 func BenchmarkAdmitOnTheNode(b *testing.B) {
-	driver, err := cgroupfs.Open(cgroupfs.Options{})
+	driver, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		b.Skipf("no usable cgroup tree: %v", err)
 	}

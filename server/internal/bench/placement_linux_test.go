@@ -23,6 +23,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/runtime"
 )
@@ -96,7 +97,7 @@ type shared struct {
 
 func newShared(b *testing.B, containers int, beside bool) *shared {
 	b.Helper()
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		b.Skipf("no usable tree: %v", err)
 	}

@@ -26,7 +26,9 @@ import (
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/server/internal/app"
+	"github.com/berthd/berth/server/internal/metrics"
 	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/system/real"
 )
 
 // running is a whole berthd in this process, on a made-up machine and a tree of
@@ -56,7 +58,7 @@ func runBerthd(t testing.TB, changes ...func(*config.Config, *app.Environment)) 
 	c.DevicePluginDir, c.PodResourcesDir, c.PluginRegistryDir = new(dir+"/d"), new(dir+"/p"), new(dir+"/r")
 	c.Machine, c.Cgroups.Tree = "2s4n32c2t", config.TreeMemory
 	c.CPU.Policy, c.Topology.Policy, c.Reserved.CPUs = "static", topology.Restricted, cpuset.Of(0)
-	env := app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now}
+	env := app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()}
 	for _, change := range changes {
 		change(&c, &env)
 	}

@@ -3,63 +3,15 @@ package metrics
 import (
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"time"
 
 	"github.com/berthd/berth/managers/admission"
-	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/ledger/history"
-	"github.com/berthd/berth/managers/placement"
-	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
-	"github.com/berthd/berth/server/internal/deviceplugin/registry"
+	"github.com/berthd/berth/server/internal/system"
 )
-
-// Sources are what the set reads.
-type Sources struct {
-	// View gives the current view.
-	View func() *ledger.View
-	// Settings returns the current settings.
-	Settings func() Settings
-	// Sockets lists the plugin sockets in the watched directory.
-	Sockets func() []registry.Socket
-	// Kernel lists differences between the kernel and the ledger; may be nil.
-	Kernel func() []ledger.Finding
-	// Phases counts the containers in each phase; nil if unknown.
-	Phases func() map[placement.Phase]int
-	// Bindings returns the containers of pods; nil means those of the view.
-	Bindings func(*ledger.View) iter.Seq[ledger.Binding]
-	// Usage reads a container's usage; false if it is unknown. It is nil with simulated cgroups.
-	Usage func(ctx context.Context, b ledger.Binding) (cgroup.Usage, bool)
-	// Allocatable gives what the node's pods may have; nil for nothing.
-	Allocatable func() workload.Quantities
-	// Watchers counts the open Watch streams. LedgerBytes is the size of the ledger's file.
-	// History describes the history of calls; false without one. Plugins has the device resources
-	// with the states of their plugins. All may be nil.
-	Watchers    func() int
-	LedgerBytes func() int64
-	History     func() (history.Stats, bool)
-	Plugins     func() *device.Snapshot
-}
-
-// Settings is the configuration that counting depends on.
-type Settings struct {
-	// StaticCPUs means that the CPU manager gives CPUs out, FullCores that it gives
-	// whole cores only (the option full-pcpus-only).
-	StaticCPUs, FullCores bool
-	// Topology and Scope are the topology manager's.
-	Topology topology.Policy
-	Scope    hint.Scope
-	// PodLevelResourceManagers and MemoryQoS are the features of those names. TieredReservation
-	// means that memory QoS is active and guarantees requests.
-	PodLevelResourceManagers     bool
-	MemoryQoS, TieredReservation bool
-}
 
 // Admission counts the outcome of an admission that is no dry run, and how long
 // it took. An error means that there is no verdict.
@@ -114,7 +66,7 @@ func verdictOf(err error) string {
 // decision is a verdict with the settings at its time.
 type decision struct {
 	admission.Verdict
-	settings Settings
+	settings system.Settings
 	// pod with defaults if it was admitted, else as it came.
 	pod *workload.Pod
 	// last is the step that refused the pod.

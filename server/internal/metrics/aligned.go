@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/topology"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // alignment counts allocations within one core, one uncore or one NUMA node, and admissions that
@@ -27,7 +28,7 @@ func newAlignment(f factory) alignment {
 }
 
 // begin starts the series at 0 that the kubelet starts at 0.
-func (a *alignment) begin(s Settings) {
+func (a *alignment) begin(s system.Settings) {
 	container := string(hint.ContainerScope)
 	a.done.WithLabelValues(container, boundaryCore)
 	a.done.WithLabelValues(container, boundaryUncore)

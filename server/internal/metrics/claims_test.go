@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // TestResourceClaims counts what claims may have and hold on each NUMA node, apart from pods.
@@ -24,8 +25,8 @@ func TestResourceClaims(t *testing.T) {
 		}
 	}
 	h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, rules)}
-	h.set.Start(metrics.Sources{
-		View: h.ledger.View, Settings: func() metrics.Settings { return metrics.Settings{} },
+	h.set.Start(system.Sources{
+		View: h.ledger.View, Settings: func() system.Settings { return system.Settings{} },
 		Sockets: func() []registry.Socket { return nil },
 	})
 	if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // TestDaemon: the metrics of berthd itself, and that the kubelet's names can be left out.
@@ -23,8 +24,8 @@ func TestDaemon(t *testing.T) {
 	session := plugins.Registered("example.com/gpu", device.Options{}, time.Unix(1, 0))
 	plugins.Listed(session, []device.Device{{ID: "g0", Healthy: true}}, time.Unix(1, 0))
 	set := metrics.New()
-	set.Start(metrics.Sources{
-		View: l.View, Settings: func() metrics.Settings { return metrics.Settings{} },
+	set.Start(system.Sources{
+		View: l.View, Settings: func() system.Settings { return system.Settings{} },
 		Sockets:  func() []registry.Socket { return nil },
 		Watchers: func() int { return 3 }, LedgerBytes: func() int64 { return 65536 },
 		History: func() (history.Stats, bool) {

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 const mi = 1 << 20
@@ -60,10 +61,10 @@ func buildMemory(t *testing.T) *fixture {
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	}), live.Options{})}
-	h.set.Start(metrics.Sources{
+	h.set.Start(system.Sources{
 		View: h.ledger.View,
-		Settings: func() metrics.Settings {
-			return metrics.Settings{Topology: top.Policy(), Scope: top.Scope(), PodLevelResourceManagers: true}
+		Settings: func() system.Settings {
+			return system.Settings{Topology: top.Policy(), Scope: top.Scope(), PodLevelResourceManagers: true}
 		},
 		Sockets: func() []registry.Socket { return nil },
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // cgroups makes no cgroups.
@@ -99,10 +100,10 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 		Managers:    func(*ledger.View) (*hint.Bus, *topology.Manager) { return bus, top },
 		Environment: admission.Environment{Now: time.Now, NewID: func() string { return "id" }},
 	}), live.Options{})}
-	h.set.Start(metrics.Sources{
+	h.set.Start(system.Sources{
 		View: h.ledger.View,
-		Settings: func() metrics.Settings {
-			return metrics.Settings{StaticCPUs: true, FullCores: len(options) > 0, Topology: policy, Scope: top.Scope()}
+		Settings: func() system.Settings {
+			return system.Settings{StaticCPUs: true, FullCores: len(options) > 0, Topology: policy, Scope: top.Scope()}
 		},
 		Sockets: func() []registry.Socket {
 			return []registry.Socket{{Path: "/a.sock", Registered: true}, {Path: "/b.sock"}}

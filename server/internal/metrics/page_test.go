@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -120,10 +121,10 @@ var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:,
 func rows(t *testing.T) (all []row) {
 	t.Helper()
 	s := New()
-	s.Start(Sources{
+	s.Start(system.Sources{
 		View: func() *ledger.View { return nil },
-		Settings: func() Settings {
-			return Settings{StaticCPUs: true, Topology: topology.BestEffort, Scope: hint.Scope("container"),
+		Settings: func() system.Settings {
+			return system.Settings{StaticCPUs: true, Topology: topology.BestEffort, Scope: hint.Scope("container"),
 				PodLevelResourceManagers: true, MemoryQoS: true}
 		},
 		Sockets: func() []registry.Socket { return nil }, Kernel: func() []ledger.Finding { return nil },

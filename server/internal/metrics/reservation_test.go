@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/deviceplugin/registry"
 	"github.com/berthd/berth/server/internal/metrics"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // TestReservedMemory: with the feature, the gauges have what is guaranteed.
@@ -24,9 +25,9 @@ func TestReservedMemory(t *testing.T) {
 		{want: []string{"kubelet_memory_qos_node_memory_min_bytes 0", "kubelet_memory_qos_node_memory_low_bytes 0"}},
 	} {
 		h := &fixture{set: metrics.New(), ledger: ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("4c")})}
-		h.set.Start(metrics.Sources{
+		h.set.Start(system.Sources{
 			View:     h.ledger.View,
-			Settings: func() metrics.Settings { return metrics.Settings{MemoryQoS: true, TieredReservation: c.tiered} },
+			Settings: func() system.Settings { return system.Settings{MemoryQoS: true, TieredReservation: c.tiered} },
 			Sockets:  func() []registry.Socket { return nil },
 		})
 		if _, err := h.ledger.Update(t.Context(), func(d *ledger.Draft) error {

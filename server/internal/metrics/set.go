@@ -17,12 +17,13 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/reconcile"
 	"github.com/berthd/berth/server/internal/rpc/podresources"
+	"github.com/berthd/berth/server/internal/system"
 )
 
 // Set is all metrics of one berthd. Its methods are safe for concurrent use.
 type Set struct {
 	registry *prometheus.Registry
-	sources  Sources
+	sources  system.Sources
 
 	calls  *prometheus.HistogramVec
 	passes *prometheus.HistogramVec
@@ -99,7 +100,7 @@ func (s *Set) begin() {
 
 // Start sets the sources, and creates the series that start at 0 in the kubelet. It is called
 // once, before the first admission.
-func (s *Set) Start(sources Sources) {
+func (s *Set) Start(sources system.Sources) {
 	s.sources = sources
 	s.registry.MustRegister(pluginCollector{sources.Sockets}, daemonCollector{sources.Watchers, sources.LedgerBytes, sources.History,
 		sources.Plugins},

@@ -24,7 +24,6 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/server/internal/host/confine"
 	"github.com/berthd/berth/server/internal/host/hugepages"
-	"github.com/berthd/berth/server/internal/tracing"
 )
 
 // need is a capability that a feature rests on.
@@ -62,9 +61,18 @@ var needs = []need{
 		func(c config.Config) bool { port, ok := httpPort(c); return ok && port > 0 && port < 1024 }},
 }
 
+// Traces is what the sending of spans needs.
+type Traces struct {
+	// On is true if spans are sent, to a port.
+	On   bool
+	Port uint16
+	// Files are those that the connection needs.
+	Files []string
+}
+
 // Drop takes away from this process what a configuration does not need. It replaces the
 // program by itself, and returns in the new one. The file is the connection to the reader of huge pages; nil without one.
-func Drop(ctx context.Context, c config.Config, files []string, traces tracing.Settings, log *slog.Logger) (*os.File, error) {
+func Drop(ctx context.Context, c config.Config, files []string, traces Traces, log *slog.Logger) (*os.File, error) {
 	if err := trust.CheckFields(c); err != nil {
 		return nil, err
 	}

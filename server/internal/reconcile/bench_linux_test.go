@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
@@ -22,7 +23,7 @@ import (
 // compares the whole tree of some 30 pods.
 // Package cgroupfs has the kernel's own part of it as a benchmark of its own.
 func BenchmarkEnsurePod(b *testing.B) {
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		b.Skipf("no usable tree: %v", err)
 	}

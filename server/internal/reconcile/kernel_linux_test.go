@@ -22,6 +22,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
@@ -78,7 +79,7 @@ func (c capture) view(t *testing.T, f workload.Features) *ledger.View {
 // kernel's files. Each version of cgroups is held against the captures of it.
 func TestKernelHoldsWhatTheKubeletWrote(t *testing.T) {
 	t.Parallel()
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		t.Skipf("no usable tree: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 // was narrowed gets its CPUs back.
 func TestKernelNarrowsNestedCpusets(t *testing.T) {
 	t.Parallel()
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		t.Skipf("no usable tree: %v", err)
 	}

@@ -20,13 +20,14 @@ import (
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
 // A pass at rest reads no control file of a pod's cgroup twice, and lists no directory.
 func TestPassReadsEachFileOnce(t *testing.T) {
 	t.Parallel()
-	tree, err := cgroupfs.Open(cgroupfs.Options{})
+	tree, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		t.Skipf("no usable tree: %v", err)
 	}

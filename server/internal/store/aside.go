@@ -16,24 +16,9 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/ledger/journal"
+	"github.com/berthd/berth/server/internal/host/disk"
+	"github.com/berthd/berth/server/internal/store/epoch"
 )
-
-// Damage is the report on a file that was set aside.
-type Damage struct {
-	// Time of the discovery.
-	Time time.Time `json:"time"`
-	// File as it was named, and SetAside as it is named now.
-	File     string `json:"file"`
-	SetAside string `json:"set_aside"`
-	// Error that the file was refused with.
-	Error string `json:"error"`
-	// Report of the ledger: the damage, the lost pods, and the unreadable parts.
-	Report journal.Report `json:"report"`
-	// EpochID and Generation of the file that was created from the intact records. The ledger
-	// still has them until its first commit.
-	EpochID    ledger.EpochID `json:"epoch_id"`
-	Generation uint64         `json:"generation"`
-}
 
 const (
 	damagedInfix = ".damaged-"
@@ -41,12 +26,12 @@ const (
 )
 
 // OpenLedger opens the ledger in the store. From a damaged ledger it creates a new file with all
-// intact records (journal.Salvage). It keeps the damaged file beside it, and returns Damage and a
+// intact records (journal.Salvage). It keeps the damaged file beside it, and returns a DamagedFile with a
 // report of the damage and the lost pods. Later starts return both again until the ledger's first
-// commit, because the first process may have ended before it acted on them. Otherwise Damage is
+// commit, because the first process may have ended before it acted on them. Otherwise that is
 // nil. All other errors are those of journal.Open. A new ledger has the time as the base of its
 // revisions, and its own epoch; so has a salvaged one.
-func (s *Store) OpenLedger(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, *Damage, error) {
+func (s *Store) OpenLedger(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, *journal.DamagedFile, error) {
 	o = s.options(o, now)
 	l, report, cause := journal.Open(ctx, o)
 	switch {
@@ -97,7 +82,7 @@ func (s *Store) OpenStrict(ctx context.Context, o journal.Options, now time.Time
 func (s *Store) options(o journal.Options, now time.Time) journal.Options {
 	o.Journal, o.Epoch = s, uint64(max(0, now.UnixMilli()))
 	if o.EpochID == 0 {
-		o.EpochID = NewEpochID()
+		o.EpochID = epoch.NewID()
 	}
 	return o
 }
@@ -109,7 +94,7 @@ func recall(r *journal.Report, was journal.Report) {
 }
 
 // uncommitted returns the damage that a ledger was made of if it has had no commit since.
-func (s *Store) uncommitted(v *ledger.View) (*Damage, error) {
+func (s *Store) uncommitted(v *ledger.View) (*journal.DamagedFile, error) {
 	all, err := Damages(s.path)
 	if err != nil {
 		return nil, err
@@ -126,51 +111,51 @@ func (s *Store) uncommitted(v *ledger.View) (*Damage, error) {
 // one. The damaged file gets another name, and a report beside it. The damaged file has its
 // second name before the new file takes the first. A crash therefore leaves one of the two under
 // the first name.
-func (s *Store) salvage(o journal.Options, now time.Time, cause error) (Damage, error) {
+func (s *Store) salvage(o journal.Options, now time.Time, cause error) (journal.DamagedFile, error) {
 	if s.opts.ReadOnly {
-		return Damage{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
+		return journal.DamagedFile{}, errdefs.Preconditionf("salvage %s: it is open for reading only: %w", s.path, cause)
 	}
 	found, err := salvageFile(s.path)
 	if err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
 	saved, err := journal.Salvage(o, found)
 	if err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
 	s.opts.Failpoint.Hit(BeforeSetAside)
 	if s.db != nil {
 		if err := s.db.Close(); err != nil {
-			return Damage{}, unavailable("close", s.path, err)
+			return journal.DamagedFile{}, unavailable("close", s.path, err)
 		}
 	}
 	s.db, s.damage, s.broken, s.last = nil, nil, nil, 0
 	if err := build(s.fresh(), saved.Entries); err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
 	s.opts.Failpoint.Hit(AfterSalvage)
 	aside, err := freeName(s.path, now)
 	if err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
-	d := Damage{
+	d := journal.DamagedFile{
 		Time: now.UTC(), File: s.path, SetAside: aside, Error: cause.Error(),
 		Report: saved.Report, EpochID: o.EpochID, Generation: saved.Generation,
 	}
 	if err := writeReport(d); err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
 	s.opts.Failpoint.Hit(AfterReport)
 	if err := keepAs(s.path, d.SetAside); err != nil {
-		return Damage{}, err
+		return journal.DamagedFile{}, err
 	}
 	s.opts.Failpoint.Hit(AfterKeep)
 	if err := os.Rename(s.fresh(), s.path); err != nil {
-		return Damage{}, unavailable("replace damaged", s.path, err)
+		return journal.DamagedFile{}, unavailable("replace damaged", s.path, err)
 	}
 	s.opts.Failpoint.Hit(AfterRename)
-	if err := SyncDir(filepath.Dir(s.path)); err != nil {
-		return Damage{}, err
+	if err := disk.Sync(filepath.Dir(s.path)); err != nil {
+		return journal.DamagedFile{}, err
 	}
 	return d, s.open()
 }
@@ -191,7 +176,7 @@ func keepAs(path, name string) error {
 			return err
 		}
 	}
-	return SyncDir(filepath.Dir(path))
+	return disk.Sync(filepath.Dir(path))
 }
 
 // copyFile makes a copy that appears under its name when it is whole.
@@ -247,7 +232,7 @@ func freeName(path string, now time.Time) (string, error) {
 	}
 }
 
-func writeReport(d Damage) error {
+func writeReport(d journal.DamagedFile) error {
 	text, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return errdefs.Internalf("report damage of %s: %w", d.File, err)
@@ -258,13 +243,13 @@ func writeReport(d Damage) error {
 // Damages returns the reports on all files that were ever set aside for the file at path, oldest
 // first. A crash can leave a report without a file, which is ignored. An unreadable report has
 // the reason in Error.
-func Damages(path string) ([]Damage, error) {
+func Damages(path string) ([]journal.DamagedFile, error) {
 	dir, prefix := filepath.Dir(path), filepath.Base(path)+damagedInfix
 	names, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, unavailable("list", dir, err)
 	}
-	var all []Damage
+	var all []journal.DamagedFile
 	for _, entry := range names {
 		name, isReport := strings.CutSuffix(entry.Name(), reportSuffix)
 		if !isReport || !strings.HasPrefix(name, prefix) {
@@ -273,13 +258,13 @@ func Damages(path string) ([]Damage, error) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		var d Damage
+		var d journal.DamagedFile
 		text, err := readFile(filepath.Join(dir, entry.Name()), ledgerfile.Largest)
 		if err == nil {
 			err = json.Unmarshal(text, &d)
 		}
 		if err != nil {
-			d = Damage{File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err)}
+			d = journal.DamagedFile{File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err)}
 		}
 		for _, lost := range d.Report.Lost {
 			for id, b := range lost.Bindings {
@@ -289,6 +274,6 @@ func Damages(path string) ([]Damage, error) {
 		}
 		all = append(all, d)
 	}
-	slices.SortStableFunc(all, func(a, b Damage) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(all, func(a, b journal.DamagedFile) int { return a.Time.Compare(b.Time) })
 	return all, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/journal"
+	"github.com/berthd/berth/server/internal/host/disk"
 )
 
 // inPlace reports whether the next start would find this file and this lock under their names.
@@ -163,7 +164,7 @@ func (s *Store) Recreate(ctx context.Context, gen uint64, entries []journal.Entr
 		return unavailable("recreate ledger file", s.path, err)
 	}
 	for _, d := range []string{dir, filepath.Dir(dir)} { // the directory may be new
-		if err := SyncDir(d); err != nil {
+		if err := disk.Sync(d); err != nil {
 			return err
 		}
 	}

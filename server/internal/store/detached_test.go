@@ -14,12 +14,13 @@ import (
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
+	"github.com/berthd/berth/server/internal/store/epoch"
 )
 
 // renewing are options with an epoch for each file.
 func renewing() journal.Options {
 	o := options(nil)
-	o.NewEpochID = store.NewEpochID
+	o.NewEpochID = epoch.NewID
 	return o
 }
 

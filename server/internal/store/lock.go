@@ -9,14 +9,12 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
 // lockName is the name of the lock file in the state directory.
-const lockName = LockFile
-
-// LockFile is the name of the file in the state directory that a running berthd has locked (flock(2)).
-const LockFile = "berthd.lock"
+const lockName = config.LockFile
 
 // lock is a state directory held by this process.
 type lock struct {

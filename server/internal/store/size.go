@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 
 	"go.etcd.io/bbolt"
+
+	"github.com/berthd/berth/server/internal/host/disk"
 )
 
 const (
@@ -37,7 +39,7 @@ func (s *Store) compact() error {
 	if err := os.Rename(s.fresh(), s.path); err != nil {
 		return unavailable("replace", s.path, err)
 	}
-	return SyncDir(filepath.Dir(s.path))
+	return disk.Sync(filepath.Dir(s.path))
 }
 
 // copyState copies every bucket of a file with checked pages into a new file.

@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/server/internal/failpoint"
+	"github.com/berthd/berth/server/internal/host/disk"
 )
 
 // The points of this package, in the order in which a daemon comes to them.
@@ -196,7 +197,7 @@ func create(path string) error {
 	if err := os.Rename(fresh, path); err != nil {
 		return unavailable("create ledger file", path, err)
 	}
-	return SyncDir(filepath.Dir(path))
+	return disk.Sync(filepath.Dir(path))
 }
 
 // build makes a file with entries, in place of one that was not finished.
@@ -424,17 +425,4 @@ func unavailable(operation, path string, err error) error {
 		err = named.Err // the path is not repeated
 	}
 	return errdefs.Unavailablef("%s %s: %w", operation, path, err)
-}
-
-// SyncDir makes names in a directory durable.
-func SyncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return unavailable("sync directory", dir, err)
-	}
-	err = errors.Join(d.Sync(), d.Close())
-	if err != nil {
-		return unavailable("sync directory", dir, err)
-	}
-	return nil
 }

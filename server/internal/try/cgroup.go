@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 	"github.com/berthd/berth/server/internal/host/systemd"
 )
 
@@ -21,7 +22,7 @@ type tree interface {
 }
 
 func openTree(r Record) (tree, error) {
-	options := cgroupfs.Options{Mount: r.Mount}
+	options := cgroupfs.Options{Mount: r.Mount, Setter: ocicgroups.Setter{}}
 	if cgroup.Driver(r.Driver) == cgroup.Systemd {
 		return systemd.Open(options)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // podValues are those of a Guaranteed pod on the tree.
@@ -20,7 +21,7 @@ func podValues(f cgroup.Facts) cgroup.Values {
 // BenchmarkPod makes and removes a pod's cgroup, and beside it does what the
 // kernel cannot avoid: the directories and the writes.
 func BenchmarkPod(b *testing.B) {
-	d, err := Open(Options{})
+	d, err := Open(Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		b.Skipf("no usable tree: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // A driver with open directories and files observes the same as one that has just opened
@@ -129,7 +130,7 @@ func (c *changing) change() {
 
 func (c *changing) compare() {
 	c.t.Helper()
-	fresh, err := Open(Options{Mount: c.d.mount, Required: []string{}})
+	fresh, err := Open(Options{Mount: c.d.mount, Required: []string{}, Setter: ocicgroups.Setter{}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ type Driver struct {
 	facts       cgroup.Facts
 	needed      []string // on v2, the controllers a valid cgroup has
 	killTimeout time.Duration
+	setter      Setter // nil if the tree is only read
 }
 
 var _ cgroup.Tree = (*Driver)(nil)
@@ -77,7 +78,7 @@ func Open(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
-	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout}
+	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout, setter: o.Setter}
 	if err := d.detect(o.Required); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)

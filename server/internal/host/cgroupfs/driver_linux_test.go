@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cgroup/cgrouptest"
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // kernelTree is a tree of this machine that tests may write to.
@@ -27,8 +28,8 @@ type kernelTree struct {
 // kernelTrees are the tree that the system uses and, on a hybrid system, the
 // unified one beside it.
 var kernelTrees = []kernelTree{
-	{"system", Options{}},
-	{"unified", Options{Mount: "/sys/fs/cgroup/unified", Required: []string{}}},
+	{"system", Options{Setter: ocicgroups.Setter{}}},
+	{"unified", Options{Mount: "/sys/fs/cgroup/unified", Required: []string{}, Setter: ocicgroups.Setter{}}},
 }
 
 // open opens a tree, or skips with the proof that it cannot be written to.

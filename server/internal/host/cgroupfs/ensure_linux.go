@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/opencontainers/cgroups"
-	cgroupsv1 "github.com/opencontainers/cgroups/fs"
-	cgroupsv2 "github.com/opencontainers/cgroups/fs2"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -288,20 +285,21 @@ func (d *Driver) set(ctx context.Context, node cgroup.Node) error {
 	if len(node.Values.Files(d.facts)) == 0 {
 		return nil
 	}
-	r := request(node.Values, d.facts)
+	if d.setter == nil {
+		return errReadOnly
+	}
 	if d.facts.Version == cgroup.V2 {
-		err := d.writeV2(node.Name, r)
+		dir := d.absolute(d.hierarchies[0], node.Name)
+		err := d.setter.SetV2(node.Values, d.facts, dir)
 		if errors.Is(err, fs.ErrNotExist) && d.awaitFiles(node.Name) {
-			err = d.writeV2(node.Name, r)
+			err = d.setter.SetV2(node.Values, d.facts, dir)
 		}
 		return errno.Classify(cmp.Or(err, d.setFrozen(node)))
 	}
-	m, err := cgroupsv1.NewManager(&cgroups.Cgroup{Resources: r}, d.pathsV1(node.Name))
+	err := d.migrateWith(node)
 	if err == nil {
-		err = d.migrateWith(node)
-	}
-	if err == nil {
-		err = d.setV1(ctx, node.Name, r, m.Set)
+		quota := value(node.Values.For(d.facts).CPUQuotaUS)
+		err = d.setV1(ctx, node.Name, quota, func() error { return d.setter.SetV1(node.Values, d.facts, d.pathsV1(node.Name)) })
 	}
 	return errno.Classify(cmp.Or(err, d.setFrozen(node)))
 }
@@ -317,15 +315,6 @@ func (d *Driver) migrateWith(node cgroup.Node) error {
 		return err
 	}
 	return d.write(h, node.Name, "cpuset.memory_migrate", "1")
-}
-
-// writeV2 puts values into force on v2.
-func (d *Driver) writeV2(name cgroup.Name, r *cgroups.Resources) error {
-	m, err := cgroupsv2.NewManager(&cgroups.Cgroup{Resources: r}, d.absolute(d.hierarchies[0], name))
-	if err != nil {
-		return err
-	}
-	return m.Set(r)
 }
 
 // awaitFiles waits until a cgroup has the files of its listed controllers, and reports whether a
@@ -346,39 +335,6 @@ func (d *Driver) awaitFiles(name cgroup.Name) bool {
 
 // subtreeControl is the file that lists what a cgroup of v2 hands down.
 const subtreeControl = "cgroup.subtree_control"
-
-// request converts values for the library, in which zero means "leave as it is". Device rules are
-// never requested. The library does not freeze, because it would wait for the result.
-func request(v cgroup.Values, f cgroup.Facts) *cgroups.Resources {
-	v = v.For(f)
-	r := &cgroups.Resources{
-		SkipDevices:     true,
-		SkipFreezeOnSet: true,
-		CpuShares:       value(v.CPUShares),
-		CpuWeight:       value(v.CPUWeight),
-		CpuQuota:        value(v.CPUQuotaUS),
-		CpuPeriod:       value(v.CPUPeriodUS),
-		Memory:          value(v.MemoryBytes),
-		MemorySwap:      value(v.MemorySwapBytes),
-		PidsLimit:       v.PIDs,
-		CpusetCpus:      v.CPUs.String(),
-		CpusetMems:      v.Mems.String(),
-		Unified:         v.Unified,
-	}
-	for size, limit := range v.HugePages {
-		if limit < 0 {
-			limit = unlimitedHugePages
-		}
-		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{
-			Pagesize: cgroup.HugePageLabel(size), Limit: uint64(limit),
-		})
-	}
-	slices.SortFunc(r.HugetlbLimit, func(a, b *cgroups.HugepageLimit) int { return strings.Compare(a.Pagesize, b.Pagesize) })
-	return r
-}
-
-// unlimitedHugePages is a number that the kernel cuts to its own largest one.
-const unlimitedHugePages = 1<<63 - 1
 
 func value[T any](p *T) (v T) {
 	if p != nil {

@@ -1,6 +1,11 @@
 package cgroupfs
 
-import "time"
+import (
+	"time"
+
+	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/managers/errdefs"
+)
 
 // Options are the location of the tree and the time limit of a removal. The zero value is the
 // running system's tree with the defaults.
@@ -15,7 +20,19 @@ type Options struct {
 	OnDemand []string
 	// KillTimeout bounds Remove where its context does not; 30 s if zero.
 	KillTimeout time.Duration
+	// Setter writes; nil opens the tree to read it. The one of package ocicgroups is not imported here, so that a program that only reads
+	// is not linked with its library.
+	Setter Setter
 }
+
+// Setter puts the values of cgroups that are present into force, and moves processes. dir and paths are directories.
+type Setter interface {
+	SetV1(v cgroup.Values, f cgroup.Facts, paths map[string]string) error
+	SetV2(v cgroup.Values, f cgroup.Facts, dir string) error
+	Join(dir string, pid int) error
+}
+
+var errReadOnly = errdefs.Internalf("the cgroup tree was opened to read it, without a Setter")
 
 const (
 	defaultMount       = "/sys/fs/cgroup"

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -50,7 +49,7 @@ func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 // procsIn lists the processes of a cgroup and its descendants in one hierarchy. A threaded cgroup
 // (v2) has no readable process list, so its threads are listed.
 func (d *Driver) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
-	text, err := d.read(h, name, cgroups.CgroupProcesses)
+	text, err := d.read(h, name, procsFile)
 	if errors.Is(err, unix.ENOTSUP) {
 		text, err = d.read(h, name, "cgroup.threads")
 	}
@@ -59,7 +58,7 @@ func (d *Driver) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
 	}
 	pids, err := parsePIDs(text)
 	if err != nil {
-		return nil, errdefs.Unavailablef("read %s: %w", filepath.Join(d.absolute(h, name), cgroups.CgroupProcesses), err)
+		return nil, errdefs.Unavailablef("read %s: %w", filepath.Join(d.absolute(h, name), procsFile), err)
 	}
 	if _, nested, err := d.exists(h, name); err != nil || !nested {
 		return pids, err
@@ -91,16 +90,22 @@ func (d *Driver) RootProcs() ([]int, error) {
 	if !ok {
 		h = d.hierarchies[0]
 	}
-	text, err := d.read(h, nil, cgroups.CgroupProcesses)
+	text, err := d.read(h, nil, procsFile)
 	if err != nil {
 		return nil, fmt.Errorf("list processes of the root cgroup: %w", err)
 	}
 	return parsePIDs(text)
 }
 
+// procsFile lists the processes of a cgroup.
+const procsFile = "cgroup.procs"
+
 // Move implements cgroup.Tree. On v1 a process is moved in one hierarchy after
 // the other; an error leaves it where it stood in the remaining ones.
 func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error {
+	if d.setter == nil {
+		return errReadOnly
+	}
 	if err := name.Check(); err != nil {
 		return err
 	}
@@ -117,7 +122,7 @@ func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error 
 	for _, pid := range pids {
 		for _, h := range d.hierarchies {
 			dir := d.absolute(h, name)
-			if err := cgroups.WriteCgroupProc(dir, pid); err != nil {
+			if err := d.setter.Join(dir, pid); err != nil {
 				return moveError(name, pid, dir, err)
 			}
 		}
@@ -127,7 +132,7 @@ func (d *Driver) Move(ctx context.Context, name cgroup.Name, pids ...int) error 
 
 func moveError(name cgroup.Name, pid int, dir string, err error) error {
 	const format = "move process %d into cgroup %s: %s: %w"
-	file := filepath.Join(dir, cgroups.CgroupProcesses)
+	file := filepath.Join(dir, procsFile)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return errdefs.NotFoundf(format, pid, name, file, err)

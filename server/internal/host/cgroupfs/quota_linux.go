@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 
 	"github.com/berthd/berth/managers/cgroup"
@@ -23,13 +22,13 @@ const longQuotaWait = 512 * time.Millisecond
 //     allow neither to change first. The quota is removed meanwhile.
 //   - A removed child counts until the kernel has freed it, some 20 ms later (an RCU
 //     grace period), or 300 ms with ten busy processes for each CPU. The write is repeated.
-func (d *Driver) setV1(ctx context.Context, name cgroup.Name, r *cgroups.Resources, set func(*cgroups.Resources) error) error {
+func (d *Driver) setV1(ctx context.Context, name cgroup.Name, quota int64, set func() error) error {
 	for wait := time.Millisecond; ; wait *= 2 {
-		err := set(r)
-		if r.CpuQuota > 0 && errors.Is(err, unix.EINVAL) {
-			err = d.liftQuota(name, func() error { return set(r) })
+		err := set()
+		if quota > 0 && errors.Is(err, unix.EINVAL) {
+			err = d.liftQuota(name, set)
 		}
-		if r.CpuQuota <= 0 || !errors.Is(err, unix.EINVAL) || wait > longQuotaWait {
+		if quota <= 0 || !errors.Is(err, unix.EINVAL) || wait > longQuotaWait {
 			return err
 		}
 		timer := time.NewTimer(wait)

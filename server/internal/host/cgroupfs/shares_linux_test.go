@@ -4,13 +4,14 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // Shares that the kernel does not take as they are, and whose file it writes
 // without a word, are an error all the same.
 func TestSharesBeyond(t *testing.T) {
 	t.Parallel()
-	d, err := Open(Options{})
+	d, err := Open(Options{Setter: ocicgroups.Setter{}})
 	if err != nil {
 		t.Skipf("no usable tree: %v", err)
 	}

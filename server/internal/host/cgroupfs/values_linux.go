@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/opencontainers/cgroups"
-
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
@@ -30,14 +28,14 @@ var unifiedFiles = []string{"memory.min", "memory.low", "memory.high", "memory.o
 var (
 	valueFilesV1 = map[string][]string{
 		"cpu":     {"cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us"},
-		"cpuset":  {"cpuset.cpus", "cpuset.mems", "cpuset.effective_cpus", "cpuset.effective_mems", cgroups.CgroupProcesses},
+		"cpuset":  {"cpuset.cpus", "cpuset.mems", "cpuset.effective_cpus", "cpuset.effective_mems", procsFile},
 		"freezer": {selfFreezingV1},
 		"memory":  {"memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.usage_in_bytes"},
 		"pids":    {"pids.max"},
 	}
 	valueFilesV2 = slices.Concat([]string{
 		"cpu.weight", "cpu.max", "cpuset.cpus", "cpuset.mems", "cpuset.cpus.effective", "cpuset.mems.effective",
-		"memory.max", "memory.current", "pids.max", freezerV2, cgroups.CgroupProcesses,
+		"memory.max", "memory.current", "pids.max", freezerV2, procsFile,
 	}, unifiedFiles)
 )
 
@@ -154,7 +152,7 @@ func (d *Driver) decode(o *cgroup.Observed, texts map[string]string) error {
 		frozen := text == "1"
 		v.Frozen = &frozen
 	}
-	o.Populated = r.texts[cgroups.CgroupProcesses] != ""
+	o.Populated = r.texts[procsFile] != ""
 	return r.err
 }
 

@@ -1,4 +1,4 @@
-// Package disk measures the file system for the ephemeral storage of pods.
+// Package disk measures the file system for the ephemeral storage of pods, and makes names in a directory durable.
 //
-// Invariant: it writes nothing.
+// Invariant: it changes no file.
 package disk

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // Driver is systemd's tree as a cgroup.Tree. It is safe for concurrent use.
@@ -42,7 +43,7 @@ func Open(o cgroupfs.Options) (*Driver, error) {
 	// systemd disables a controller that none of its units requests, and enables it again for
 	// units that do. This affects only cpuset, because accounting requests the other controllers
 	// (kubernetes#137695).
-	o.OnDemand = []string{"cpuset"}
+	o.OnDemand, o.Setter = []string{"cpuset"}, ocicgroups.Setter{}
 	files, err := cgroupfs.Open(o)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/server/internal/host/cgroupfs"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 // pretender replaces systemd where another program is process 1: it knows units,
@@ -135,7 +136,7 @@ func (p *pretender) runs(unit string) bool {
 // pretend opens the real tree with a pretender.
 func pretend(t *testing.T) (*Driver, *pretender) {
 	t.Helper()
-	files, err := cgroupfs.Open(cgroupfs.Options{OnDemand: []string{"cpuset"}})
+	files, err := cgroupfs.Open(cgroupfs.Options{Setter: ocicgroups.Setter{}, OnDemand: []string{"cpuset"}})
 	if err != nil {
 		t.Skipf("no usable tree: %v", err)
 	}

@@ -1,4 +1,5 @@
-package store
+// Package epoch makes the ids of epochs of the ledger.
+package epoch
 
 import (
 	"crypto/rand"
@@ -7,8 +8,8 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// NewEpochID draws the id of a new epoch: 64 random bits, never zero.
-func NewEpochID() ledger.EpochID {
+// NewID draws the id of a new epoch: 64 random bits, never zero.
+func NewID() ledger.EpochID {
 	for {
 		var bits [8]byte
 		_, _ = rand.Read(bits[:]) // never fails, says its documentation

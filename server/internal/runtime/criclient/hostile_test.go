@@ -1,4 +1,4 @@
-package runtime_test
+package criclient_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package runtime_test
+package criclient_test
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/runtime/criclient"
 )
 
 // timeout bounds every wait; no test takes that long unless it fails.
@@ -26,7 +27,7 @@ type bench struct {
 	t      *testing.T
 	socket string
 	cri    criv1.RuntimeServiceClient
-	client *runtime.Client
+	client *criclient.Client
 	// old runtimes do not report their cgroup driver.
 	old bool
 	// parent is a cgroup for pods.
@@ -43,7 +44,7 @@ func newBench(t *testing.T, socket string) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := runtime.Dial("unix://" + socket)
+	client, err := criclient.Dial("unix://" + socket)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package runtime_test
+package criclient_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/hack/testing/cri"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/runtime/criclient"
 )
 
 // listener receives the events of a runtime.
@@ -16,7 +17,7 @@ type listener struct {
 	stop   context.CancelFunc
 }
 
-func listen(ctx context.Context, c *runtime.Client) *listener {
+func listen(ctx context.Context, c *criclient.Client) *listener {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &listener{events: make(chan runtime.Event, 1000), ended: make(chan error, 1), stop: cancel}
 	go func() {

@@ -1,4 +1,4 @@
-// Package runtime calls the machine's container runtime over CRI v1, the protocol of
+// Package criclient calls the machine's container runtime over CRI v1, the protocol of
 // containerd, CRI-O and others. It lists containers and their cgroups, and updates the CPUs of
 // running containers.
 //
@@ -14,4 +14,4 @@
 // Invariants: only the cgroup of a container is stored, because it cannot change. Everything
 // else is read for each call. Each call has a deadline. Only the runtime writes a container's
 // cgroup. It writes all values at each update, so a second writer's values would be lost.
-package runtime
+package criclient

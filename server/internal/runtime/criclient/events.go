@@ -1,4 +1,4 @@
-package runtime
+package criclient
 
 import (
 	"context"
@@ -7,21 +7,13 @@ import (
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/managers/errdefs"
+	"github.com/berthd/berth/server/internal/runtime"
 )
-
-// Event is a change of a container or of a sandbox. It has no details; List returns the new
-// state.
-type Event struct {
-	// ID is the container's or the sandbox's id.
-	ID string
-	// Pod is the uid of the pod; empty if the runtime does not report it.
-	Pod string
-}
 
 // Events calls do for each event until the stream or ctx ends. Earlier events are not
 // repeated. The error is of class Unsupported if the runtime has no events, or gives each
 // event to one listener only, which would take it from the kubelet (containerd before 2.0).
-func (c *Client) Events(ctx context.Context, do func(Event)) error {
+func (c *Client) Events(ctx context.Context, do func(runtime.Event)) error {
 	about, err := c.About(ctx)
 	if err != nil {
 		return err
@@ -33,7 +25,7 @@ func (c *Client) Events(ctx context.Context, do func(Event)) error {
 	for err == nil {
 		var e *criv1.ContainerEventResponse
 		if e, err = stream.Recv(); err == nil {
-			do(Event{ID: e.GetContainerId(), Pod: e.GetPodSandboxStatus().GetMetadata().GetUid()})
+			do(runtime.Event{ID: e.GetContainerId(), Pod: e.GetPodSandboxStatus().GetMetadata().GetUid()})
 		}
 	}
 	return c.failed("receive the events", err)

@@ -1,4 +1,4 @@
-package runtime
+package criclient
 
 import (
 	"cmp"
@@ -15,52 +15,22 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/server/internal/runtime"
 )
 
-// Phase is how far a container is.
-type Phase string
-
-const (
-	// Created containers have no process yet.
-	Created Phase = "created"
-	// Running containers have a process. Containers of an unknown state count as running, for
-	// example after the runtime was killed, because they may have one.
-	Running Phase = "running"
-	// Exited containers have none any more, and will not get another.
-	Exited Phase = "exited"
-)
-
-func phase(s criv1.ContainerState) Phase {
+func phase(s criv1.ContainerState) runtime.Phase {
 	switch s {
 	case criv1.ContainerState_CONTAINER_CREATED:
-		return Created
+		return runtime.Created
 	case criv1.ContainerState_CONTAINER_EXITED:
-		return Exited
+		return runtime.Exited
 	default:
-		return Running
+		return runtime.Running
 	}
 }
 
-// Container is a container as the runtime has it.
-type Container struct {
-	ID string
-	// Owner is the pod and container of its labels.
-	Owner   ledger.Owner
-	Attempt uint32
-	Phase   Phase
-	// Cgroup is its cgroup; nil for an exited container, and if the runtime does not report it.
-	Cgroup cgroup.Name
-}
-
-// Sandbox is the sandbox of a pod as the runtime has it.
-type Sandbox struct {
-	ID, Pod string
-	// Ready means that containers can start in it.
-	Ready bool
-}
-
 // Sandboxes lists the sandboxes of all pods, or of some, by their labels.
-func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []Sandbox, err error) {
+func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []runtime.Sandbox, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	filters := []*criv1.PodSandboxFilter{nil}
@@ -76,7 +46,7 @@ func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []Sandbox, 
 			return nil, c.failed("list the sandboxes", err)
 		}
 		for _, s := range answer.GetItems() {
-			out = append(out, Sandbox{s.GetId(), s.GetMetadata().GetUid(), s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
+			out = append(out, runtime.Sandbox{ID: s.GetId(), Pod: s.GetMetadata().GetUid(), Ready: s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
 		}
 	}
 	return out, nil
@@ -85,7 +55,7 @@ func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []Sandbox, 
 // List lists the containers with the labels of a pod, including exited ones, each once and in
 // order of their ids. With ids, it lists only those. A problem with one container does not hide
 // the others.
-func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
+func (c *Client) List(ctx context.Context, ids ...string) ([]runtime.Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	var filters []*criv1.ContainerFilter
@@ -95,7 +65,7 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 	if len(ids) == 0 {
 		filters = append(filters, nil)
 	}
-	var out []Container
+	var out []runtime.Container
 	for _, filter := range filters {
 		answer, err := c.cri.ListContainers(ctx, &criv1.ListContainersRequest{Filter: filter})
 		if err != nil {
@@ -107,8 +77,8 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 			if owner.Pod == "" || owner.Container == "" || m.GetId() == "" {
 				continue
 			}
-			found := Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
-			if found.Phase != Exited {
+			found := runtime.Container{ID: m.GetId(), Owner: owner, Attempt: m.GetMetadata().GetAttempt(), Phase: phase(m.GetState())}
+			if found.Phase != runtime.Exited {
 				if found.Cgroup, err = c.cgroupOfContainer(ctx, found.ID); err != nil {
 					return nil, err
 				}
@@ -116,10 +86,10 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 			out = append(out, found)
 		}
 	}
-	slices.SortFunc(out, func(a, b Container) int {
+	slices.SortFunc(out, func(a, b runtime.Container) int {
 		return cmp.Or(strings.Compare(a.ID, b.ID), lives(b)-lives(a))
 	})
-	out = slices.CompactFunc(out, func(a, b Container) bool { return a.ID == b.ID })
+	out = slices.CompactFunc(out, func(a, b runtime.Container) bool { return a.ID == b.ID })
 	if len(ids) == 0 {
 		c.forget(out)
 	}
@@ -127,8 +97,8 @@ func (c *Client) List(ctx context.Context, ids ...string) ([]Container, error) {
 }
 
 // lives is 0 for an exited container, and 1 for others.
-func lives(c Container) int {
-	if c.Phase == Exited {
+func lives(c runtime.Container) int {
+	if c.Phase == runtime.Exited {
 		return 0
 	}
 	return 1
@@ -158,10 +128,10 @@ func (c *Client) cgroupOfContainer(ctx context.Context, id string) (cgroup.Name,
 }
 
 // forget removes the cached cgroups of containers that are not listed.
-func (c *Client) forget(listed []Container) {
+func (c *Client) forget(listed []runtime.Container) {
 	there := make(map[string]bool, len(listed))
 	for i := range listed {
-		there[listed[i].ID] = listed[i].Phase != Exited
+		there[listed[i].ID] = listed[i].Phase != runtime.Exited
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
-package runtime_test
+package criclient_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/runtime/criclient"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -189,7 +190,7 @@ func TestPlacesAreAskedOnce(t *testing.T) {
 func TestDialRefuses(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"", "containerd.sock", "tcp://127.0.0.1:1", "unix://x"} {
-		if _, err := runtime.Dial(endpoint); errdefs.ClassOf(err) != errdefs.Invalid {
+		if _, err := criclient.Dial(endpoint); errdefs.ClassOf(err) != errdefs.Invalid {
 			t.Errorf("%q: %v", endpoint, err)
 		}
 	}
@@ -218,7 +219,7 @@ func TestCgroupsPath(t *testing.T) {
 		"a:b:c":                                             "",
 		"/a//b":                                             "",
 	} {
-		got := runtime.ParseCgroupsPath(text)
+		got := criclient.ParseCgroupsPath(text)
 		if got == nil && want == "" {
 			continue
 		}

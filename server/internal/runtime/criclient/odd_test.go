@@ -1,4 +1,4 @@
-package runtime_test
+package criclient_test
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubelet/pkg/types"
 
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/server/internal/runtime"
+	"github.com/berthd/berth/server/internal/runtime/criclient"
 )
 
 // odd is a runtime that answers what no runtime should.
@@ -35,7 +35,7 @@ func (o *odd) ContainerStatus(_ context.Context, req *criv1.ContainerStatusReque
 }
 
 // client connects to it.
-func (o *odd) client(t *testing.T) *runtime.Client {
+func (o *odd) client(t *testing.T) *criclient.Client {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "odd") // paths of sockets are short
 	if err != nil {
