@@ -5,6 +5,9 @@
 #
 #   hack/build.sh DIR [PROGRAM...]
 #
+# The tag grpcnotrace leaves out gRPC's pages for a debugger. Their templates call methods by name, and the linker then keeps every method of
+# every type. A program larger than its limit below is an error: what has come in?
+#
 # BUILDMODE=exe links all programs statically: a PIE needs the loader of a C library, which
 # container images do not have.
 set -euo pipefail
@@ -24,7 +27,7 @@ fi
 vcs=false
 if git rev-parse -q --verify HEAD >/dev/null 2>&1; then vcs=auto; fi
 for program; do
-	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program flags="-s -w" tags=
+	cgo=0 mode=${BUILDMODE:-pie} from=./clients/$program flags="-s -w" tags=grpcnotrace
 	case $program in
 	berthd) from=./server/berthd ;;
 	berth-nri) from=./clients/nri ;;
@@ -32,8 +35,14 @@ for program; do
 	berthlet)
 		cgo=1
 		# Names of users and hosts are looked up by Go: a static C library cannot.
-		[ "$mode" = pie ] || flags="-s -w -linkmode external -extldflags -static" tags=netgo,osusergo
+		[ "$mode" = pie ] || flags="-s -w -linkmode external -extldflags -static" tags=grpcnotrace,netgo,osusergo
 		;;
 	esac
 	CGO_ENABLED=$cgo ${GO:-go} build -trimpath -buildvcs=$vcs -buildmode="$mode" -tags "$tags" -ldflags="$flags" -o "$dir/$program" "$from"
+	# In MB. The largest is the one for arm64, or the PIE.
+	case $program in
+	berthctl) most=29 ;;
+	*) most=64 ;;
+	esac
+	[ "$(stat -c %s "$dir/$program")" -le $((most * 1000000)) ] || { echo "$dir/$program: $(stat -c %s "$dir/$program") bytes, expected at most $most MB: see TestClientIsSmall in hack/archtest" >&2; exit 1; }
 done

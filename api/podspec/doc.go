@@ -1,5 +1,5 @@
 // Package podspec turns Kubernetes pods into berth's, and berth's verdicts into the status of a Kubernetes pod. It is the
-// only place of the project that imports k8s.io/api.
+// only place that knows which fields decide.
 //
 // Words:
 //

@@ -22,7 +22,7 @@ var readers = map[string]string{
 	"clients/nri/end.go":                        "files of the kernel",
 	"server/internal/config/beside.go":          "the start of a kubelet's state file, not blocking",
 	"server/internal/store/regular.go":          "it checks that the file is regular, and does not block",
-	"server/internal/store/store.go":            "a directory of its own, to sync it",
+	"server/internal/host/disk/sync.go":         "a directory of its own, to sync it",
 }
 
 // readingFindings lists the calls in a file that read without a bound, or could wait for another program.

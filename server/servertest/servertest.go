@@ -41,7 +41,9 @@ import (
 // its end; a second call does nothing.
 func Start(t testing.TB, c config.Config) (stop func()) {
 	t.Helper()
-	a, err := app.Build(context.Background(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
+	a, err := app.Build(context.Background(), c, app.Environment{
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New(),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

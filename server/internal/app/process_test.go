@@ -137,7 +137,9 @@ func TestDirectoryOfTheSocket(t *testing.T) {
 		if err := Validate(real.System(), c); err != nil {
 			t.Skipf("this machine has no cgroups for berthd: %v", err)
 		}
-		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
+		a, err := Build(t.Context(), c, Environment{
+			Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +168,9 @@ func TestHandedOverProcessesAreLookedAtAgain(t *testing.T) {
 		if err := Validate(real.System(), c); err != nil {
 			t.Skipf("this machine has no cgroups for berthd: %v", err)
 		}
-		a, err := Build(t.Context(), c, Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
+		a, err := Build(t.Context(), c, Environment{
+			Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New(),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -79,7 +79,8 @@ func openState(ctx context.Context, g *given, found *machine.Topology, facts nod
 	s := &state{
 		found: found, past: history.New(history.Limits{Entries: c.History.Entries, Bytes: c.History.Bytes}, g.Now),
 	}
-	if s.store, err = g.System.Ledger(path, g.Failpoint, func(text string) { g.Log.Error(text, logs.Repaired(logs.Ledger)...) }); err != nil {
+	notice := func(text string) { g.Log.Error(text, logs.Repaired(logs.Ledger)...) }
+	if s.store, err = g.System.Ledger(path, g.Failpoint, notice); err != nil {
 		return nil, err
 	}
 	opened.add("the ledger", s.store.Close)

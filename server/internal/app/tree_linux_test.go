@@ -63,7 +63,9 @@ func TestMissingController(t *testing.T) {
 		}
 	}
 	refused("validate", app.Validate(real.System(), c))
-	_, err = app.Build(t.Context(), c, app.Environment{Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New()})
+	_, err = app.Build(t.Context(), c, app.Environment{
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, System: real.System(), Metrics: metrics.New(),
+	})
 	refused("start", err)
 
 	// What is not used is not checked.

@@ -31,7 +31,8 @@ const (
 // commit, because the first process may have ended before it acted on them. Otherwise that is
 // nil. All other errors are those of journal.Open. A new ledger has the time as the base of its
 // revisions, and its own epoch; so has a salvaged one.
-func (s *Store) OpenLedger(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, *journal.DamagedFile, error) {
+func (s *Store) OpenLedger(ctx context.Context, o journal.Options, now time.Time) (*ledger.Ledger, journal.Report, *journal.DamagedFile,
+	error) {
 	o = s.options(o, now)
 	l, report, cause := journal.Open(ctx, o)
 	switch {

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/server/internal/host/cgroupfs/ocicgroups"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -87,7 +88,7 @@ func plainV2(t *testing.T, child string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Driver{mount: dir, root: root, killTimeout: defaultKillTimeout}
+	d := &Driver{mount: dir, root: root, killTimeout: defaultKillTimeout, setter: ocicgroups.Setter{}}
 	t.Cleanup(func() { _ = d.Close() })
 	if err := d.detectV2(); err != nil {
 		t.Fatal(err)

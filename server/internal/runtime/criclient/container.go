@@ -46,7 +46,8 @@ func (c *Client) Sandboxes(ctx context.Context, pods ...string) (out []runtime.S
 			return nil, c.failed("list the sandboxes", err)
 		}
 		for _, s := range answer.GetItems() {
-			out = append(out, runtime.Sandbox{ID: s.GetId(), Pod: s.GetMetadata().GetUid(), Ready: s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
+			out = append(out, runtime.Sandbox{ID: s.GetId(), Pod: s.GetMetadata().GetUid(),
+				Ready: s.GetState() == criv1.PodSandboxState_SANDBOX_READY})
 		}
 	}
 	return out, nil
