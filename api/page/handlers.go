@@ -27,7 +27,6 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
 // Bounds of what callers may cost together.
@@ -57,8 +56,6 @@ var static embed.FS
 type Options struct {
 	// Conn reaches berthd; calls have its rights.
 	Conn grpc.ClientConnInterface
-	// ReadPod reads the pod of a trial from YAML or JSON. It returns in sentences what it does not understand.
-	ReadPod func(text []byte) (pod *typesv1.Pod, ignored []string, err error)
 	// Turns is how many answers are made at once; 0 is 1. The others wait. An answer can cost as
 	// much as a large list, and all callers of a page are one caller of berthd.
 	Turns int

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,7 +116,7 @@ func text(t *testing.T, r *http.Response) string {
 // answer has the policy.
 func TestGuard(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+	h := New(Options{Conn: &conn{}})
 	for _, tt := range []struct {
 		path    string
 		headers []string
@@ -171,7 +172,7 @@ func TestMachine(t *testing.T) {
 func TestOnlyReads(t *testing.T) {
 	t.Parallel()
 	c := &conn{watched: []*allocationv1.WatchResponse{{}}}
-	h := New(Options{Conn: c, ReadPod: ReadPod})
+	h := New(Options{Conn: c})
 	for _, path := range []string{"machine", "state", "pods", "policy", "traces", "trace?admission=b", "events",
 		"about", "attention", "history", "past?at=3", "past?at=2026-11-20T03:00:00Z"} {
 		if r := request(t, h, "GET", "/api/v1/"+path, ""); r.StatusCode != 200 {
@@ -188,7 +189,7 @@ func TestOnlyReads(t *testing.T) {
 		}
 	}
 	request(t, h, "POST", "/api/v1/trials/pod",
-		"{kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}}", trialHeader, "1")
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: c, resources: {limits: {cpu: 2}}}]}", trialHeader, "1")
 	if req, ok := c.last.(*admissionv1.AdmitRequest); !ok || !req.GetDryRun() ||
 		req.GetPod().GetSpec().GetContainers()[0].GetResources().GetLimits()["cpu"] != "2" {
 		t.Errorf("a trial of a pod has sent %v", c.last)
@@ -197,8 +198,8 @@ func TestOnlyReads(t *testing.T) {
 	if req, ok := c.last.(*admissionv1.ResizeRequest); !ok || !req.GetDryRun() || req.GetPodUid() != "a" || req.GetAdmissionId() != "" {
 		t.Errorf("a trial of a resize has sent %v", c.last)
 	}
-	h = New(Options{Conn: c, ReadPod: ReadPod}) // with other trials
-	request(t, h, "POST", "/api/v1/trials/defrag?moves=3", "{kind: Pod, metadata: {name: a}}", trialHeader, "1")
+	h = New(Options{Conn: c}) // with other trials
+	request(t, h, "POST", "/api/v1/trials/defrag?moves=3", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}", trialHeader, "1")
 	if req, ok := c.last.(*admissionv1.DefragmentRequest); !ok || !req.GetDryRun() || req.GetMaxMoves() != 3 {
 		t.Errorf("a trial of a defragmentation has sent %v", c.last)
 	}
@@ -211,7 +212,7 @@ func TestOnlyReads(t *testing.T) {
 func TestTrialsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := &conn{}
-	h := New(Options{Conn: c, ReadPod: ReadPod})
+	h := New(Options{Conn: c})
 	if r := request(t, h, "POST", "/api/v1/trials/policy", "{}"); r.StatusCode != http.StatusForbidden {
 		t.Errorf("without the header: %d", r.StatusCode)
 	}
@@ -416,26 +417,31 @@ func TestSharedLogin(t *testing.T) {
 
 func TestReadPod(t *testing.T) {
 	t.Parallel()
-	pod, _, err := ReadPod([]byte("kind: Pod\nmetadata: {name: a, extra: {b: 1}}\nspec:\n  overhead: {cpu: 0.5}\n  containers: [{name: c, image: x, resources: {requests: {cpu: 1, memory: 1073741824}}}]\n"))
+	pod, _, err := readPod([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a, extra: {b: 1}}\nspec:\n  overhead: {cpu: 0.5}\n  containers: [{name: c, image: x, resources: {requests: {cpu: 1, memory: 1073741824}}}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	requests := pod.GetSpec().GetContainers()[0].GetResources().GetRequests()
 	if pod.GetMetadata().GetNamespace() != "default" || pod.GetMetadata().GetUid() == "" || requests["cpu"] != "1" ||
-		requests["memory"] != "1073741824" || pod.GetSpec().GetOverhead()["cpu"] != "0.5" {
+		requests["memory"] != "1073741824" || pod.GetSpec().GetOverhead()["cpu"] != "500m" {
 		t.Errorf("%v", pod)
 	}
-	for _, bad := range []string{"", "[]", "kind: Node", "kind: [", "a: &a [*a]", "kind: Pod\nkind: Pod"} {
-		if pod, _, err := ReadPod([]byte(bad)); err == nil {
+	_, ignored, err := readPod([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {nodename: y}\n"))
+	if err != nil || !slices.Equal(ignored, []string{`unknown field "spec.nodename"`}) {
+		t.Errorf("%q, %v", ignored, err)
+	}
+	const twice = "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: y}\n"
+	for _, bad := range []string{"", "[]", "kind: Node", "kind: [", "a: &a [*a]", "kind: Pod\nkind: Pod", twice} {
+		if pod, _, err := readPod([]byte(bad)); err == nil {
 			t.Errorf("%q: %v", bad, pod)
 		}
 	}
 }
 
 func FuzzReadPod(f *testing.F) {
-	f.Add([]byte("kind: Pod\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}"))
+	f.Add([]byte("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, resources: {limits: {cpu: 1}}}]}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if pod, _, err := ReadPod(text); (pod == nil) == (err == nil) {
+		if pod, _, err := readPod(text); (pod == nil) == (err == nil) {
 			t.Errorf("%v, %v", pod, err)
 		}
 	})
@@ -459,14 +465,14 @@ func TestMistakes(t *testing.T) {
 		got[0].Text != "metadata.name: too long; or so" || got[1].Line != 4 {
 		t.Errorf("two mistakes: %v", got)
 	}
-	h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+	h := New(Options{Conn: &conn{}})
 	answer := request(t, h, "POST", "/api/v1/trials/pod", "kind: Pod\nkind: Pod\n", trialHeader, "1")
 	if got := text(t, answer); answer.StatusCode != http.StatusBadRequest || !strings.Contains(got, `"mistakes":[{"line":2,`) {
 		t.Errorf("%d %s", answer.StatusCode, got)
 	}
-	h = New(Options{Conn: &conn{fail: status.Error(codes.InvalidArgument, "pod.metadata.name: too long")}, ReadPod: ReadPod})
-	answer = request(t, h, "POST", "/api/v1/trials/pod", "kind: Pod\nmetadata:\n  name: a\n", trialHeader, "1")
-	if got := text(t, answer); !strings.Contains(got, `"mistakes":[{"line":3,`) {
+	h = New(Options{Conn: &conn{fail: status.Error(codes.InvalidArgument, "pod.metadata.name: too long")}})
+	answer = request(t, h, "POST", "/api/v1/trials/pod", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n", trialHeader, "1")
+	if got := text(t, answer); !strings.Contains(got, `"mistakes":[{"line":4,`) {
 		t.Errorf("a mistake that berthd finds: %s", got)
 	}
 }

@@ -51,7 +51,7 @@ func aboutPod(text []byte, err error) error {
 
 // readPod reads the pod of a trial.
 func (s *server) readPod(text []byte) (*typesv1.Pod, []remark, error) {
-	pod, ignored, err := s.ReadPod(text)
+	pod, ignored, err := readPod(text)
 	if err != nil {
 		return nil, nil, &badPod{status.Error(codes.InvalidArgument, err.Error()), text}
 	}

@@ -7,12 +7,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
+	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/berthctl/machine"
 	"github.com/berthd/berth/clients/internal/command"
@@ -153,22 +153,11 @@ func TestWebRefuses(t *testing.T) {
 	}
 }
 
-// TestReadTrial: the page reads a pod as admit --dry-run does.
-func TestReadTrial(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]string{
-		"": "no pod", "kind: [": "", podText("a", "1") + "---\n" + podText("b", "1"): "expected one pod, found 2", "kind: Node": "",
-	} {
-		if pod, _, err := machine.ReadTrial([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, %v", text, pod, err)
-		}
+// readText is the pod of a text.
+func readText(text string) (*typesv1.Pod, error) {
+	pods, err := podspec.Decode(strings.NewReader(text), podspec.Options{GenerateUID: true})
+	if err != nil {
+		return nil, err
 	}
-	pod, _, err := machine.ReadTrial([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\n"))
-	if err != nil || pod.GetMetadata().GetUid() == "" || !slices.Equal(pod.GetSpec().GetContainers(), []*typesv1.Container(nil)) {
-		t.Errorf("%v, %v", pod, err)
-	}
-	_, ignored, err := machine.ReadTrial([]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {nodename: y}\n"))
-	if err != nil || !slices.Equal(ignored, []string{`unknown field "spec.nodename"`}) {
-		t.Errorf("%q, %v", ignored, err)
-	}
+	return pods[0], nil
 }

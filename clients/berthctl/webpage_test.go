@@ -16,7 +16,6 @@ import (
 	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/clients/berthctl/machine"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/browser"
 	"github.com/berthd/berth/hack/testing/nodetest"
@@ -134,7 +133,7 @@ func podText(name, cpus string) string {
 
 func admit(t *testing.T, client *berth.Client, name, cpus string) {
 	t.Helper()
-	pod, _, err := machine.ReadTrial([]byte(podText(name, cpus)))
+	pod, err := readText(podText(name, cpus))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +223,7 @@ dra: {cpus: "1-2,5-6", memory: [{numaNode: 0, limits: {memory: 8Gi}}, {numaNode:
 	if fmt.Sprint(names) != "[claim default/train default/train]" {
 		t.Errorf("the table has %q", names)
 	}
-	user, _, err := machine.ReadTrial([]byte(podText("user", "500m")))
+	user, err := readText(podText("user", "500m"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,6 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	"github.com/berthd/berth/api/sentences"
 	"github.com/berthd/berth/clients/berth"
-	"github.com/berthd/berth/clients/berthctl/machine"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/browser"
 	"github.com/berthd/berth/hack/testing/kubeletnode"
@@ -28,7 +27,7 @@ memory: {policy: Static, reserved: [{numaNode: 0, limits: {memory: 1Gi}}]}
 // reject sends a pod that does not fit, and returns the id of its admission.
 func reject(t *testing.T, client *berth.Client, name, cpus string) (admission string) {
 	t.Helper()
-	pod, _, err := machine.ReadTrial([]byte(podText(name, cpus)))
+	pod, err := readText(podText(name, cpus))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +42,7 @@ func reject(t *testing.T, client *berth.Client, name, cpus string) (admission st
 func admitMovable(t *testing.T, client *berth.Client, name, cpus string) {
 	t.Helper()
 	text := strings.Replace(podText(name, cpus), "uid:", `annotations: {"berthd.github.io/movable": anywhere}, uid:`, 1)
-	pod, _, err := machine.ReadTrial([]byte(text))
+	pod, err := readText(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +177,7 @@ func TestWebWhatIf(t *testing.T) {
 	for name, cpus := range map[string]string{"fits": "4", "large": "24"} {
 		writePod(t, p, podText(name, cpus))
 		p.Until(`document.getElementById('result').textContent.includes('default/` + name + `')`)
-		pod, _, err := machine.ReadTrial([]byte(podText(name, cpus)))
+		pod, err := readText(podText(name, cpus))
 		if err != nil {
 			t.Fatal(err)
 		}

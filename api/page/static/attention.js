@@ -5,7 +5,7 @@ import { address } from './route.js';
 import { known, podName } from './store.js';
 import { attributes, href } from './subject.js';
 
-/** @typedef {{sign: string, time?: string, title: string, text: string, href?: string, about?: Record<string, string>}} Item */
+/** @typedef {{sign: string, time?: string, title: string, text: string, more?: string[], href?: string, about?: Record<string, string>}} Item */
 
 const most = 40;
 
@@ -28,7 +28,7 @@ function rejections(traces) {
   for (const t of traces) byPod.set(`${t.namespace}/${t.name}`, [...(byPod.get(`${t.namespace}/${t.name}`) ?? []), t]);
   return [...byPod].map(([pod, list]) => ({
     sign: list[0].reason ? 'rejected' : 'deferred', time: list[0].decideTime, title: pod,
-    text: lacking(list[0]) + (list.length > 1 ? ` (${list.length} times)` : ''), href: verdictOf(list[0]),
+    text: lacking(list[0]) + (list.length > 1 ? ` (${list.length} times)` : ''), more: (list[0].missing || []).slice(1), href: verdictOf(list[0]),
   }));
 }
 
@@ -89,5 +89,5 @@ export function attention() {
   if (!all.length) return el('div', {}, el('p', { class: 'good' }, '✓ Nothing needs attention.'), ...untold);
   return el('div', {}, el('ul', { class: 'items' }, ...all.slice(0, most).map((i) => el('li', { class: i.sign, ...i.about },
     el('div', {}, el('span', { class: 'sign' }, i.sign), ' ', i.href ? el('a', { href: i.href }, name(i.title)) : el('b', {}, name(i.title)), ' ', el('span', { class: 'soft time' }, when(i.time))),
-    el('div', { class: 'clamp' }, i.text)))), all.length > most ? el('p', { class: 'soft' }, `and ${all.length - most} more`) : null, ...untold);
+    el('div', { class: 'clamp' }, i.text), ...(i.more || []).map((text) => el('div', { class: 'clamp' }, text))))), all.length > most ? el('p', { class: 'soft' }, `and ${all.length - most} more`) : null, ...untold);
 }

@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,9 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
-	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/page"
-	"github.com/berthd/berth/api/podspec"
 	"github.com/berthd/berth/clients/internal/command"
 )
 
@@ -92,7 +89,7 @@ func serveWeb(ctx context.Context, s *command.Session, f webFlags) error {
 	}
 	defer closeAll(listeners) // the server has closed them, unless it did not begin
 	login := page.NewLogin()
-	handler := page.New(page.Options{Conn: s.Conn(), About: "berth: " + s.Endpoint(), ReadPod: ReadTrial})
+	handler := page.New(page.Options{Conn: s.Conn(), About: "berth: " + s.Endpoint()})
 	server := &http.Server{
 		Handler: login.Only(nil, remember(handler)), ReadHeaderTimeout: webHeaderTimeout, ReadTimeout: webReadTimeout,
 		WriteTimeout: webWriteTimeout,
@@ -130,20 +127,6 @@ func serveWeb(ctx context.Context, s *command.Session, f webFlags) error {
 		}
 	}
 	return nil
-}
-
-// ReadTrial reads a pod as admit --dry-run --generate-uid does, and returns what that warns of.
-func ReadTrial(text []byte) (pod *typesv1.Pod, ignored []string, err error) {
-	pods, err := podspec.Decode(bytes.NewReader(text), podspec.Options{
-		GenerateUID: true, Ignored: func(_, what string) { ignored = append(ignored, what) },
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(pods) != 1 {
-		return nil, nil, fmt.Errorf("expected one pod, found %d", len(pods))
-	}
-	return pods[0], ignored, nil
 }
 
 // redirect sends a browser on. The link is not on a command line, where other users could read it.

@@ -156,7 +156,7 @@ func (s *web) pageConn() (*grpc.ClientConn, error) {
 // pageHandler serves the page for a browser. On a socket there is a login: with a socket that ssh forwards, the kernel
 // reports the user of ssh for everybody who can connect to the near end.
 func (s *web) pageHandler(conn grpc.ClientConnInterface, login *page.Login) http.Handler {
-	served := page.New(page.Options{Conn: conn, About: "berth", ReadPod: page.ReadPod, Turns: runtime.GOMAXPROCS(0) / 4})
+	served := page.New(page.Options{Conn: conn, About: "berth", Turns: runtime.GOMAXPROCS(0) / 4})
 	if login != nil {
 		served = login.Only(userOf, served)
 	}

@@ -342,7 +342,7 @@ func nodeStatus(c config.Config, k *kernel, noDevices bool, excess []string) *no
 		out.SystemContainers = append(out.SystemContainers, &nodev1.SystemContainer{Part: nodev1.SystemContainer_PART_PODS,
 			Cgroup: podRoot})
 	}
-	if !c.KernelCgroups() {
+	if !c.KernelCgroups() || c.Node.KernelTunables == config.TunablesIgnore {
 		return out
 	}
 	differences, err := sysctl.Compare(os.DirFS("/proc"), sysctl.Wanted())

@@ -60,7 +60,7 @@ func (c *counted) Invoke(ctx context.Context, method string, args, reply any, o 
 func servePage(t testing.TB, conn grpc.ClientConnInterface) string {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
-	s := httptest.NewUnstartedServer(page.New(page.Options{Conn: conn, About: "bench", ReadPod: page.ReadPod}))
+	s := httptest.NewUnstartedServer(page.New(page.Options{Conn: conn, About: "bench"}))
 	s.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	s.Start()
 	t.Cleanup(func() { end(); s.Close() })
