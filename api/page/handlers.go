@@ -27,6 +27,7 @@ import (
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	topologyv1 "github.com/berthd/berth/api/berth/topology/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 )
 
 // Bounds of what callers may cost together.
@@ -276,6 +277,7 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 		case err != nil:
 			return // the browser connects again
 		}
+		leaveOut(message)
 		raw, err := protojson.Marshal(message)
 		if err != nil {
 			return
@@ -286,6 +288,18 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		end() // what follows are changes, which are few
+	}
+}
+
+// leaveOut takes from the pods of events what the page has otherwise, and what is half of a pod: where its CPUs are, which the machine says,
+// and the affinity of a container, which its claims have.
+func leaveOut(m *allocationv1.WatchResponse) {
+	for _, e := range m.GetEvents() {
+		for _, pod := range []*typesv1.PodAllocation{e.GetAdded(), e.GetChanged(), e.GetRemoved()} {
+			for _, c := range pod.GetContainers() {
+				c.CpuLocations, c.Affinity = nil, nil
+			}
+		}
 	}
 }
 
