@@ -13,7 +13,7 @@ import { zoomable } from './zoom.js';
  * @typedef {import('./pod.js').Use} Use
  * @typedef {{x: number, y: number}} Spot
  * @typedef {{label?: string, needs?: any[], moves?: {from: number[], to: number[]}[]}} Options
- * @typedef {{scene: Scene, use: Map<number, Use>, holders: Map<string, string>, pods: Map<string, number>, options: Options, spots: Map<number, Spot>, many: boolean, perRow: number, cells: Map<string, Element>}} Drawing
+ * @typedef {{scene: Scene, use: Map<number, Use>, holders: Map<string, string>, pods: Map<string, number>, options: Options, spots: Map<number, Spot>, many: boolean, perRow: number, cells: Map<string, Element>, colors: string[]}} Drawing
  */
 
 /** The most and the fewest cores in a row. */
@@ -38,7 +38,7 @@ export function draw(scene, options = {}) {
   const cores = Math.max(0, ...[...sockets.values()].flatMap((of) => [...of.values()].flatMap((cpus) => [...byCache(cpus).values()].map((c) => c.size))));
   /** @type {Drawing} */
   const d = {
-    scene, use: uses(scene), holders: deviceHolders(scene), pods: new Map(scene.pods.map((p, i) => [p.uid, i])), options, spots: new Map(), cells: new Map(), many, perRow: Math.min(perRow.most, Math.max(perRow.least, cores)),
+    scene, use: uses(scene), holders: deviceHolders(scene), pods: new Map(scene.pods.map((p, i) => [p.uid, i])), options, spots: new Map(), cells: new Map(), colors: [], many, perRow: Math.min(perRow.most, Math.max(perRow.least, cores)),
   };
   const root = svg('g');
   const nodes = new Map(scene.machine.nodes.map((/** @type {any} */ n) => [n.numaNode, n]));
@@ -168,6 +168,22 @@ function drawCores(d, g, cores, x, y) {
   return y;
 }
 
+/**
+ * copy copies an element, which is made for the first one of its key, to a place.
+ * @param {Drawing} d
+ * @param {string} key
+ * @param {() => Element} make
+ * @param {Spot} at
+ */
+function copy(d, key, make, at) {
+  let like = d.cells.get(key);
+  if (!like) d.cells.set(key, like = make());
+  const one = /** @type {Element} */ (like.cloneNode());
+  one.setAttribute('x', String(at.x));
+  one.setAttribute('y', String(at.y));
+  return one;
+}
+
 /** @param {Use|undefined} a @param {Use|undefined} b */
 function joined(a, b) { return a?.pod !== undefined && a.pod === b?.pod && a.kind === b.kind; }
 
@@ -183,24 +199,24 @@ function joined(a, b) { return a?.pod !== undefined && a.pod === b?.pod && a.kin
 function drawCPU(d, g, id, at, right, below, first) {
   const u = d.use.get(id) ?? { kind: 'unknown' };
   const pod = u.pod === undefined ? undefined : d.scene.pods[u.pod];
-  // Cells that differ only in their place are copies of one.
-  const key = `${u.kind} ${u.pod} ${right} ${below}`;
-  let like = d.cells.get(key);
-  if (!like) {
-    like = svg('rect', {
-      class: `cell ${u.kind}${pod?.planned ? ' planned' : ''}`, width: cell.w - (right ? 0 : 2), height: cell.h - (below ? 0 : 2),
-      rx: d.many || right || below ? null : 3, 'data-pod': pod?.uid, fill: pod && u.pod !== undefined ? color(u.pod) : null,
-    });
-    d.cells.set(key, like);
+  // Cells that differ only in their place and their pod are copies of one: a copy is made faster than what it is made of.
+  const rect = copy(d, `${u.kind} ${pod?.planned} ${right} ${below}`, () => svg('rect', {
+    class: `cell ${u.kind}${pod?.planned ? ' planned' : ''}`, width: cell.w - (right ? 0 : 2), height: cell.h - (below ? 0 : 2),
+    rx: d.many || right || below ? null : 3,
+  }), at);
+  if (pod && u.pod !== undefined) {
+    rect.setAttribute('data-pod', pod.uid);
+    rect.setAttribute('fill', d.colors[u.pod] ??= color(u.pod));
   }
-  const rect = /** @type {Element} */ (like.cloneNode());
-  rect.setAttribute('x', String(at.x));
-  rect.setAttribute('y', String(at.y));
   rect.setAttribute('data-cpu', String(id));
   d.spots.set(id, { x: at.x + cell.w / 2, y: at.y + cell.h / 2 });
   g.append(rect);
   const sign = u.kind === 'broken' ? '!' : u.kind === 'offline' ? '×' : u.kind === 'unknown' ? '?' : pod && u.pod !== undefined && first ? letter(u.pod) : '';
   const dark = pod ? ' on' : '';
-  if (sign) g.append(svg('text', { class: `letter${dark}`, x: at.x + cell.w / 2 - 1, y: at.y + (d.many ? 15 : 9.5) }, sign));
+  if (sign) {
+    const text = copy(d, `letter${dark}`, () => svg('text', { class: `letter${dark}` }), { x: at.x + cell.w / 2 - 1, y: at.y + (d.many ? 15 : 9.5) });
+    text.textContent = sign;
+    g.append(text);
+  }
   if (!d.many) g.append(svg('text', { class: `number${dark}`, x: at.x + cell.w / 2 - 1, y: at.y + cell.h - 4.5 }, id));
 }
