@@ -228,6 +228,12 @@ func TestWebWhatIf(t *testing.T) {
 	tabTo(t, p, "#try")
 	p.Press("Enter")
 	p.Until(`document.getElementById('result').textContent.includes('If they came anew') && document.querySelectorAll('#result .map').length === 2`)
+	tabTo(t, p, "#reservedCpus")
+	p.Eval(`document.activeElement.select()`, nil)
+	p.Type("0-44")
+	tabTo(t, p, "#try")
+	p.Press("Enter")
+	p.Until(`document.getElementById('refused')?.textContent.includes('default/web-') && document.querySelector('#result tbody .bad')?.textContent === 'rejected'`)
 	shot(t, p, "whatif-policy")
 
 	tabTo(t, p, `.tabs a[href="#/whatif/resize"]`)
@@ -506,4 +512,21 @@ func TestWebDevices(t *testing.T) {
 	p.Until(`document.getElementById('about').textContent.startsWith('example.com/gpu ') && document.querySelector('#totals details').open`)
 	shot(t, p, "devices")
 	noProblems(t, p)
+}
+
+// TestWebFold: on a large screen the first view has the map, what needs attention, and the first pods.
+func TestWebFold(t *testing.T) {
+	p := browser.Open(t, 1440, 1000)
+	socket, client := daemon(t, "8s1n32c2t")
+	for i := range 8 {
+		admit(t, client, fmt.Sprint("p", i), "4")
+	}
+	p.Load(serve(t, socket))
+	p.Until(`document.querySelectorAll('#pods tbody tr').length === 8`)
+	var below float64
+	p.Eval(`document.querySelectorAll('#pods tbody tr')[2].getBoundingClientRect().bottom - innerHeight`, &below)
+	if below > 0 {
+		t.Errorf("the third pod is %.0f pixels below the first view", below)
+	}
+	shot(t, p, "fold")
 }

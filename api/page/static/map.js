@@ -46,20 +46,27 @@ export function draw(scene, options = {}) {
   const columns = scene.machine.nodes.length > 8 ? 4 : Math.min(2, Math.max(...[...sockets.values()].map((of) => of.size)));
   let y = 0;
   let right = 0;
+  // Many sockets of one node each are two in a row: one below the other, they would be a tall and narrow picture.
+  const pairs = columns === 1 && sockets.size > 2 ? 2 : 1;
+  let [placed, top, end] = [0, 0, 0];
   const row = (/** @type {string} */ title, /** @type {[number, any[]][]} */ list) => {
-    root.append(svg('text', { x: 0, y: y + 13, class: 'head' }, title));
+    const left = (placed++ % pairs) * (width + pad);
+    if (left) y = top;
+    else [top, end] = [y, 0];
+    root.append(svg('text', { x: left, y: y + 13, class: 'head' }, title));
     y += 22;
     let tallest = 0;
     list.forEach(([id, cpus], i) => {
       if (i > 0 && i % columns === 0) { y += tallest + pad; tallest = 0; }
-      const x = (i % columns) * (width + pad);
+      const x = left + (i % columns) * (width + pad);
       const box = drawNode(d, nodes.get(id), cpus, x, y, width);
       nodes.delete(id);
       root.append(box.node);
       tallest = Math.max(tallest, box.height);
       right = Math.max(right, x + width);
     });
-    y += tallest + 2 * pad;
+    end = Math.max(end, y + tallest + 2 * pad);
+    y = end;
   };
   for (const [socket, of] of [...sockets].sort((a, b) => a[0] - b[0])) row(`socket ${socket}`, [...of].sort((a, b) => a[0] - b[0]));
   if (nodes.size) row('nodes without CPUs', [...nodes.keys()].map((id) => [id, []]));

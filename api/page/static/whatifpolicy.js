@@ -43,12 +43,14 @@ function result(r) {
   const before = scene();
   const after = { ...before, shared: ids(r.sharedAfter?.list), state: { ...before.state, cpu: { ...before.state.cpu, reserved: r.reservedAfter } } };
   const differ = ranges(ids(r.sharedAfter?.list)) !== ranges(ids(r.sharedBefore?.list)) || r.reservedAfter?.list !== r.reservedBefore?.list;
-  const pods = r.pods || [];
+  const refused = (/** @type {any} */ p) => p.fate === 'FATE_REFUSED';
+  const pods = [...(r.pods || [])].sort((a, b) => Number(refused(b)) - Number(refused(a)));
   const count = (/** @type {string} */ fate) => pods.filter((/** @type {any} */ p) => p.fate === fate).length;
   return el('div', {}, el('p', {}, `If they came anew, ${count('FATE_SAME')} pods would get the same, ${count('FATE_OTHERWISE')} something else, and ${count('FATE_REFUSED')} would be rejected.`),
     el('p', { class: 'soft' }, `Shared CPUs: ${r.sharedBefore?.list || 'none'}, then ${r.sharedAfter?.list || 'none'}. Reserved CPUs: ${r.reservedBefore?.list || 'none'}, then ${r.reservedAfter?.list || 'none'}.`),
     ...(differ ? beforeAndAfter(before, after) : []),
-    table(['Pod', 'If it came anew', 'Why', 'Keeps against the new policy'], pods.map((/** @type {any} */ p) => [name(`${p.namespace}/${p.name}`), fates[p.fate] ?? p.fate, p.message || p.reason, (p.grandfathered || []).join('; ')])));
+    ...(pods.some(refused) ? [el('p', { id: 'refused', class: 'bad' }, `Rejected: ${pods.filter(refused).map((/** @type {any} */ p) => `${p.namespace}/${p.name}`).join(', ')}. Such pods would not start again.`)] : []),
+    table(['Pod', 'If it came anew', 'Why', 'Keeps against the new policy'], pods.map((/** @type {any} */ p) => [name(`${p.namespace}/${p.name}`), el('span', { class: refused(p) ? 'bad' : null }, fates[p.fate] ?? p.fate), p.message || p.reason, (p.grandfathered || []).join('; ')])));
 }
 
 /**
