@@ -291,8 +291,8 @@ func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// leaveOut takes from the pods of events what the page has otherwise, and what is half of a pod: where its CPUs are, which the machine says,
-// and the affinity of a container, which its claims have.
+// leaveOut takes from the pods of events what the page has otherwise, and what is half of a pod: where its CPUs are, which the machine
+// says, and the affinity of a container, which its claims have.
 func leaveOut(m *allocationv1.WatchResponse) {
 	for _, e := range m.GetEvents() {
 		for _, pod := range []*typesv1.PodAllocation{e.GetAdded(), e.GetChanged(), e.GetRemoved()} {

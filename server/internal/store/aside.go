@@ -265,7 +265,9 @@ func Damages(path string) ([]journal.DamagedFile, error) {
 			err = json.Unmarshal(text, &d)
 		}
 		if err != nil {
-			d = journal.DamagedFile{File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err)}
+			d = journal.DamagedFile{
+				File: path, SetAside: filepath.Join(dir, name), Error: fmt.Sprintf("the report cannot be read: %v", err),
+			}
 		}
 		for _, lost := range d.Report.Lost {
 			for id, b := range lost.Bindings {
