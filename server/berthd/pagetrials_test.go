@@ -25,7 +25,7 @@ func TestPageTrials(t *testing.T) {
 		"access: [{uid: %d, roles: [read]}, {uid: %d, roles: [read, admin]}]\n", n.root, reader, admin))
 	d := n.start()
 	d.admitted(withMemory("there", 1, "64Mi"))
-	const pod = "{kind: Pod, metadata: {name: new}, spec: {containers: [{name: main, resources: {limits: {cpu: 2, memory: 1Gi}}}]}}"
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: new}\nspec: {containers: [{name: main, resources: {limits: {cpu: 2, memory: 1Gi}}}]}"
 	for _, tt := range []struct {
 		uid        int
 		path, body string
