@@ -229,7 +229,7 @@ func TestTrialsAreBounded(t *testing.T) {
 func TestTrialsWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := New(Options{Conn: &conn{}, ReadPod: ReadPod})
+		h := New(Options{Conn: &conn{}})
 		var refused, answered atomic.Int32
 		for range 4 * trialBurst {
 			go func() {
