@@ -30,7 +30,9 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	criv1 "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berthd/berth/hack/testing/nodetest"
@@ -384,10 +386,23 @@ func (d *Daemon) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// removePods removes all pods. The kubelet of a cluster may have been killed while the runtime removes one: then it is tried again.
 func (d *Daemon) removePods(ctx context.Context) error {
+	var last error
+	err := nodetest.Await(ctx, func() bool {
+		last = d.removePodsOnce(ctx)
+		return last == nil || status.Code(last) == codes.Unavailable
+	})
+	return errors.Join(err, last)
+}
+
+func (d *Daemon) removePodsOnce(ctx context.Context) error {
 	cri := criv1.NewRuntimeServiceClient(d.conn)
 	pods, err := cri.ListPodSandbox(ctx, &criv1.ListPodSandboxRequest{})
-	errs := []error{err}
+	if err != nil {
+		return err
+	}
+	var errs []error
 	for _, p := range pods.GetItems() {
 		_, err := cri.StopPodSandbox(ctx, &criv1.StopPodSandboxRequest{PodSandboxId: p.GetId()})
 		if err == nil {
