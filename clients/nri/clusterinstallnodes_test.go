@@ -48,7 +48,9 @@ func TestClusterInstallNodes(t *testing.T) {
 	i.runsOn("after other pods came and went", "0", webs...)
 
 	i.must("delete", "-k", i.Path("overlay"), "--wait=true", "--timeout=120s")
-	i.runsOn("after the removal", all, append(trainers, webs...)...)
+	if !i.Containerd.CRIO { // its NRI takes no updates at any time, so containers keep their CPUs until their next event
+		i.runsOn("after the removal", all, append(trainers, webs...)...)
+	}
 }
 
 // applyOn creates a pod on the shared CPUs of a node.
