@@ -2,6 +2,7 @@ package config
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"reflect"
 	"regexp"
@@ -190,5 +191,44 @@ func TestDocumentedGate(t *testing.T) {
 	}
 	if len(gateNotes(map[string]bool{string(gate[1]): true})) == 0 {
 		t.Errorf("feature gate %s causes no warning", gate[1])
+	}
+}
+
+// TestGatesOfTheReference: of the gates that docs/deviations.md lists, each of the kubelet is a setting here, or one that a note tells of.
+func TestGatesOfTheReference(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/deviations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, ok := strings.Cut(string(text), "\n## Feature gates of 1.37\n")
+	if !ok {
+		t.Fatal("docs/deviations.md has no section about feature gates")
+	}
+	elsewhere := []string{"PodLevelResourcesFixDefaulting", "InPlacePodVerticalScalingSchedulerPreemption", "PodsAPI"}
+	rows := regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\|").FindAllStringSubmatch(table, -1)
+	if len(rows) < 10 {
+		t.Fatalf("found %d gates", len(rows))
+	}
+	for _, row := range rows {
+		gate := row[1]
+		if slices.Contains(elsewhere, gate) {
+			continue
+		}
+		var got [2]Config
+		var notes []string
+		for i, on := range []bool{true, false} {
+			got[i] = Default()
+			file := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfeatureGates: {%s: %t}\n", gate, on)
+			said, err := got[i].ApplyKubelet("kubelet.yaml", []byte(file))
+			if err != nil {
+				t.Fatalf("%s: %v", gate, err)
+			}
+			notes = append(notes, said...)
+		}
+		told := slices.ContainsFunc(notes, func(note string) bool { return strings.Contains(note, "featureGates."+gate+": ") })
+		if !told && reflect.DeepEqual(got[0], got[1]) {
+			t.Errorf("%s neither changes the configuration nor causes a note", gate)
+		}
 	}
 }
