@@ -102,6 +102,9 @@ func taken(before, after memoryState) map[int]resourceBytes {
 // unsound returns why a recorded state after a step cannot be right. Defects of the state before
 // the step are not repeated.
 func (in podAdmitIn) unsound(p *workload.Pod, before, w podStepWant, first bool) podDefect {
+	if kept := w.CPU.PodAssignments[p.UID]; !kept.IsEmpty() && len(w.CPU.Assignments[p.UID]) == 0 && (w.Result == nil || !w.Result.Admit) {
+		return podDefect{keeps, fmt.Sprintf("the pod is refused or removed and keeps CPUs %s", kept)}
+	}
 	if twice := in.twice(p, w.CPU); !twice.IsEmpty() {
 		return podDefect{torn, fmt.Sprintf("CPUs %s are in two places", twice)}
 	}

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/berthd/berth/hack/conformance/vector"
@@ -63,6 +65,63 @@ func TestPodDefects(t *testing.T) {
 				t.Errorf("%q, want %q", d, tt.want)
 			}
 		})
+	}
+}
+
+// TestRefusedPodKeepsItsSet: in a history, a pod as a whole is refused because its containers do not fit into its CPUs, which
+// stay taken. The steps after it are judged by the recording, and without the defect the runner would say that they differ.
+func TestRefusedPodKeepsItsSet(t *testing.T) {
+	t.Parallel()
+	cpuList := make([]string, 8)
+	for i := range cpuList {
+		cpuList[i] = fmt.Sprintf(`{"cpu": %d, "core": %d, "socket": 0, "numa": 0, "uncore": 0}`, i, i)
+	}
+	env := loadMachine(t, `{"name": "eight", "num_cpus": 8, "num_cores": 8, "num_sockets": 1, "num_numa_nodes": 1, "num_uncore": 1,
+		"cpus": [`+strings.Join(cpuList, ",")+`], "nodes": [{"id": 0, "distances": [10]}]}`)
+	env.Reference = newest
+	four := workload.Quantities{workload.CPU: 4000, workload.Memory: 64 << 20}
+	warm := withTwo("warm", workload.Init)
+	warm.Requests, warm.Limits = four, four
+	whole := workload.Pod{UID: "p", Containers: []workload.Container{withTwo("side", workload.Sidecar), warm, withTwo("main", workload.App)},
+		Resources: &workload.Resources{Requests: four, Limits: four}}
+	other := workload.Pod{UID: "q", Containers: []workload.Container{withTwo("main", workload.App)}}
+	in := podAdmitIn{
+		Gates:    vector.Gates{vector.PodLevelResources: true, vector.PodLevelResourceManagers: true},
+		Topology: "eight", TopologyPolicy: "restricted", TopologyScope: "pod", ReservedCPUs: cpus("0"), NumReserved: 1,
+		Providers: []string{"cpu"}, Pods: map[string]vector.Pod{"p": {Pod: &whole}, "q": {Pod: &other}},
+		Steps: []podStep{{"admit", "p"}, {"remove", "p"}, {"admit", "q"}},
+	}
+	kept := cpuState{Default: cpus("0,5-7"), PodAssignments: cpuSets{"p": cpus("1-4")}}
+	want := func(taken, shared string) podAdmitWant {
+		return podAdmitWant{Steps: []podStepWant{
+			{Result: &podResult{Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to not enough cpus available"}, CPU: kept},
+			{CPU: kept},
+			{Result: &podResult{Admit: true}, CPU: cpuState{Default: cpus(shared), PodAssignments: kept.PodAssignments,
+				Assignments: assignments{"q": {"main": cpus(taken)}}}},
+		}}
+	}
+	for _, tt := range []struct {
+		taken, shared string
+		entry         string
+	}{
+		{"5-6", "0,7", keeps},
+		{"6-7", "0,5", ""},
+	} {
+		recorded := want(tt.taken, tt.shared)
+		got, err := decidePodAdmit(env, in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got[0].Result.Admit {
+			t.Error("berth admits the pod")
+		}
+		for i := range recorded.Steps {
+			recorded.Steps[i].Memory, recorded.Steps[i].Affinity = got[i].Memory, got[i].Affinity
+		}
+		entry, err := podAdmitDiffers(env, in, recorded, got)
+		if entry != tt.entry || (err == nil) != (tt.entry != "") {
+			t.Errorf("%s: entry %q, %v", tt.taken, entry, err)
+		}
 	}
 }
 
