@@ -107,7 +107,7 @@ func check(ctx context.Context, root fs.FS, o CheckOptions) (*Checked, error) {
 	}
 	in := nodecheck.Input{
 		Machine: read.Machine, Config: read.Given, Refused: read.Refused, Dir: read.Dir,
-		Damaged: map[kubelet.Kind]error{}, Unread: read.Unread, PodsKnown: pods != nil, Names: map[string]string{},
+		Damaged: read.Damaged, Unread: read.Unread, PodsKnown: pods != nil, Names: map[string]string{},
 	}
 	c := config.Default()
 	if read.Given != nil {

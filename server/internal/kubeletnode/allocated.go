@@ -48,22 +48,31 @@ type allocatedPod struct {
 
 // allocatedFiles have the pods that the kubelet has admitted, and the amounts of their containers: those that it has allocated, and
 // those that it has set. They have the same form.
-var allocatedFiles = []string{"allocated_pods_state", "actuated_pods_state"}
+var allocatedFiles = []struct {
+	kind kubelet.Kind
+	name string
+}{{kubelet.Allocated, "allocated_pods_state"}, {kubelet.Actuated, "actuated_pods_state"}}
 
-// readAllocated reads the pods that the kubelet has admitted from the first file that can be read.
+// readAllocated reads the pods that the kubelet has admitted from the first file that can be read, and checks both files.
 func (r *reader) readAllocated(dir string) {
-	for _, name := range allocatedFiles {
-		file := path.Join(dir, name)
+	r.Damaged = map[kubelet.Kind]error{}
+	for _, of := range allocatedFiles {
+		file := path.Join(dir, of.name)
 		data, err := r.file(file)
 		if err == nil {
+			if damage := kubelet.CheckAmounts(data); damage != nil {
+				r.Damaged[of.kind] = damage
+			}
+			if r.allocatedText != nil {
+				continue // read
+			}
 			r.allocated, err = parseAllocated(data)
 		}
-		if err == nil {
+		switch {
+		case err == nil:
 			r.found("amounts of pods", file, nil)
 			r.allocatedText, r.unallocated = data, nil
-			return
-		}
-		if r.unallocated == nil {
+		case r.allocatedText == nil && r.unallocated == nil:
 			r.unallocated = err
 		}
 	}
@@ -123,7 +132,7 @@ func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 // means that the file had the name of each pod. None of them is known to have ended.
 func (n *Node) Reconstruct() (pods []podspec.NodePod, problems []string, named bool) {
 	if n.unallocated != nil {
-		return nil, []string{fmt.Sprintf("amounts of pods: %s: %v", allocatedFiles[0], reason(n.unallocated))}, false
+		return nil, []string{fmt.Sprintf("amounts of pods: %s: %v", allocatedFiles[0].name, reason(n.unallocated))}, false
 	}
 	amounts, problems := n.fromAmounts()
 	for _, uid := range slices.Sorted(maps.Keys(n.allocated)) {

@@ -202,3 +202,28 @@ func TestActuated(t *testing.T) {
 		}
 	}
 }
+
+// TestDamagedAmounts: both files of amounts are checked as the kubelet checks them when it starts.
+func TestDamagedAmounts(t *testing.T) {
+	t.Parallel()
+	const good = `{"data":"{\"entries\":{}}","checksum":1057365947}`
+	for name, row := range map[string]struct{ allocated, actuated, want string }{
+		"neither is there": {"", "", "map[]"},
+		"both are whole":   {good, good, "map[]"},
+		"another sum":      {good, strings.Replace(good, `"checksum":`, `"checksum":1`, 1), "map[actuated:"},
+		"no JSON":          {"x", good, "map[allocated:"},
+		"empty":            {" ", "", "map[allocated:"},
+	} {
+		files := fstest.MapFS{}
+		for name, text := range map[string]string{"allocated": row.allocated, "actuated": row.actuated} {
+			if text != "" {
+				files["d/"+name+"_pods_state"] = &fstest.MapFile{Data: []byte(text)}
+			}
+		}
+		r := &reader{root: regularIn(files)}
+		r.readAllocated("d")
+		if got := fmt.Sprint(r.Damaged); !strings.HasPrefix(got, row.want) || len(r.Damaged) > 1 {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}

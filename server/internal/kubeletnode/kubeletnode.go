@@ -65,6 +65,8 @@ type Node struct {
 	States map[kubelet.Kind][]byte
 	// Unread are the state files that there are and that cannot be read, and why.
 	Unread map[kubelet.Kind]error
+	// Damaged are the files of pods' amounts that a kubelet would not start with, and why.
+	Damaged map[kubelet.Kind]error
 	// Devices are those that the kubelet's checkpoint names, by resource.
 	Devices map[string][]device.Device
 	// Sources in the order in which they were read.

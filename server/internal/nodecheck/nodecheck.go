@@ -268,7 +268,7 @@ func (n *node) noFile(kind kubelet.Kind) string {
 // files are the names of the state files below the kubelet's directory.
 var files = map[kubelet.Kind]string{
 	kubelet.CPU: "cpu_manager_state", kubelet.Memory: "memory_manager_state", kubelet.Device: "device-plugins/kubelet_internal_checkpoint",
-	kubelet.Claims: "dra_manager_state",
+	kubelet.Claims: "dra_manager_state", kubelet.Allocated: "allocated_pods_state", kubelet.Actuated: "actuated_pods_state",
 }
 
 // commands are the steps as commands of a shell and as texts.

@@ -275,6 +275,9 @@ var rows = []row{
 	{"damaged claims", nil, func(in *nodecheck.Input) {
 		in.Claims, in.Damaged = nil, map[kubelet.Kind]error{kubelet.Claims: errors.New("damaged")}
 	}, []string{"claims-damaged /var/lib/kubelet/dra_manager_state"}},
+	{"damaged amounts", nil, func(in *nodecheck.Input) {
+		in.Damaged = map[kubelet.Kind]error{kubelet.Actuated: errors.New("damaged")}
+	}, []string{"amounts-damaged /var/lib/kubelet/actuated_pods_state"}},
 	{"a static pod's mirror", nil, func(in *nodecheck.Input) {
 		in.Pods[0].UID, in.Pods[0].Annotations = "mirror", map[string]string{workload.MirrorAnnotation: "a"}
 	}, nil},

@@ -34,6 +34,11 @@ var checks = []check{
 		do: []step{drain(kubelet.Claims)},
 	},
 	{
+		id: "amounts-damaged", severity: Error, find: damaged(kubelet.Allocated, kubelet.Actuated),
+		finds: "a state file of pods' requests and limits that cannot be read, or whose checksum is wrong: the kubelet does not start",
+		do:    []step{drain(kubelet.Allocated, kubelet.Actuated)},
+	},
+	{
 		id: "policy-options", severity: Error, find: options, needs: []need{needConfig},
 		finds: "a CPU policy without a reservation, policy options that are unknown, off by their feature gate, or wrong for the machine",
 		do:    []step{do("Change the named field"), restart},

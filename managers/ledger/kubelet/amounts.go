@@ -1,0 +1,33 @@
+package kubelet
+
+import (
+	"encoding/json"
+
+	"github.com/berthd/berth/managers/errdefs"
+)
+
+// The kinds of allocated_pods_state and actuated_pods_state, which have the pods that the kubelet has admitted and their amounts. They are
+// only read.
+const (
+	Allocated Kind = "allocated"
+	Actuated  Kind = "actuated"
+)
+
+// CheckAmounts returns why a kubelet would not start with allocated_pods_state or actuated_pods_state. Errors are of class Invalid: no
+// JSON object, a checksum that does not fit (Kubernetes 1.33 to 1.38, pkg/kubelet/allocation/state).
+func CheckAmounts(data []byte) error {
+	var file struct {
+		Data     string `json:"data"`
+		Checksum uint64 `json:"checksum"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return misread(err)
+	}
+	if sum := checksum("(string)" + file.Data); file.Checksum != sum {
+		return wrongChecksum(file.Checksum, sum)
+	}
+	if !json.Valid([]byte(file.Data)) {
+		return errdefs.Invalidf("data: expected JSON")
+	}
+	return nil
+}
