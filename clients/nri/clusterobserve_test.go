@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -80,7 +81,7 @@ func (o *observed) observe(more string) {
 	o.must("-n", "berth-observe", "rollout", "status", "daemonset/berth-observe", "--timeout=90s")
 }
 
-// files are those of the DaemonSet's pod. A kubelet that has its callers reviewed lets nobody run programs there.
+// files are those of the DaemonSet's pod; empty if there is none. A kubelet that has its callers reviewed lets nobody run programs there.
 func (o *observed) files() string {
 	o.t.Helper()
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -93,13 +94,15 @@ func (o *observed) files() string {
 			return filepath.Join(filepath.Dir(file), "root")
 		}
 	}
-	o.t.Fatal("there is no berthd")
 	return ""
 }
 
-// ask runs berthctl.
+// ask runs berthctl. While berthd begins anew there is nobody to ask.
 func (o *observed) ask(args ...string) (string, error) {
 	o.t.Helper()
+	if o.files() == "" {
+		return "", errors.New("there is no berthd")
+	}
 	args = append(args, "--endpoint", filepath.Join(o.files(), "run", "berth", "berth.sock"))
 	out, err := exec.Command(filepath.Join(o.built, "berthctl"), args...).CombinedOutput()
 	return string(out), err

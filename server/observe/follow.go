@@ -295,6 +295,7 @@ func (f *follower) follow(ctx context.Context) error {
 		case errors.Is(err, errOther):
 			return err
 		case err != nil:
+			all = all || errors.Is(err, errSilent) // a kubelet that comes back may have another configuration
 			if before := f.problem.Swap(&err); before == nil || (*before).Error() != err.Error() {
 				f.Log.ErrorContext(ctx, "the kubelet's node cannot be read, so the last reading counts", "error", err)
 				f.tell(err)

@@ -384,6 +384,32 @@ func TestWaitsForTheKubelet(t *testing.T) {
 	}
 }
 
+// TestKubeletComesBack: a kubelet that was away may have another configuration, so that is read at once, too.
+func TestKubeletComesBack(t *testing.T) {
+	t.Parallel()
+	root := smallNode(t)
+	o := serveNode(t, root)
+	o.mu.Lock()
+	o.pods = func() ([]podspec.NodePod, error) { return nil, status.Error(codes.Unavailable, "no kubelet") }
+	o.mu.Unlock()
+	o.changed()
+	o.logs("no kubelet")
+	file := filepath.Join(root, "var/lib/kubelet/config.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeAll(t, root, map[string]string{"var/lib/kubelet/config.yaml": strings.Replace(string(text), "single-numa-node", "restricted", 1)})
+	o.mu.Lock()
+	o.pods = o.ofFile
+	o.mu.Unlock()
+	o.changed()
+	nodetest.Eventually(t, 30*time.Second, "the other policy", func() bool {
+		answer, err := topologyv1.NewTopologyServiceClient(o.conn).GetPolicy(t.Context(), &topologyv1.GetPolicyRequest{})
+		return err == nil && strings.Contains(compact(t, answer), "restricted")
+	})
+}
+
 // TestFollowsAnotherMachine: when the kubelet's configuration changes, berthd answers with the new one.
 func TestFollowsAnotherMachine(t *testing.T) {
 	t.Parallel()
