@@ -5,7 +5,8 @@
 #   hack/installtest/test.sh package   start, pods of berthlet, a reboot, an upgrade and a downgrade under load, removal, purge
 #   hack/installtest/test.sh walk      the commands of docs/walk.md, whose output has to be the page's
 #   hack/installtest/test.sh update    writes docs/walk.md
-#   hack/installtest/test.sh arm64     the same without upgrades on an emulated arm64 machine; needs a C compiler for arm64
+#   hack/installtest/test.sh arm64     package without upgrades, and demo; needs a C compiler for arm64
+#   hack/installtest/test.sh demo      hack/demo.sh without containers on an emulated arm64 machine
 #
 # PACKAGES names a folder with packages that are made already, of this version and of 99.0.0.
 set -euo pipefail
@@ -13,8 +14,8 @@ cd "$(dirname "$0")/../.."
 what=${1:-all} arch=amd64
 case $what in
 all | package | walk | update) ;;
-arm64) arch=arm64 ;;
-*) echo "$what: expected package, walk, update or arm64" >&2; exit 2 ;;
+arm64 | demo) arch=arm64 ;;
+*) echo "$what: expected package, walk, update, arm64 or demo" >&2; exit 2 ;;
 esac
 # A compiler that is missing is told before anything is built.
 [ "$what" != all ] || hack/stage.sh compiler arm64 >/dev/null
@@ -23,7 +24,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 version=$(cat api/version/VERSION)
 packages=${PACKAGES:-$work/packages}
-if [ ! -d "$packages" ]; then
+if [ $what != demo ] && [ ! -d "$packages" ]; then
 	export SOURCE_DATE_EPOCH
 	SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 	hack/stage.sh $arch "$work/staged/$arch"
@@ -48,7 +49,18 @@ all | package | arm64)
 		-add "$work/image:/opt/image" -env BERTH_TEST_IMAGE=/opt/image './hack/installtest:^TestPackage$'
 	;;
 esac
-case $what in package | arm64) exit ;; esac
+case $what in
+arm64 | demo)
+	mkdir -p "$work/demo/bin" "$work/demo/hack"
+	cp hack/demo.sh "$work/demo/hack/"
+	for program in server/berthd clients/berthctl hack/plugin; do
+		CGO_ENABLED=0 GOARCH=$arch go build -buildvcs=false -ldflags "-s -w" -o "$work/demo/bin/" "./$program"
+	done
+	machine -deb bash -deb mawk -deb findutils -cpus 4 -memory 1024 -timeout 40m -add "$work/demo:/opt/demo" -env BERTH_TEST_DEMO=/opt/demo \
+		'./hack/installtest:^TestDemo$'
+	;;
+esac
+case $what in package | arm64 | demo) exit ;; esac
 
 cp "$packages"/*_"$version"-1_amd64.deb "$work/one/"
 CGO_ENABLED=0 go build -o "$work/gpu-plugin" ./hack/plugin
