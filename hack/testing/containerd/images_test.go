@@ -152,7 +152,7 @@ func TestContainerdImageVersions(t *testing.T) {
 	for program, name := range i.name {
 		out, err := i.ctr("run", "--rm", name, i.id(program), "/usr/bin/"+program, "--version").CombinedOutput()
 		_, version, _ := strings.Cut(filepath.Base(name), ":")
-		if err != nil || !strings.Contains(string(out), program+" "+version+", ") {
+		if err != nil || !strings.Contains(string(out), program+" version "+version+", ") {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}
 	}
