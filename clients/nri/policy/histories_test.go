@@ -68,7 +68,8 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		n := &madeUpNode{t: t, local: l, pids: map[int]*nodeContainer{}, pauses: map[int]bool{}, crio: h.crio}
+		n := &madeUpNode{t: t, local: l, pids: map[int]*nodeContainer{}, pauses: map[int]bool{}, crio: h.crio,
+			busy: make(chan struct{}, 1)}
 		n.kubelet = &fakeKubelet{node: n}
 		d, err := l.Start(in())
 		if err != nil {

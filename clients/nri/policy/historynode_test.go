@@ -51,8 +51,10 @@ type madeUpNode struct {
 	updates   updating
 	// late means that the runtime carries out a request that it has left undone.
 	late bool
-	// event is open while an event is sent and its answer is carried out: the runtime does that before what is requested meanwhile.
-	event   atomic.Pointer[chan struct{}]
+	// busy is full while the runtime sends an event and carries out its answer, or carries out what was requested of it: one after the
+	// other. inEvent means that the first of these fills it.
+	busy    chan struct{}
+	inEvent bool
 	queue   []*request
 	log     []string
 	failure failure

@@ -51,21 +51,33 @@ func (n *madeUpNode) newPolicy() *Policy {
 	return p
 }
 
-// during begins an event whose answer has updates. The returned function ends it.
+// during begins an event, if none has begun. The returned function ends it: what was requested meanwhile is carried out now.
 func (n *madeUpNode) during() (end func()) {
-	event := make(chan struct{})
-	n.event.Store(&event)
+	if n.inEvent {
+		return func() {}
+	}
+	n.busy <- struct{}{}
+	n.inEvent = true
 	return func() {
-		n.event.Store(nil)
-		close(event)
+		n.inEvent = false
+		<-n.busy
+		synctest.Wait()
 	}
 }
 
 // UpdateContainers implements Updater.
 func (n *madeUpNode) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
-	for event := n.event.Load(); event != nil; event = n.event.Load() {
-		<-*event
+	n.busy <- struct{}{}
+	answer, failed, err := n.updateContainers(updates)
+	<-n.busy
+	if answer != nil {
+		err = <-answer
 	}
+	return failed, err
+}
+
+// updateContainers carries out updates as n.updates says; one that is carried out later is answered then.
+func (n *madeUpNode) updateContainers(updates []*api.ContainerUpdate) (later chan error, failed []*api.ContainerUpdate, err error) {
 	n.publish()
 	how := n.updates
 	if !n.link.prompt() && (how == waits || how == unspoken) {
@@ -77,7 +89,7 @@ func (n *madeUpNode) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.Co
 	case fails:
 		n.note("  the runtime fails to update %s", updates[0].GetContainerId())
 		n.apply(updates[1:])
-		return updates[:1], errors.New("update of some containers failed")
+		return nil, updates[:1], errors.New("update of some containers failed")
 	case waits, unspoken:
 		r := &request{updates: updates, answer: make(chan error, 1)}
 		n.note("  the runtime %s the update of %s", how, ids(updates))
@@ -86,10 +98,10 @@ func (n *madeUpNode) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.Co
 			r.done = true
 		}
 		n.queue = append(n.queue, r)
-		return nil, <-r.answer
+		return r.answer, nil, nil
 	}
 	n.apply(updates)
-	return nil, nil
+	return nil, nil, nil
 }
 
 func ids(updates []*api.ContainerUpdate) (out []string) {
@@ -186,6 +198,7 @@ func (n *madeUpNode) runSandbox(p *nodePod, told bool) bool {
 	n.serial++
 	s.pid = 1<<20 + n.serial
 	n.pauses[s.pid] = true
+	defer n.during()()
 	err := n.policy.RunPodSandbox(in(), n.describe(p, s))
 	n.note("sandbox %s is made: %v", s.id, err)
 	n.crashedWait()
@@ -246,12 +259,25 @@ func (n *madeUpNode) create(p *nodePod, name string, late bool) bool {
 
 // store has the runtime store a container.
 func (n *madeUpNode) store(c *nodeContainer) {
+	defer n.during()()
 	c.phase = created
 	n.done(n.policy.PostCreateContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 }
 
 // start has the runtime start a container. If late, the start goes on later.
 func (n *madeUpNode) start(c *nodeContainer, late bool) bool {
+	if !n.starts(c) {
+		return false
+	}
+	for !late && c.phase != running {
+		n.proceed(c)
+	}
+	return true
+}
+
+// starts has the runtime begin to start a container; false if the policy refuses that.
+func (n *madeUpNode) starts(c *nodeContainer) bool {
+	defer n.during()()
 	err := n.policy.StartContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
 	n.note("container %s is started: %v", c.id, err)
 	if err != nil {
@@ -259,9 +285,6 @@ func (n *madeUpNode) start(c *nodeContainer, late bool) bool {
 		return false
 	}
 	c.phase, c.read, c.since = begun, c.resources.GetCpu().GetCpus(), time.Now()
-	for !late && c.phase != running {
-		n.proceed(c)
-	}
 	return true
 }
 
@@ -285,6 +308,7 @@ func (n *madeUpNode) proceed(c *nodeContainer) {
 		}
 		n.compareAll()
 	case shows:
+		defer n.during()()
 		c.phase = running
 		n.done(n.policy.PostStartContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 	}
@@ -309,6 +333,7 @@ func (n *madeUpNode) ends(c *nodeContainer, told bool) {
 
 // remove has a container removed.
 func (n *madeUpNode) remove(c *nodeContainer) {
+	defer n.during()()
 	n.done(n.policy.RemoveContainer(in(), n.describe(c.pod, c.sandbox), c.describe()))
 	n.forget(c)
 }
@@ -349,6 +374,7 @@ func (n *madeUpNode) stopSandbox(p *nodePod, s *nodeSandbox, left leaves, told b
 		p.sandbox, p.old = nil, append(p.old, s)
 	}
 	if told {
+		defer n.during()()
 		n.done(n.policy.StopPodSandbox(in(), n.describe(p, s)))
 	}
 }
@@ -365,6 +391,7 @@ func (n *madeUpNode) removeSandbox(p *nodePod, s *nodeSandbox) {
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.sandbox == s }) {
 		n.remove(c)
 	}
+	defer n.during()()
 	n.done(n.policy.RemovePodSandbox(in(), n.describe(p, s)))
 	p.old = slices.DeleteFunc(p.old, func(o *nodeSandbox) bool { return o == s })
 }
