@@ -67,15 +67,17 @@ type unit struct {
 	id  string
 }
 
-// container names a container, and a sandbox, by its id, which is its cgroup's name.
+// container names a container, and a sandbox, by its id, which is its cgroup's name, in CRI-O behind a word. CRI-O's conmon is beside its
+// container, in the pod's cgroup, and no container.
 func (n *stressNode) container(cgroup string) string {
 	if !strings.HasPrefix(cgroup, n.cgroupOf("kubepods")+"/") {
 		return ""
 	}
-	if id := filepath.Base(cgroup); !strings.HasPrefix(id, "pod") {
-		return id
+	id := filepath.Base(cgroup)
+	if strings.HasPrefix(id, "pod") || strings.HasPrefix(id, "crio-conmon-") {
+		return ""
 	}
-	return ""
+	return strings.TrimPrefix(id, "crio-")
 }
 
 // retry repeats a call until it succeeds: programs are killed meanwhile.
