@@ -6,14 +6,34 @@
 #   hack/release.sh          makes the release
 #   hack/release.sh same     makes it twice, from two clones with a build cache each, and compares
 #                            every file byte by byte
+#   hack/release.sh publish  signs dist/ and brings it to the places that people install from. RELEASE_KEY is a private key
+#                            of minisign, REGISTRY the beginning of the images' names, APT_DIR a directory for the apt
+#                            repository, and APT_KEY the key of gpg's that signs it. The module is published by the tag alone
+#   hack/release.sh rehearse [DIST]
+#                            publishes DIST, or what 'same' makes, with keys made for this to a registry, an apt repository
+#                            and a module proxy on this machine, and installs from them as a stranger would
 #
-# ARCHES names the architectures (amd64 arm64). A C compiler for each of them is needed.
+# KEEP names a directory that keeps the release of same. ARCHES names the architectures (amd64 arm64). A C compiler for each of them is needed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+[ "${1:-}" != rehearse ] || exec hack/rehearse.sh "${@:2}"
 version=$(cat api/version/VERSION)
 arches=${ARCHES:-amd64 arm64}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+
+publish() { (cd hack/publish && go build -o "$work/publish" .) && "$work/publish" "$@"; }
+
+if [ "${1:-}" = publish ]; then
+	missing=
+	for name in RELEASE_KEY REGISTRY APT_DIR APT_KEY; do [ -n "${!name:-}" ] || missing+=" $name"; done
+	[ -z "$missing" ] || { echo "not set:$missing; hack/release.sh says at its beginning what they are" >&2; exit 2; }
+	dist=${DIST:-dist}
+	publish sign -key "$RELEASE_KEY" "$dist"
+	hack/apt.sh "$dist" "$APT_DIR" "$APT_KEY"
+	publish images -to "$REGISTRY" "$dist"
+	exit
+fi
 
 if [ "${1:-}" = same ]; then
 	for n in 1 2; do
@@ -25,6 +45,7 @@ if [ "${1:-}" = same ]; then
 	for file in "$work"/1/elsewhere1/dist/*; do
 		cmp "$file" "$work/2/elsewhere2/dist/$(basename "$file")" || { echo "$(basename "$file"): two releases of the same commit differ" >&2; exit 1; }
 	done
+	[ -z "${KEEP:-}" ] || cp -r "$work/1/elsewhere1/dist" "$KEEP"
 	cat "$work/1/elsewhere1/dist/SHA256SUMS"
 	echo "released twice, the same"
 	exit
