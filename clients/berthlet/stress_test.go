@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/agent"
 	"github.com/berthd/berth/hack/overlap"
 	"github.com/berthd/berth/hack/stress"
+	"github.com/berthd/berth/hack/testing/containerd"
 	"github.com/berthd/berth/hack/testing/nodetest"
 	"github.com/berthd/berth/managers/cpuset"
 )
@@ -50,6 +51,7 @@ func testStress(n *node, o stress.Options, fromBirth bool) {
 
 // container names a container, and a sandbox, by its cgroup.
 func (n *node) container(cgroup string) string {
+	cgroup = containerd.Cgroup(cgroup)
 	path, ours := strings.CutPrefix(cgroup, n.top()+"/")
 	if !ours || strings.HasPrefix(filepath.Base(path), "pod") || !strings.Contains(path, "/pod") {
 		return ""

@@ -67,17 +67,16 @@ type unit struct {
 	id  string
 }
 
-// container names a container, and a sandbox, by its id, which is its cgroup's name, in CRI-O behind a word. CRI-O's conmon is beside its
-// container, in the pod's cgroup, and no container.
+// container names a container, and a sandbox, by its id, which is its cgroup's name.
 func (n *stressNode) container(cgroup string) string {
+	cgroup = containerd.Cgroup(cgroup)
 	if !strings.HasPrefix(cgroup, n.cgroupOf("kubepods")+"/") {
 		return ""
 	}
-	id := filepath.Base(cgroup)
-	if strings.HasPrefix(id, "pod") || strings.HasPrefix(id, "crio-conmon-") {
-		return ""
+	if id := filepath.Base(cgroup); !strings.HasPrefix(id, "pod") {
+		return id
 	}
-	return strings.TrimPrefix(id, "crio-")
+	return ""
 }
 
 // retry repeats a call until it succeeds: programs are killed meanwhile.

@@ -115,6 +115,16 @@ func softening() string {
 	return edits
 }
 
+// Cgroup is the cgroup of a container, or of a sandbox, as containerd names it, below its pod's: with its id as the last part. CRI-O has a
+// word in front. Empty for the cgroup of CRI-O's conmon, which is beside its container and none itself.
+func Cgroup(of string) string {
+	dir, name := filepath.Split(of)
+	if strings.HasPrefix(name, "crio-conmon-") {
+		return ""
+	}
+	return filepath.Join(dir, strings.TrimPrefix(name, "crio-"))
+}
+
 // crioEnvironment keeps CRI-O and skopeo from the machine's own files.
 func (d *Daemon) crioEnvironment() []string {
 	return append(os.Environ(), "CONTAINERS_STORAGE_CONF="+filepath.Join(d.dir, "storage.conf"),
