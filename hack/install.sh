@@ -2,7 +2,7 @@
 # Installs berth from what hack/build.sh and hack/pages.sh have made, and removes it. It builds nothing.
 #
 #   hack/install.sh BIN
-#   hack/install.sh --remove   removes what the last one has installed, but the configuration
+#   hack/install.sh --remove   removes what was installed without DESTDIR, but the configuration
 #
 # Environment: PREFIX, /usr/local unless set; DESTDIR, a folder to put in front of every
 # path, for packages; SYSCONFDIR, /etc unless set. Configuration that is there already stays.
@@ -10,8 +10,9 @@ set -euo pipefail
 prefix=${PREFIX:-/usr/local} etc=${SYSCONFDIR:-/etc} dest=${DESTDIR:-}
 list=$prefix/share/berth/installed
 if [ "$1" = --remove ]; then
+	[ -z "$dest" ] || { echo "DESTDIR is set: only what was installed without it can be removed; for the rest, remove $dest" >&2; exit 1; }
 	[ -e "$list" ] || { echo "$list is missing: 'make install' has installed nothing below $prefix" >&2; exit 1; }
-	while read -r file; do rm -f "$file"; done <"$list"
+	while read -r file; do rm -f "$prefix/$file"; done <"$list"
 	rm "$list"
 	find "$prefix/share/berth" "$prefix/share/doc/berth" -depth -type d -empty -delete
 	exit
@@ -27,7 +28,8 @@ trap 'rm -rf "$work"' EXIT
 # put MODE FILE PATH installs a file.
 put() {
 	install -D -m "$1" "$2" "$dest$3"
-	[ "$3" = "$etc/berth/berthd.yaml" ] || echo "$3" >>"$work/installed"
+	# Relative to the prefix: the list of a copied tree names no file of the first one.
+	[ "$3" = "$etc/berth/berthd.yaml" ] || echo "${3#"$prefix"/}" >>"$work/installed"
 }
 # all FOLDER PATH installs the files of a folder.
 all() {
@@ -70,6 +72,8 @@ if [ -e "$bin/berth.cdx.json" ]; then
 	put 644 "$bin/LICENSES.txt" "$documents/LICENSES.txt"
 fi
 if [ -z "$dest" ]; then
+	[ ! -e "$list" ] || cat "$list" >>"$work/installed" # an older version may have had more files
+	LC_ALL=C sort -u -o "$work/installed" "$work/installed"
 	install -m 644 "$work/installed" "$list"
 	echo "installed; now: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload && systemctl enable --now berthd"
 fi

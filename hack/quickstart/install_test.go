@@ -35,9 +35,9 @@ func TestUninstall(t *testing.T) {
 		})
 		return files
 	}
-	run := func(arg string) error {
+	run := func(arg string, env ...string) error {
 		cmd := exec.CommandContext(t.Context(), "bash", "../install.sh", arg)
-		cmd.Env = append(os.Environ(), "PREFIX="+root, "SYSCONFDIR="+filepath.Join(root, "etc"), "DESTDIR=")
+		cmd.Env = append(append(os.Environ(), "PREFIX="+root, "SYSCONFDIR="+filepath.Join(root, "etc"), "DESTDIR="), env...)
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		return err
@@ -45,11 +45,29 @@ func TestUninstall(t *testing.T) {
 	if err := run("--remove"); err == nil {
 		t.Error("it removes what was not installed")
 	}
-	// Twice: an installation over another one is the same.
+	// Twice: what only the older version had goes, too.
+	older := filepath.Join(bin, "share/man/man8/older.8")
+	if err := os.WriteFile(older, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
 		if err := run(bin); err != nil {
 			t.Fatal(err)
 		}
+		_ = os.Remove(older)
+	}
+	if err := run("--remove", "DESTDIR="+t.TempDir()); err == nil {
+		t.Error("it removes files that are not below DESTDIR")
+	}
+	moved := filepath.Join(t.TempDir(), "copy")
+	if err := os.CopyFS(moved, os.DirFS(root)); err != nil {
+		t.Fatal(err)
+	}
+	if err := run("--remove", "PREFIX="+moved); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(moved, "bin/berthd")); err == nil {
+		t.Error("a file of the copy is left")
 	}
 	if files := installed(); !slices.Contains(files, "bin/berthd") || !slices.Contains(files, "share/man/man8/berthd.8") {
 		t.Errorf("installed: %q", files)
