@@ -45,7 +45,7 @@ test_older() {
 # test_crio runs the tests of CRI and of NRI with CRI-O, but for those that only containerd can pass: NRI reports no CDI devices there.
 test_crio() {
 	hack/containerd/crio.sh "$programs/crio"
-	run_with "$programs/crio" ./server/internal/runtime ./clients/berthlet/...
+	run_with "$programs/crio" ./server/internal/runtime/criclient ./clients/berthlet/...
 	BERTH_CONTAINERD=$programs/crio go test -count=1 -run '^TestContainerd(Release)?$' ./clients/nri
 	BERTH_STRESS=${BERTH_STRESS:-200} BERTH_CONTAINERD=$programs/crio \
 		go test -count=1 -timeout 2h -p 1 -v -run '^TestStressContainerd$' ./clients/nri ./clients/berthlet
