@@ -301,8 +301,11 @@ func PCINodes(root fs.FS, devices kubelet.DeviceState) map[string]int {
 	for _, e := range devices.Entries {
 		for _, ids := range e.IDs {
 			for _, id := range ids {
-				if left--; left < 0 || !address.MatchString(id) {
+				if !address.MatchString(id) {
 					continue
+				}
+				if left--; left < 0 {
+					return out
 				}
 				text, err := fs.ReadFile(files, path.Join("sys/bus/pci/devices", id, "numa_node"))
 				if node, bad := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && bad == nil && node >= 0 {

@@ -154,7 +154,11 @@ func TestPCINodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	got := kubeletnode.PCINodes(d, kubelet.DeviceState{Entries: []kubelet.DeviceEntry{{IDs: map[int64][]string{
+	shares := make([]string, 5000) // of a GPU: they are not looked up, so they leave room for the others
+	for i := range shares {
+		shares[i] = fmt.Sprintf("gpu0::%d", i)
+	}
+	got := kubeletnode.PCINodes(d, kubelet.DeviceState{Entries: []kubelet.DeviceEntry{{IDs: map[int64][]string{0: shares}}, {IDs: map[int64][]string{
 		0: {"0000:3b:02.1", "0000:3b:02.2", "0000:3b:02.3", "0000:3b:02.4", "gpu0", "../devices/0000:3b:02.1"},
 	}}}})
 	if !maps.Equal(got, map[string]int{"0000:3b:02.1": 1}) {
