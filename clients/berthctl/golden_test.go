@@ -158,7 +158,7 @@ var goldens = map[string][]step{
 		{args: "hugepages set --node 0-1 2Mi=512 --dry-run"}, {args: "hugepages set --node 1 2Mi=512 -o json"},
 		{args: "hugepages set --node 1 2Mi=10", fake: sick},
 		{args: "hugepages set 2Mi=0:512,1:256"}, {args: "hugepages set 2Mi=0:1,0:2"}, {args: "hugepages set 2Mi=0:x"},
-		{args: "hugepages set --node 1 2Mi=0:512"}, {args: "hugepages set 2Mi=64:1"},
+		{args: "hugepages set --node 1 2Mi=0:512"}, {args: "hugepages set 2Mi=64:1"}, {args: "hugepages set two=0:512"}, {args: "hugepages set two=1"},
 		{args: "hugepages set 2Mi=512"}, {args: "hugepages set --node 1"}, {args: "hugepages set --node x 2Mi=1"},
 		{args: "hugepages set --node 1 2Mi"},
 		{args: "hugepages set --node 1 2Mi=-1"}, {args: "hugepages set --node 1 2=1"}, {args: "hugepages set --node 1 two=1"},

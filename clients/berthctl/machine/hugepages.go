@@ -74,19 +74,22 @@ func poolsOf(list, arg string) (pools []*nodev1.HugePagePool, err error) {
 	const verb = "hugepages set"
 	text, number, _ := strings.Cut(arg, "=")
 	size, bad := workload.HugePageSize(workload.Resource(workload.HugePagesPrefix + text))
-	if strings.Contains(number, ":") && bad == nil {
+	if strings.Contains(number, ":") {
+		if bad != nil {
+			return nil, command.Usagef(verb, "expected a page size with numbers of pages, such as 2Mi=0:512,1:256, got %q", arg)
+		}
 		if list != "" {
 			return nil, command.Usagef(verb, "--node and a number of each node (%q): expected one of both", arg)
 		}
 		return poolsByNode(uint64(size), number)
 	}
-	nodes, err := numa.Parse(list)
-	if err != nil || nodes.IsEmpty() {
-		return nil, command.Usagef(verb, "--node: expected NUMA nodes such as 1 or 0-3, got %q", list)
-	}
 	count, noNumber := strconv.ParseUint(number, 10, 64)
 	if bad != nil || noNumber != nil {
 		return nil, command.Usagef(verb, "expected a page size with a number of pages, such as 2Mi=512, got %q", arg)
+	}
+	nodes, err := numa.Parse(list)
+	if err != nil || nodes.IsEmpty() {
+		return nil, command.Usagef(verb, "--node: expected NUMA nodes such as 1 or 0-3, got %q", list)
 	}
 	each, rest := count/uint64(nodes.Len()), count%uint64(nodes.Len())
 	for id := range nodes.All() {
