@@ -68,15 +68,15 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		cgroup: c.GetLinux().GetCgroupsPath(), created: p.now().UnixNano(), life: made}
 	m.readParts(c)
 	m.pod.leaving = false
-	log, room := p.log.With("container", m.title(), "id", m.id), p.agenda.room.Load()
+	log, room, before := p.log.With("container", m.title(), "id", m.id), p.agenda.room.Load(), *m
 	cpus, adjust, err := p.placer.create(ctx, m)
 	switch {
 	case err == nil:
 		log.Debug("a container is made", "cpus", cpus.String(), "mems", m.mems, "own", !m.own.IsEmpty())
 	case p.gate.passes(m.pod):
 		log.Warn("a container has no allocation and may start on the shared CPUs", "cpus", p.view.shared.String(), "error", err)
-		*m = member{id: m.id, name: m.name, pod: m.pod, resources: m.resources, cgroup: m.cgroup, created: m.created,
-			claimUse: claimUse{parts: m.parts, cdi: m.cdi}, comparison: comparison{match: denied, room: room}}
+		*m = before
+		m.match, m.room = denied, room
 		if adjust = (&api.ContainerAdjustment{}); p.gate.standby == nil {
 			cpus = p.view.shared
 		}

@@ -211,3 +211,55 @@ func TestRefusedStartsLeaveNoID(t *testing.T) {
 		}
 	}
 }
+
+// TestPassedLives: a container that was let pass has lives like any other. While its start may be completed, no container with exclusive
+// CPUs starts where it may run, even if its pod has ended or the start was given up. After its end, nobody waits for a process that was
+// never seen.
+func TestPassedLives(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		then func(e *engine, p *api.PodSandbox, c *api.Container) error
+		over time.Duration // until it is in nobody's way
+	}{
+		"its pod ends during the start": {over: placement.StartTime,
+			then: func(e *engine, p *api.PodSandbox, _ *api.Container) error {
+				return e.policy.StopPodSandbox(e.t.Context(), p)
+			}},
+		"the start is given up": {over: placement.StartTime,
+			then: func(e *engine, p *api.PodSandbox, c *api.Container) error {
+				next := e.made(p, container(p, c.Name, "system-2", 64_000, gib))
+				return e.start(p, next)
+			}},
+		"it has ended": {over: ending,
+			then: func(e *engine, p *api.PodSandbox, c *api.Container) error {
+				_, err := e.policy.StopContainer(e.t.Context(), p, c)
+				return err
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			late := time.Duration(0)
+			e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"},
+				Now: func() time.Time { return time.Unix(1000, 0).Add(late) }})
+			system, job := pod("system", "guaranteed"), pod("job", "guaranteed")
+			system.Namespace = "kube-system"
+			c := e.made(system, container(system, "main", "system-1", 64_000, gib)) // berthd refuses it
+			e.begin(system, c)
+			if err := row.then(e, system, c); err != nil {
+				t.Fatal(err)
+			}
+			o := e.made(job, container(job, "main", "job-1", 4000, gib))
+			e.pushes(2)
+			if err := e.start(job, o); err == nil || !strings.Contains(err.Error(), "container main of kube-system/system") {
+				t.Errorf("a container starts on CPUs %s while another one may run there: %v", e.on("job-1"), err)
+			}
+			late = row.over
+			e.put("system-1", "")
+			e.pushes(2)
+			if err := e.start(job, o); err != nil {
+				t.Errorf("nothing is on CPUs %s any more: %v", e.on("job-1"), err)
+			}
+		})
+	}
+}
