@@ -420,6 +420,7 @@ type outage struct {
 // Configure is the runtime's first call on a connection.
 func (o *outage) Configure(ctx context.Context, config, runtime, version string) (api.EventMask, error) {
 	events, err := o.Policy.Configure(ctx, config, runtime, version)
+	o.runtime.requests.Store(err == nil && o.Requests())
 	o.subscribed.Store(int32(events))
 	return events, err
 }
@@ -454,6 +455,8 @@ func (o *options) stubOptions(log *slog.Logger, away *outage, refuses bool) []st
 type connection struct {
 	stub atomic.Pointer[stub.Stub]
 	up   atomic.Bool // the runtime has listed its pods, and is connected since
+	// requests means that updates may be requested from this runtime, which may be another one than when they were decided on.
+	requests atomic.Bool
 }
 
 // ready returns an error without a connection to the runtime.
@@ -477,6 +480,9 @@ func (c *connection) UpdateContainers(updates []*api.ContainerUpdate) ([]*api.Co
 	// The version of a runtime that is just connecting is not known yet.
 	if err := c.ready(); err != nil {
 		return nil, err
+	}
+	if !c.requests.Load() {
+		return nil, errdefs.Unsupportedf("the runtime takes updates of containers only in answers to its events")
 	}
 	return (*c.stub.Load()).UpdateContainers(updates)
 }

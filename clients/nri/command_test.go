@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
 	"google.golang.org/grpc"
 
@@ -90,6 +91,47 @@ func TestNotConnected(t *testing.T) {
 	}
 	if got := c.timeout(); got != stub.DefaultRequestTimeout {
 		t.Errorf("deadline is %v", got)
+	}
+}
+
+// requestedStub counts requested updates.
+type requestedStub struct {
+	stub.Stub
+	updates int
+}
+
+// UpdateContainers implements stub.Stub.
+func (s *requestedStub) UpdateContainers([]*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	s.updates++
+	return nil, nil
+}
+
+// TestRuntimeBecomesOlder: a runtime is replaced, by one that does not survive updates at any time, while updates for the former one are
+// still under way, as at the end of berth-nri. They do not reach it.
+func TestRuntimeBecomesOlder(t *testing.T) {
+	t.Parallel()
+	version := ""
+	p := policy.New(policy.Config{Log: slog.New(slog.DiscardHandler), Client: unconnected(t), NRIVersion: func() string { return version }})
+	o := &outage{Policy: p, log: slog.New(slog.DiscardHandler), runtime: &connection{}}
+	for _, row := range []struct {
+		version string
+		reached bool
+	}{{"v0.12.1", true}, {"v0.12.0", false}, {"v0.13.0", true}, {"v0.12.1-rc.1", false}} {
+		version = row.version
+		s := &requestedStub{}
+		var current stub.Stub = s
+		o.runtime.stub.Store(&current)
+		if _, err := o.Configure(t.Context(), "", "containerd", "v2.3.0"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := o.Synchronize(t.Context(), nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		_, err := o.runtime.UpdateContainers(nil)
+		if reached := s.updates > 0; reached != row.reached || (err == nil) != row.reached {
+			t.Errorf("NRI %s: an update reaches the runtime: %v, %v", row.version, reached, err)
+		}
+		o.begin()
 	}
 }
 
