@@ -33,7 +33,6 @@ type claims struct {
 // errUnprepared is the error of a container whose claim is not in berthd's ledger, as after the loss of
 // the ledger. The container keeps its CPUs.
 var errUnprepared = fmt.Errorf("the claim that the container uses is not in berthd's ledger; berth-dra prepares it again: %w",
-
 	errUnspecified)
 
 // Variables of a container that uses claims. The CDI devices have a part each; these are of all parts.

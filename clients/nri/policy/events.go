@@ -182,7 +182,6 @@ func (p *Policy) PostUpdatePodSandbox(ctx context.Context, _ *api.PodSandbox) er
 // (KEP-1287). After an error the container stays as it is. So it does while it cannot be compared with the ledger. CPU sets and the
 // missing quota on exclusive CPUs are not part of a size.
 func (p *Policy) UpdateContainer(ctx context.Context, pod *api.PodSandbox, c *api.Container,
-
 	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	ctx, end := p.begin(ctx)
 	defer end()

@@ -62,7 +62,7 @@ func (q *quotas) podQuotas() {
 	q.logged.log(q.log, "the CPU quota of pods cannot be changed", failures)
 }
 
-// remove notes the quota for restoreQuota. The kubelet sets it again when the pod is resized.
+// remove notes the quota for restore. The kubelet sets it again when the pod is resized.
 func (q *quotas) remove(s *sandbox) error {
 	s.hasQuota = false
 	before, err := q.set(s.cgroup, -1)

@@ -184,7 +184,6 @@ const (
 // cannot be ended, and the runtime may carry out the updates later. So no other request is made meanwhile: it could overtake this one.
 // Ready reports a runtime that does not answer. mu must be free.
 func (wr *writer) request(ctx context.Context, runtime Updater, updates []*api.ContainerUpdate) (failed []*api.ContainerUpdate,
-
 	err error) {
 	type answer struct {
 		failed []*api.ContainerUpdate
