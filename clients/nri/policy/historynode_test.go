@@ -23,7 +23,7 @@ import (
 
 // madeUpNode is a node with its kubelet, its runtime, its kernel and berthd, of which a policy is a part.
 type madeUpNode struct {
-	written sync.Mutex // see publish
+	written sync.Mutex // guards log; see publish
 	t       *testing.T
 	local   *servertest.Local
 	link    *link
@@ -261,7 +261,10 @@ func (c *nodeContainer) describe() *api.Container {
 	return out
 }
 
+// note adds a line to what has happened. With the log of berth-nri, Follow adds lines during events.
 func (n *madeUpNode) note(format string, args ...any) {
+	n.written.Lock()
+	defer n.written.Unlock()
 	n.log = append(n.log, fmt.Sprintf(format, args...))
 }
 
