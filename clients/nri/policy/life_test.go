@@ -60,6 +60,28 @@ func (l *lived) now() life {
 	return ""
 }
 
+// TestPassedContainerLives: a container that may start without an allocation has the life of any other one.
+func TestPassedContainerLives(t *testing.T) {
+	t.Parallel()
+	d := startBerthd(t)
+	l := &lived{engine: newEngine(t, Config{Client: d.Client, Pass: true}), pod: pod("job", "guaranteed")}
+	l.c = container(l.pod, "main", "job-1", 64_000, gib)
+	if l.made(l.pod, l.c); len(d.uids()) > 0 {
+		t.Fatalf("berthd has %v", d.uids())
+	}
+	if got := l.now(); got != made {
+		t.Errorf("when it is made: %q", got)
+	}
+	for _, row := range []struct {
+		event lifeEvent
+		want  life
+	}{{permit, permitted}, {begin, permitted}, {finish, stopped}} {
+		if l.tell(row.event); l.now() != row.want {
+			t.Errorf("after %q: %q, and not %q", row.event, l.now(), row.want)
+		}
+	}
+}
+
 // TestLives brings a container into each life, by what a runtime sends, and sends each event then: the table, cell by cell. A life that
 // no events lead to does not exist.
 func TestLives(t *testing.T) {
