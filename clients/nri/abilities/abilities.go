@@ -27,6 +27,8 @@ type Runtime struct {
 	Requests   bool    // updates may be requested from it at any time
 	Processes  bool    // it is known to report the process of each sandbox that has not ended
 	ReportsCDI bool    // it is known to report the CDI devices of containers
+	// StartsAnyway means that a container starts although its start was refused. So the creation of one that must not start yet is refused.
+	StartsAnyway bool
 }
 
 // New returns a runtime that has not described itself yet.
@@ -89,6 +91,7 @@ func (r *Runtime) Configure(runtime, version string) (api.EventMask, error) {
 	}
 	said := r.Name == name && r.NRI == nri
 	r.Name, r.NRI, r.ReportsCDI, r.Processes = name, nri, reportsCDI(runtime, version), runtime == containerd
+	r.StartsAnyway = runtime == crio
 	r.Requests = r.Unsolicited == UnsolicitedAlways || r.Unsolicited != UnsolicitedNever && nri.known() && !nri.before(safeUpdates)
 	if !said {
 		r.sayLosses()
@@ -164,6 +167,9 @@ func (r Release) String() string {
 	}
 	return before + fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2])
 }
+
+// crio is the name that CRI-O has for itself. It logs the error of a plugin about a start, and starts (1.36.3, server/container_start.go).
+const crio = "cri-o"
 
 // containerd is the name that containerd has for itself. It reports the process of each sandbox that runs.
 const containerd = "containerd"

@@ -219,10 +219,13 @@ func (e *ends) dropReplaced(listed []*api.Container) {
 // startOverdue ends a start that takes too long. Of a container that has been replaced, that the runtime's list lacks or that the
 // runtime has not stored, nothing is left to start. If the runtime stores it later, nothing is known of it: no update has reached it.
 func (e *ends) startOverdue(ctx context.Context, m *member) {
-	e.log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
-		"after", placement.StartTime)
 	t, _ := e.tracks.state(m)
 	unstored := m.life == made && t.Phase == placement.Starting
+	if unstored && e.runtime.StartsAnyway {
+		return // its start could not be refused later; the runtime tells if it is not made in the end
+	}
+	e.log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
+		"after", placement.StartTime)
 	e.tracks.apply(m, placement.StartOverdue, cpuset.Set{})
 	if unstored || m.life.unlisted() || e.node.some(m.pod, func(o *member) bool { return o.name == m.name && o != m && !o.life.over() }) {
 		e.unbindID(ctx, m)

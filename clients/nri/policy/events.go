@@ -91,10 +91,30 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	p.ends.replace(m)
 	p.tracks.introduce(m, cpus)
 	updates := p.writer.clear(m)
+	if err := p.early(m, updates); err != nil {
+		log.Debug("a container is not made yet", "error", err)
+		p.tracks.apply(m, placement.Ended, cpuset.Set{})
+		p.tracks.discard(m)
+		return nil, nil, refusal.New("create container "+m.name, err)
+	}
 	if m.own.IsEmpty() {
 		p.agenda.kick() // other members may have to move; the new one does not wait for them
 	}
 	return adjust, updates, nil
+}
+
+// early returns why a member must not be made yet, if the runtime would start it anyway: another container may be on its CPUs then, and no
+// update of the answer moves that. Those that are in the answer have to succeed, and the runtime carries them out first.
+func (p *Policy) early(m *member, updates []*api.ContainerUpdate) error {
+	if !p.runtime.StartsAnyway || m.own.IsEmpty() {
+		return nil
+	}
+	moves := map[string]bool{}
+	for _, u := range updates {
+		moves[u.GetContainerId()] = true
+		u.IgnoreFailure = false
+	}
+	return p.tracks.vacateBut(m, moves)
 }
 
 // ended reports whether the runtime says that a container has no process any more.
@@ -313,10 +333,18 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 		return nil
 	}
 	err := p.startable(ctx, m)
-	if err == nil || p.gate.passes(m.pod) {
+	passes := err == nil || p.gate.passes(m.pod)
+	if passes || p.runtime.StartsAnyway {
 		m.life = m.life.after(permit)
 		p.tracks.apply(m, placement.Allow, cpuset.Set{})
+	}
+	switch {
+	case passes:
 		return nil
+	case p.runtime.StartsAnyway:
+		p.log.Warn("a container starts, although it is not ready to: the runtime starts what is refused", "container", m.title(), "id", m.id,
+			"runtime", p.runtime.Name, "error", err)
+		return refusal.New("start container "+m.name, err)
 	}
 	if m.pid == 0 {
 		m.life = m.life.after(refuse)

@@ -31,7 +31,7 @@ type madeUpNode struct {
 	config  Config
 	policy  *Policy
 	pods    []*nodePod
-	// crio means that the runtime does not report the processes of sandboxes.
+	// crio means that the runtime does not report the processes of sandboxes, and starts containers whose start was refused.
 	crio bool
 	// answers means that containers change only in answers to events.
 	answers bool
@@ -188,6 +188,8 @@ const (
 )
 
 type nodeContainer struct {
+	// anyway means that CRI-O has started it, although its start was refused: a process that CRI-O does not know any more may be on its CPUs.
+	anyway  bool
 	id      string
 	pod     *nodePod
 	sandbox *nodeSandbox
@@ -342,7 +344,8 @@ func (n *madeUpNode) apply(updates []*api.ContainerUpdate) {
 	}
 }
 
-// update changes the resources of a container. A start in progress has read the CPUs already.
+// update changes the resources of a container. A start in progress has read the CPUs already; in CRI-O the process is in its cgroup since
+// the container was made.
 func (n *madeUpNode) update(c *nodeContainer, by ...*api.LinuxResources) {
 	for _, r := range by {
 		cpus := c.resources.GetCpu().GetCpus()
@@ -351,6 +354,9 @@ func (n *madeUpNode) update(c *nodeContainer, by ...*api.LinuxResources) {
 		}
 		c.resources = changed(c.resources, r)
 		c.resources.Cpu.Cpus = cpus
+	}
+	if n.crio {
+		c.read = c.resources.GetCpu().GetCpus()
 	}
 	if now := n.parse(c.resources.GetCpu().GetCpus()); (c.phase == shows || c.phase == running) && c.alive {
 		n.moves(c, now)

@@ -280,7 +280,8 @@ func (n *madeUpNode) starts(c *nodeContainer) bool {
 	defer n.during()()
 	err := n.policy.StartContainer(in(), n.describe(c.pod, c.sandbox), c.describe())
 	n.note("container %s is started: %v", c.id, err)
-	if err != nil {
+	c.anyway = err != nil && n.crio
+	if err != nil && !c.anyway {
 		c.givenUp = true
 		return false
 	}

@@ -272,10 +272,13 @@ func (t *tracks) due(shared cpuset.Set, chosen func(*member, placement.Container
 
 // vacate checks that no other member may run on a member's exclusive CPUs. It also checks that a
 // member, whose new CPUs were sent too late for its start, does not run on other members' CPUs.
-func (t *tracks) vacate(m *member) error {
+func (t *tracks) vacate(m *member) error { return t.vacateBut(m, nil) }
+
+// vacateBut is vacate for a member while others are being moved off its CPUs.
+func (t *tracks) vacateBut(m *member, moves map[string]bool) error {
 	var errs []error
 	for _, other := range t.node.all() {
-		if _, _, err := t.observe(other); err != nil && other != m && !m.own.IsEmpty() {
+		if _, _, err := t.observe(other); err != nil && other != m && !m.own.IsEmpty() && !moves[other.id] {
 			errs = append(errs, errdefs.Unavailablef("CPUs %s may be in use by container %s: %w", m.own, other.title(), err))
 		}
 	}
@@ -286,6 +289,9 @@ func (t *tracks) vacate(m *member) error {
 		}
 	}
 	for _, b := range blockers {
+		if moves[b.ID] {
+			continue
+		}
 		err := errdefs.Unavailablef("%s", b)
 		if other := t.node.members[b.ID]; other != nil && other.pushed.Overlaps(m.own) {
 			err = errdefs.Unavailablef("container %s may be moving to CPUs %s", b.Name, b.CPUs)
