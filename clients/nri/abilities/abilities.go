@@ -14,7 +14,8 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Runtime is the runtime, as it was configured and has described itself.
+// Runtime is the runtime, as it was configured and has described itself. Its user holds a lock over Configure and over each use of what it
+// has described.
 type Runtime struct {
 	Log         *slog.Logger
 	Unsolicited Unsolicited
@@ -104,7 +105,7 @@ func (r *Runtime) Configure(runtime, version string) (api.EventMask, error) {
 	return events, nil
 }
 
-// sayLosses logs what the runtime lacks. The caller holds mu.
+// sayLosses logs what the runtime lacks.
 func (r *Runtime) sayLosses() {
 	var lost []string
 	for _, l := range losses {
