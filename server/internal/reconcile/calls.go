@@ -122,12 +122,25 @@ func (o *listing) fill(ctx context.Context, r Runtime) {
 	}
 }
 
-// begin starts a turn.
+// begin starts a turn, and applies the answers of calls that continued in the background.
 func (c *calls) begin() {
 	if c.endOver != nil {
 		c.endOver()
 	}
 	c.over, c.endOver, c.synced, c.pods = nil, nil, nil, nil
+	for id, w := range c.tracker.writes {
+		if !isOver(w.done) {
+			continue
+		}
+		if !w.noted {
+			w.at = c.cfg.Now()
+		}
+		// The next send of the same values gets the answer, unless it is an error or too
+		// old.
+		if c.tracker.answered(id, w) != nil || c.cfg.Now().Sub(w.at) >= callTime {
+			delete(c.tracker.writes, id)
+		}
+	}
 }
 
 // await waits for a call, as long as this turn may wait.
@@ -203,23 +216,6 @@ func (c *calls) send(ctx context.Context, id string, v cgroup.Values) error {
 	}
 	delete(c.tracker.writes, id)
 	return c.tracker.answered(id, w)
-}
-
-// applyAnswers applies the answers of calls that continued in the background.
-func (c *calls) applyAnswers() {
-	for id, w := range c.tracker.writes {
-		if !isOver(w.done) {
-			continue
-		}
-		if !w.noted {
-			w.at = c.cfg.Now()
-		}
-		// The next send of the same values gets the answer, unless it is an error or too
-		// old.
-		if c.tracker.answered(id, w) != nil || c.cfg.Now().Sub(w.at) >= callTime {
-			delete(c.tracker.writes, id)
-		}
-	}
 }
 
 // list lists some containers of the runtime, or all if ids is nil: once in a turn, unless

@@ -108,7 +108,7 @@ type Loop struct {
 
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
-	mu          gate
+	mu          turns
 	leaving     map[string]bool        // guarded by mu: uids
 	uncommitted map[string]*ledger.Pod // guarded by mu: by uid, as they were written; see expected
 	drift       driftLog               // guarded by mu
@@ -154,12 +154,13 @@ func New(cfg Config) *Loop {
 	}
 	soon := time.NewTimer(time.Hour)
 	soon.Stop()
-	l := &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, mu: make(gate, 1), leaving: make(map[string]bool),
+	l := &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, leaving: make(map[string]bool),
 		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
 	l.unbound = unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.leaving}
 	l.sharers = sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}}
 	l.opening = openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}
-	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu, wake: l.Wake}
+	l.mu = turns{make(gate, 1), l.calls.begin}
+	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu.gate, wake: l.Wake}
 	l.kernel = kernel{&l.Config, l.names}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
 		Leaving: func(uid string) bool { return l.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
@@ -321,7 +322,7 @@ func (l *Loop) latestStart() (latest time.Time) {
 // all controllers. berthd does not start if it cannot limit pods. A limit that a tier
 // already exceeds is left to the passes.
 func (l *Loop) Begin(ctx context.Context) error {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()

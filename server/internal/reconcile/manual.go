@@ -9,7 +9,7 @@ import (
 
 // UpdateTiers writes the values of tiers that differ, and returns the ops.
 func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ type Report struct {
 
 // Report compares the tree with the current view. It changes nothing.
 func (l *Loop) Report(ctx context.Context) (Report, error) {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return Report{}, err
 	}
 	defer l.mu.Unlock()

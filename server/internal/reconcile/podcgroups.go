@@ -24,7 +24,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if parent, err = l.Layout.Literal(name); err != nil {
 		return "", false, err
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return "", false, err
 	}
 	defer l.mu.Unlock()
@@ -70,7 +70,7 @@ func (l *Loop) RecordClaims(ctx context.Context, view *ledger.View, uid string, 
 	if err != nil || l.records.Records == nil {
 		return restore, err
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return restore, err
 	}
 	defer l.mu.Unlock()
@@ -157,7 +157,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	outside, err := l.outside(ctx, view, uid)
@@ -282,7 +282,7 @@ func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admissi
 
 func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
 	b := s.Binding
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) e
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
@@ -135,7 +135,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 	if err != nil {
 		return err
 	}
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()

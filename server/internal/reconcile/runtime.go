@@ -321,7 +321,7 @@ func isCalled(name cgroup.Name, id string) bool {
 // Lives returns whether a container that a runtime created has processes, according to the
 // kernel.
 func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return false, err
 	}
 	defer l.mu.Unlock()

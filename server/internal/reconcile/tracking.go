@@ -345,7 +345,7 @@ func (l *Loop) ensureRuntimeContainer(ctx context.Context, view *ledger.View, s 
 // Placements returns the state of a pod's containers that may run or wait for their start.
 // It waits for a turn.
 func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Container, err error) {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer l.mu.Unlock()

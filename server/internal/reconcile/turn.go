@@ -11,7 +11,7 @@ type Turn struct{ loop *Loop }
 
 // Turn calls do in a turn of its own: meanwhile the loop writes nothing.
 func (l *Loop) Turn(ctx context.Context, do func(Turn) error) error {
-	if err := l.enter(ctx); err != nil {
+	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
 	defer l.mu.Unlock()
