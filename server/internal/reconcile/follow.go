@@ -103,7 +103,7 @@ func (l *Loop) finish(ctx context.Context, view *ledger.View, p *plan) (fresh []
 // carryOut applies a plan, and stores what was written. If the kernel refuses the limit of a tier that uses more, the
 // limit is set to the use, as the kubelet does. The caller holds mu.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
-	done := l.applyTo(ctx, p.containers, p.ops)
+	done := l.writer.applyTo(ctx, p.containers, p.ops)
 	scattered := l.gather(ctx, p.containers, p.whole)
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.kernel.observe(ctx, p.desired)
@@ -111,7 +111,7 @@ func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 			return errors.Join(done.err, scattered, err)
 		}
 		desired := p.containers.present(qos.AboveUsage(p.desired, seen), seen)
-		done = l.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
+		done = l.writer.applyTo(ctx, p.containers, cgroup.Diff(desired, seen))
 	}
 	l.drift.follow(view, p, done.failed)
 	return errors.Join(done.err, scattered, p.missing, p.unmet)

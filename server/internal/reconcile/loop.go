@@ -121,8 +121,6 @@ type Loop struct {
 	returned cgroup.Cpuset
 	scatter  scatter // guarded by mu
 	findings findings
-	// applying are the runtime's containers among the current ops; guarded by mu.
-	applying runtimeContainers
 
 	// tracker has the containers, and unlisted is the error about those that the last list lacked. Guarded by mu.
 	tracker  *tracker
@@ -140,6 +138,7 @@ type Loop struct {
 
 	// ending are the cgroups that are being removed.
 	ending endings
+	writer writer
 }
 
 var _ admission.CgroupManager = (*Loop)(nil)
@@ -162,6 +161,8 @@ func New(cfg Config) *Loop {
 	l.mu = turns{make(gate, 1), l.calls.begin}
 	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu.gate, wake: l.Wake}
 	l.kernel = kernel{&l.Config, l.names}
+	l.writer = writer{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, calls: &l.calls, drift: &l.drift,
+		ending: &l.ending}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
 		Leaving: func(uid string) bool { return l.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
 	return l
@@ -340,7 +341,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 		nodes = made(nodes, seen)
 	}
 	ops := cgroup.Diff(nodes, seen)
-	done := l.apply(ctx, ops, nil)
+	done := l.writer.apply(ctx, runtimeContainers{}, ops, nil)
 	for _, op := range ops {
 		if l.NoPodCgroups {
 			break // the passes report it and try again
@@ -361,107 +362,4 @@ func unusable(o cgroup.Observed) error {
 		return errdefs.Preconditionf("it does not exist; the program that runs there has to create it")
 	}
 	return errdefs.Preconditionf("it %s", o.Reason)
-}
-
-// applied is the result of ops.
-type applied struct {
-	// failed are the names of cgroups that did not get all of their values.
-	failed map[string]bool
-	// created are the cgroups that were created.
-	created []cgroup.Name
-	// stopped means that not all ops were tried; err is the reason then.
-	stopped bool
-	err     error
-}
-
-// applyTo prepares the runtime's containers and applies ops, some of which are for them.
-// The caller holds mu.
-func (l *Loop) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
-	l.applying = g
-	defer func() { l.applying = runtimeContainers{} }()
-	held, err := l.prepare(ctx, g)
-	done := l.apply(ctx, ops, nil)
-	for _, c := range held { // others may have left now
-		withheld, failed := l.prepareOne(ctx, c)
-		err = errors.Join(err, withheld, failed)
-	}
-	done.err = errors.Join(err, done.err, l.repeat(ctx, g))
-	return done
-}
-
-// apply carries out ops in their order. If an op fails, stop returns the error that ends it, or nil to go on; without stop the
-// others are still carried out, except those below a cgroup that could not be created. The caller holds mu.
-func (l *Loop) apply(ctx context.Context, ops []cgroup.Op, stop func(cgroup.Op, error) error) (out applied) {
-	var errs []error
-	var unmade []cgroup.Name
-	for _, op := range ops {
-		err := ctx.Err()
-		for _, name := range unmade {
-			if op.Name.Within(name) {
-				err = errdefs.Preconditionf("set cgroup %s: its parent %s could not be made", op.Name, name)
-			}
-		}
-		if err == nil {
-			var created bool
-			if created, err = l.ensure(ctx, op); created {
-				out.created = append(out.created, op.Name)
-			}
-		}
-		if l.Log.Enabled(ctx, slog.LevelDebug) {
-			l.Log.DebugContext(ctx, "cgroup", "op", op.Kind, "name", op.Name.String(), "writes", op.Writes, "error", err)
-		}
-		if err == nil {
-			continue
-		}
-		if stop != nil {
-			if end := stop(op, err); end != nil {
-				out.stopped, out.err = true, end
-				return out
-			}
-		}
-		if op.Kind == cgroup.Create {
-			unmade = append(unmade, op.Name)
-		}
-		if out.failed == nil {
-			out.failed = map[string]bool{}
-		}
-		out.failed[op.Name.String()] = true
-		errs = append(errs, err)
-	}
-	out.err = errors.Join(errs...)
-	return out
-}
-
-// ensure carries out one op, and returns whether it created the cgroup. The caller holds
-// mu.
-func (l *Loop) ensure(ctx context.Context, op cgroup.Op) (created bool, err error) {
-	kind := OpUpdate
-	if op.Kind == cgroup.Create {
-		kind = OpCreate
-	}
-	defer l.timed(kind, l.Now())
-	if g, ok := l.applying.at(op.Name.String()); ok {
-		err := l.tracker.granted(ofID(g.id), &op.Values)
-		return false, errors.Join(err, l.update(ctx, g, op.Values))
-	}
-	withheld := l.tracker.granted(ofCgroup(op.Name), &op.Values)
-	inside := l.names.inContainer(op.Name)
-	if inside && op.Kind == cgroup.Create && l.ending.has(op.Name) {
-		return false, nil // the container has ended since the plan
-	}
-	created, err = l.kernel.treeOf(op.Name).Ensure(ctx, cgroup.Node{Name: op.Name, Values: op.Values})
-	if created && (op.Kind == cgroup.Set && l.names.inPod(op.Name) != "" || inside && l.ending.has(op.Name)) {
-		// The container has ended, or the pod was removed, during the write.
-		l.drift.forgetAll(op.Name)
-		return false, errors.Join(withheld, l.Tree.Remove(ctx, op.Name))
-	}
-	l.written(ctx, op.Name, op.Values.CPUs, err)
-	return created, errors.Join(withheld, err)
-}
-
-// timed reports the duration of an operation.
-func (c *Config) timed(op Operation, start time.Time) {
-	if c.Timed != nil {
-		c.Timed(op, c.Now().Sub(start))
-	}
 }

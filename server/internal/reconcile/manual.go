@@ -22,7 +22,7 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 	for _, op := range ops {
 		l.drift.forget(op.Name)
 	}
-	return ops, l.apply(ctx, ops, nil).err
+	return ops, l.writer.apply(ctx, runtimeContainers{}, ops, nil).err
 }
 
 // Entry is a cgroup in a Report.

@@ -94,7 +94,7 @@ func (l *Loop) ensurePod(ctx context.Context, tiers []cgroup.Node, pod cgroup.No
 	for _, op := range ops {
 		l.drift.forget(op.Name)
 	}
-	done := l.apply(ctx, ops, func(op cgroup.Op, err error) error {
+	done := l.writer.apply(ctx, runtimeContainers{}, ops, func(op cgroup.Op, err error) error {
 		if op.Kind == cgroup.Create || op.Name.Equal(pod.Name) {
 			return err
 		}
@@ -327,7 +327,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err == nil && !created {
 		err = l.kernel.revive(ctx, node)
 	}
-	l.written(ctx, name, node.Values.CPUs, err)
+	l.writer.written(ctx, name, node.Values.CPUs, err)
 	if err == nil {
 		err = l.kernel.thawed(ctx, pod, name)
 	}

@@ -151,15 +151,13 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 			return err
 		}
 	}
-	l.applying = planned.containers
-	defer func() { l.applying = runtimeContainers{} }()
-	if _, err := l.prepare(ctx, planned.containers); err != nil { // a pass sends the CPUs that are held
+	if _, err := l.writer.prepare(ctx, planned.containers); err != nil { // a pass sends the CPUs that are held
 		return err
 	}
 	for _, op := range planned.ops {
 		l.drift.forget(op.Name)
 	}
-	done := l.apply(ctx, planned.ops, func(op cgroup.Op, err error) error {
+	done := l.writer.apply(ctx, planned.containers, planned.ops, func(op cgroup.Op, err error) error {
 		switch {
 		case !op.Name.Within(l.within(name)):
 			// As for a new pod, the next pass tries again.

@@ -211,44 +211,7 @@ func (l *Loop) search(ctx context.Context, b ledger.Binding) error {
 		return nil
 	}
 	l.tracker.locate(b.ID, name)
-	return l.lookAt(ctx, ofID(b.ID))
-}
-
-// lookAt reads from the kernel where a container may run. An error wraps errUnlisted if the
-// runtime does not list it and it runs elsewhere than it should. The caller holds mu.
-func (l *Loop) lookAt(ctx context.Context, key placement.Key) error {
-	name := l.tracker.cgroups[key.ID]
-	if key.Cgroup != "" {
-		name = cgroup.ParseCgroupfs(key.Cgroup)
-	}
-	if name == nil {
-		return nil
-	}
-	seen, err := l.Tree.Observe(ctx, name, 0)
-	if err != nil {
-		return fmt.Errorf("%w: container %s: %w", errUnlisted, key, err)
-	}
-	o := seen.Find(name)
-	c, _ := l.tracker.Get(key)
-	if o.State == cgroup.Absent {
-		if key.Cgroup != "" && l.tracker.starting[key] == 0 {
-			l.tracker.forget(key) // no process can be in it
-		}
-		if c.Phase == placement.Unknown { // it has ended meanwhile
-			l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
-		}
-		return nil
-	}
-	if !o.Populated && c.Phase != placement.Unknown {
-		return nil
-	}
-	on := l.kernel.allowed(o)
-	l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: on})
-	if c.Phase == placement.Unknown && !on.IsSubsetOf(c.WantedCPUs) {
-		return errdefs.Unavailablef("%w: container %s, %s: it is in cgroup %s on CPUs %s and not %s", errUnlisted, c.Name, key, name, on,
-			c.WantedCPUs)
-	}
-	return nil
+	return l.writer.lookAt(ctx, ofID(b.ID))
 }
 
 // takeOver binds the runtime's containers that have no binding, as containers older than
@@ -391,72 +354,6 @@ func (l *Loop) isUnlocated(ctx context.Context, b ledger.Binding, noted *error) 
 func (l *Loop) hasEnded(ctx context.Context, id string) bool {
 	_, _ = l.syncRuntime(ctx, []string{id}) // without an answer it counts as not ended
 	return !l.tracker.mayRun(ofID(id))
-}
-
-// prepare sends the ledger's values to containers that do not run yet, and checks whether
-// they have a process nevertheless. held are those without some own CPUs, which other
-// containers have not left yet. The caller holds mu.
-func (l *Loop) prepare(ctx context.Context, g runtimeContainers) (held []runtimeContainer, err error) {
-	var errs []error
-	for _, c := range g.all {
-		if c.runs {
-			continue
-		}
-		withheld, err := l.prepareOne(ctx, c)
-		if withheld != nil {
-			held = append(held, c)
-		}
-		errs = append(errs, err)
-	}
-	return held, errors.Join(errs...)
-}
-
-// prepareOne is prepare for one container. withheld is the error about CPUs that were not sent.
-func (l *Loop) prepareOne(ctx context.Context, c runtimeContainer) (withheld, err error) {
-	withheld = l.tracker.granted(ofID(c.id), &c.values)
-	if err = l.calls.send(ctx, c.id, c.values); err == nil {
-		err = l.lookAt(ctx, ofID(c.id))
-	}
-	return withheld, err
-}
-
-// repeat sends values again whose write may have failed, although the kernel has the right
-// values: an earlier write may be carried out late, until a later one is confirmed. The
-// caller holds mu.
-func (l *Loop) repeat(ctx context.Context, g runtimeContainers) error {
-	var errs []error
-	for _, c := range g.all {
-		if l.tracker.Unconfirmed(ofID(c.id)) && l.tracker.writes[c.id] == nil {
-			errs = append(errs, l.update(ctx, c, c.values))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// update sends the values of an op to the runtime. A container that has ended has left its
-// CPUs, whatever the runtime's answer is. The caller holds mu.
-func (l *Loop) update(ctx context.Context, g runtimeContainer, v cgroup.Values) error {
-	if v.CPUWeight != nil {
-		v.CPUShares = g.values.CPUShares // CRI has no weight
-	}
-	if c, ok := l.tracker.Get(ofID(g.id)); ok && v.CPUs.IsEmpty() && !c.WantedCPUs.IsEmpty() {
-		// With each update a runtime writes all values that it knows. Its CPUs are not those of
-		// the kernel if the container was moved while the runtime was away.
-		v.CPUs = l.tracker.Grantable(ofID(g.id), c.WantedCPUs)
-		if v.CPUs.IsEmpty() {
-			return errdefs.Unavailablef("update container %s: all of its CPUs %s may be in use by others", g.id, c.WantedCPUs)
-		}
-	}
-	err := l.calls.send(ctx, g.id, v)
-	if err == nil || errors.Is(err, errPending) || !g.runs {
-		return err
-	}
-	if pids, kernel := l.Tree.Procs(ctx, g.name); kernel == nil && len(pids) == 0 {
-		l.Log.DebugContext(ctx, "a container has ended while it was updated", "container", g.owner.String(), "id", g.id, "error", err)
-		l.tracker.record(placement.Event{Kind: placement.Ended, Key: ofID(g.id)})
-		return nil
-	}
-	return err
 }
 
 // resized returns the runtime's containers of a pod with all values that a resize may

@@ -72,8 +72,7 @@ func (l *Loop) endOpening(ctx context.Context, view *ledger.View, uid, starting 
 		return fmt.Errorf("check the cgroup above pod %s: %w", uid, err)
 	}
 	if parent := above.Find(o.name.Parent()); seen.Find(o.name).State != cgroup.Absent && parent.State != cgroup.Absent {
-		all := cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: l.kernel.allowed(parent)}}
-		if _, err := l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: o.name, Values: all}); err != nil {
+		if err := l.writer.setCPUs(ctx, o.name, l.kernel.allowed(parent)); err != nil {
 			return fmt.Errorf("give pod %s all CPUs of the cgroup above: %w", uid, err)
 		}
 	}
@@ -95,8 +94,7 @@ func (l *Loop) moveSandbox(ctx context.Context, view *ledger.View, s sharer, pre
 		l.sharers.add(view, s)
 	}
 	if present != cpus {
-		op := cgroup.Op{Kind: cgroup.Set, Name: s.name, Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpus}}}
-		if _, err := l.ensure(ctx, op); err != nil {
+		if err := l.writer.setCPUs(ctx, s.name, cpus); err != nil {
 			return fmt.Errorf("move the sandbox of pod %s: %w", s.pod, err)
 		}
 	}

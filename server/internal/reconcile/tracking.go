@@ -10,7 +10,6 @@ import (
 
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
@@ -145,29 +144,6 @@ func holdsProcess(nodes []cgroup.Observed) bool {
 	return false
 }
 
-// written applies the result of a write to the tracker. The caller holds mu.
-func (l *Loop) written(ctx context.Context, name cgroup.Name, cpus cpuset.Set, err error) {
-	if cpus.IsEmpty() {
-		return
-	}
-	key := ofCgroup(name)
-	l.tracker.record(placement.Event{Kind: placement.Sent, Key: key, CPUs: cpus})
-	if err == nil {
-		l.tracker.record(placement.Event{Kind: placement.Confirmed, Key: key, CPUs: cpus})
-		return
-	}
-	// The kernel has finished the write in either case, so its value can be read.
-	l.tracker.record(placement.Event{Kind: placement.Refused, Key: key, CPUs: cpus})
-	seen, looked := l.Tree.Observe(ctx, name, 0)
-	if looked != nil {
-		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: cpus})
-		return
-	}
-	if o := seen.Find(name); o.State != cgroup.Absent {
-		l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.kernel.allowed(o)})
-	}
-}
-
 // errBlocked means that other containers may run on a container's own CPUs.
 var errBlocked = errors.New("its CPUs may be in use by others")
 
@@ -230,7 +206,7 @@ func (l *Loop) clear(ctx context.Context, view *ledger.View, key placement.Key, 
 	l.moveAway(ctx, view, slices.DeleteFunc(l.tracker.Block(key, l.Now()),
 		func(b placement.Blocker) bool { return b.Cgroup == "" }))
 	for _, b := range l.tracker.Block(key, l.Now()) {
-		err = errors.Join(err, l.lookAt(ctx, b.Key))
+		err = errors.Join(err, l.writer.lookAt(ctx, b.Key))
 	}
 	blockers := l.tracker.Block(key, l.Now())
 	if len(blockers) == 0 {
@@ -271,8 +247,7 @@ func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []place
 		if b.Cgroup != "" {
 			name := cgroup.ParseCgroupfs(b.Cgroup)
 			l.drift.forget(name)
-			_, err = l.ensure(ctx, cgroup.Op{Kind: cgroup.Set, Name: name,
-				Values: cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: c.WantedCPUs}}})
+			err = l.writer.setCPUs(ctx, name, c.WantedCPUs)
 		} else if bound, ok := view.Binding(b.ID); ok && c.Phase == placement.Running && listed != nil {
 			v := cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, bound.Owner)}
 			if name := l.tracker.cgroups[b.ID]; name != nil {

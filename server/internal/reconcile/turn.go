@@ -25,7 +25,7 @@ func (t Turn) Observe(ctx context.Context, nodes []cgroup.Node) (*cgroup.Snapsho
 
 // Apply carries out ops. The error has those that failed.
 func (t Turn) Apply(ctx context.Context, ops []cgroup.Op) error {
-	return t.loop.apply(ctx, ops, nil).err
+	return t.loop.writer.apply(ctx, runtimeContainers{}, ops, nil).err
 }
 
 // Limits are those of the configuration.

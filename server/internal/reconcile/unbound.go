@@ -118,7 +118,7 @@ func (us *unbounds) outlived(view *ledger.View, empty []unbound, remove func(unb
 // before the end of a container may have created its cgroup again. The caller holds mu.
 func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
 	for _, name := range l.ended {
-		if l.tracker.starting[ofCgroup(name)] > 0 || l.lookAt(ctx, ofCgroup(name)) != nil {
+		if l.tracker.starting[ofCgroup(name)] > 0 || l.writer.lookAt(ctx, ofCgroup(name)) != nil {
 			continue
 		}
 		if _, unbound := l.unbound.at(view, name); !unbound {
