@@ -242,8 +242,8 @@ func TestTurnsAreWaitedForNoLongerThanAskedFor(t *testing.T) {
 		if err := <-done; errdefs.ClassOf(err) != errdefs.Deadline {
 			t.Error(err)
 		}
-		if len(b.leaving) > 0 {
-			t.Errorf("leaving: %v", b.leaving)
+		if len(b.wanted.leaving) > 0 {
+			t.Errorf("leaving: %v", b.wanted.leaving)
 		}
 	})
 }

@@ -39,7 +39,7 @@ func (l *Loop) Follow(ctx context.Context) error {
 
 // pass makes everything equal to a view. The caller holds mu.
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
-	l.machineChanged(view)
+	l.hotplug.machineChanged(view)
 	l.trackChanges()
 	return l.makeEqual(ctx, view, subjects{whole: true})
 }
@@ -47,7 +47,7 @@ func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 // follow makes equal to a view what may differ from it, and compares the containers with the ids in also, whose values have not
 // changed. The caller holds mu.
 func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) error {
-	if l.machineChanged(view) || l.drift.kept == nil {
+	if l.hotplug.machineChanged(view) || l.drift.kept == nil {
 		return l.pass(ctx, view) // sets of cgroups above pods may be wrong, too
 	}
 	l.trackChanges()
@@ -104,7 +104,7 @@ func (l *Loop) finish(ctx context.Context, view *ledger.View, p *plan) (fresh []
 // limit is set to the use, as the kubelet does. The caller holds mu.
 func (l *Loop) carryOut(ctx context.Context, view *ledger.View, p *plan) error {
 	done := l.writer.applyTo(ctx, p.containers, p.ops)
-	scattered := l.gather(ctx, p.containers, p.whole)
+	scattered := l.hotplug.gather(ctx, p.containers, p.whole)
 	if done.err != nil && l.QoS.ReservedMemory > 0 {
 		seen, err := l.kernel.observe(ctx, p.desired)
 		if err != nil {
@@ -143,7 +143,7 @@ func (l *Loop) touched(view *ledger.View, also []string) subjects {
 	}
 	for key, name := range l.drift.stale {
 		if uid := l.names.inPod(name); uid != "" {
-			if s.uids[uid] = true; l.leaving[uid] {
+			if s.uids[uid] = true; l.wanted.leaving[uid] {
 				s.later[key] = name
 			}
 		}

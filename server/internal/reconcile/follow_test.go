@@ -93,7 +93,7 @@ func TestFollowTakesTheChange(t *testing.T) {
 		}
 	})
 	b.pass()
-	tiers := len(b.tiers(b.ledger.View()))
+	tiers := len(b.wanted.tiers(b.ledger.View()))
 	for _, row := range []struct {
 		name   string
 		change func(d *ledger.Draft)
@@ -111,7 +111,7 @@ func TestFollowTakesTheChange(t *testing.T) {
 	} {
 		b.update(row.change)
 		view := b.ledger.View()
-		got, err := b.desired(view, view, b.tiers(view), &plan{subjects: b.touched(view, nil)})
+		got, err := b.wanted.desired(view, view, b.wanted.tiers(view), &plan{subjects: b.touched(view, nil)})
 		if err != nil || len(got) != tiers+row.want {
 			t.Errorf("%s: %d cgroups are looked at beside the tiers, %v, want %d", row.name, len(got)-tiers, err, row.want)
 		}
@@ -225,7 +225,7 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	view := b.ledger.View()
 	g, err := b.containersOf(t.Context(), view, nil)
 	b.must(err)
-	desired, err := b.desired(view, view, b.tiers(view), &plan{})
+	desired, err := b.wanted.desired(view, view, b.wanted.tiers(view), &plan{})
 	b.must(err)
 	desired = append(desired, g.nodes()...)
 	want := slices.Clone(desired)

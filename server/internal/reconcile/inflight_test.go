@@ -79,8 +79,8 @@ func TestPassBeforeTheCommit(t *testing.T) {
 		if state := b.seen(pod).State; (state == cgroup.Valid) != row.commit {
 			t.Errorf("%s: the pod's cgroup is %s", row.name, state)
 		}
-		if len(b.uncommitted) != 0 {
-			t.Errorf("%s: %v are still in flight", row.name, b.uncommitted)
+		if len(b.wanted.uncommitted) != 0 {
+			t.Errorf("%s: %v are still in flight", row.name, b.wanted.uncommitted)
 		}
 	}
 }
@@ -138,7 +138,7 @@ func TestWritesBeforeTheCommitOfAResize(t *testing.T) {
 				b.update(func(d *ledger.Draft) { d.PutPod(to()) })
 				expect("after the commit", want)
 				b.pass()
-				if len(b.last.Ops) != 0 || len(b.last.Drifts) != 0 || b.values() != want || len(b.uncommitted) != 0 {
+				if len(b.last.Ops) != 0 || len(b.last.Drifts) != 0 || b.values() != want || len(b.wanted.uncommitted) != 0 {
 					t.Errorf("%s, %s: after the commit a pass does %v, finds %v", direction, way, b.last.Ops, b.last.Drifts)
 				}
 

@@ -12,7 +12,6 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/qos"
 	"github.com/berthd/berth/server/internal/failpoint"
 	"github.com/berthd/berth/server/internal/podrecords"
@@ -102,24 +101,17 @@ type Loop struct {
 	Config // its Limits are guarded by mu
 	names  names
 	kernel kernel
-	// soon fires when the loop has to follow the ledger; wanted is whether it will.
-	soon   *time.Timer
-	wanted atomic.Bool
+	waker
 
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
-	mu          turns
-	leaving     map[string]bool        // guarded by mu: uids
-	uncommitted map[string]*ledger.Pod // guarded by mu: by uid, as they were written; see expected
-	drift       driftLog               // guarded by mu
-	orphans     []cgroup.Name          // guarded by mu: found by the last pass
-	unbound     unbounds               // guarded by mu
-	confined    confinements           // guarded by mu
-	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
-	// come online since the first one; guarded by mu.
-	machine  *machine.Topology
-	returned cgroup.Cpuset
-	scatter  scatter // guarded by mu
+	mu       turns
+	wanted   wanted
+	drift    driftLog      // guarded by mu
+	orphans  []cgroup.Name // guarded by mu: found by the last pass
+	unbound  unbounds      // guarded by mu
+	confined confinements  // guarded by mu
+	hotplug  hotplug
 	findings findings
 
 	// tracker has the containers, and unlisted is the error about those that the last list lacked. Guarded by mu.
@@ -151,20 +143,22 @@ func New(cfg Config) *Loop {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	soon := time.NewTimer(time.Hour)
-	soon.Stop()
-	l := &Loop{Config: cfg, names: names{cfg.Layout}, soon: soon, leaving: make(map[string]bool),
-		uncommitted: make(map[string]*ledger.Pod), tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
-	l.unbound = unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.leaving}
+	l := &Loop{Config: cfg, names: names{cfg.Layout}, waker: waker{soon: time.NewTimer(time.Hour)},
+		tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
+	l.soon.Stop()
+	l.kernel = kernel{&l.Config, l.names}
+	l.wanted = wanted{cfg: &l.Config, names: l.names, kernel: l.kernel, drift: &l.drift, ending: &l.ending, opening: &l.opening,
+		unbound: &l.unbound, sharers: &l.sharers, leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod)}
+	l.unbound = unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.wanted.leaving}
 	l.sharers = sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}}
 	l.opening = openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}
 	l.mu = turns{make(gate, 1), l.calls.begin}
 	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu.gate, wake: l.Wake}
-	l.kernel = kernel{&l.Config, l.names}
+	l.hotplug = hotplug{cfg: &l.Config, kernel: l.kernel, tracker: l.tracker, sharers: &l.sharers}
 	l.writer = writer{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, calls: &l.calls, drift: &l.drift,
 		ending: &l.ending}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
-		Leaving: func(uid string) bool { return l.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
+		Leaving: func(uid string) bool { return l.wanted.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
 	return l
 }
 
@@ -185,15 +179,22 @@ func (l *Loop) CPUsMayHaveChanged() {
 	}
 	l.mu.Lock()
 	l.drift.kept = nil
-	l.scatter.emptied()
+	l.hotplug.scatter.emptied()
 	l.mu.Unlock()
 	l.Wake()
 }
 
+// waker requests passes.
+type waker struct {
+	// soon fires when the loop has to follow the ledger; requested is whether it will.
+	soon      *time.Timer
+	requested atomic.Bool
+}
+
 // Wake requests a pass soon. It never blocks.
-func (l *Loop) Wake() {
-	if l.wanted.CompareAndSwap(false, true) { // else a pass is requested, and will read the newest view
-		l.soon.Reset(debounce)
+func (w *waker) Wake() {
+	if w.requested.CompareAndSwap(false, true) { // else a pass is requested, and will read the newest view
+		w.soon.Reset(debounce)
 	}
 }
 
@@ -247,7 +248,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-l.soon.C:
-			l.wanted.Store(false)
+			l.requested.Store(false)
 		case <-again:
 			pause = min(2*pause, l.Every)
 		case <-due:
@@ -327,7 +328,7 @@ func (l *Loop) Begin(ctx context.Context) error {
 		return err
 	}
 	defer l.mu.Unlock()
-	nodes := append(l.tiers(l.View()), l.Reserved...)
+	nodes := append(l.wanted.tiers(l.View()), l.Reserved...)
 	seen, err := l.kernel.observe(ctx, nodes)
 	if err != nil {
 		return err

@@ -276,8 +276,8 @@ func TestGatherFailsBesideAWrite(t *testing.T) {
 	})
 	b.pass()
 	b.set("/one", cgroup.Values{Cpuset: cgroup.Cpuset{CPUs: cpuset.Of(1), Mems: numa.Of(0)}})
-	b.scatter.emptied()
-	b.scatter.noteAll(func(note func(cgroup.Name)) { note(cgroup.Name{"one"}) })
+	b.hotplug.scatter.emptied()
+	b.hotplug.scatter.noteAll(func(note func(cgroup.Name)) { note(cgroup.Name{"one"}) })
 	blind := errors.New("no processes are shown")
 	b.blind["/one/cgroup.procs"], b.refuse["/kubepods/poda"] = blind, errRefused
 	b.admit("a", workload.Guaranteed, cpus(1000))

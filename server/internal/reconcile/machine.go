@@ -6,53 +6,66 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/placement"
 )
 
+// hotplug follows CPUs and NUMA nodes that go offline and come online. Guarded by Loop.mu.
+type hotplug struct {
+	cfg     *Config
+	kernel  kernel
+	tracker *tracker
+	sharers *sharers
+	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
+	// come online since the first one.
+	machine  *machine.Topology
+	returned cgroup.Cpuset
+	scatter  scatter
+}
+
 // machineChanged returns whether a view is on another machine than the last one, and notes the CPUs and
 // NUMA nodes that have come online. Containers with offline CPUs run on the shared CPUs meanwhile
-// (ledger.View.RunsOn). All CPUs of pods and all nodes may have come, or come back, while no berthd ran. The caller holds mu.
-func (l *Loop) machineChanged(view *ledger.View) bool {
-	last, now := l.machine, view.Machine()
+// (ledger.View.RunsOn). All CPUs of pods and all nodes may have come, or come back, while no berthd ran.
+func (h *hotplug) machineChanged(view *ledger.View) bool {
+	last, now := h.machine, view.Machine()
 	if last == now {
 		return false
 	}
-	l.machine = now
+	h.machine = now
 	if last == nil {
-		l.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: now.MemoryNodeMask()}
+		h.returned = cgroup.Cpuset{CPUs: view.SharedCPUs().Union(view.ExclusiveCPUs()), Mems: now.MemoryNodeMask()}
 		return false
 	}
 	if !last.CPUs().IsSubsetOf(now.CPUs()) || !last.MemoryNodeMask().IsSubsetOf(now.MemoryNodeMask()) {
-		l.scatter.emptied()
+		h.scatter.emptied()
 	}
-	l.returned.CPUs = l.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
-	l.returned.Mems = l.returned.Mems.Union(now.MemoryNodeMask().Minus(last.MemoryNodeMask()))
+	h.returned.CPUs = h.returned.CPUs.Union(now.CPUs().Minus(last.CPUs()))
+	h.returned.Mems = h.returned.Mems.Union(now.MemoryNodeMask().Minus(last.MemoryNodeMask()))
 	return true
 }
 
 // widen removes offline CPUs from the wanted sets, and adds CPUs and NUMA nodes that came online
 // to all cgroups that have the same set as their parents. v1 accepts no set with an offline CPU,
 // or with a CPU or node that the parent lacks. The cgroups above the pods are written immediately.
-// The caller holds mu.
-func (l *Loop) widen(ctx context.Context, view *ledger.View, p *plan) error {
+func (h *hotplug) widen(ctx context.Context, view *ledger.View, p *plan) error {
 	m := view.Machine()
 	for i := range p.desired {
 		p.desired[i].Values.CPUs = p.desired[i].Values.CPUs.Intersect(m.CPUs())
 	}
-	back := cgroup.Cpuset{CPUs: l.returned.CPUs.Intersect(m.CPUs()), Mems: l.returned.Mems.Intersect(m.MemoryNodeMask())}
-	if !l.kernel.v1() || back == (cgroup.Cpuset{}) {
+	back := cgroup.Cpuset{CPUs: h.returned.CPUs.Intersect(m.CPUs()), Mems: h.returned.Mems.Intersect(m.MemoryNodeMask())}
+	if !h.kernel.v1() || back == (cgroup.Cpuset{}) {
 		return nil
 	}
-	pods := l.Layout.Pods()
+	pods := h.cfg.Layout.Pods()
 	for depth := 1; depth < len(pods); depth++ {
 		above := pods[:depth]
-		seen, err := l.Tree.Observe(ctx, above, 0)
+		seen, err := h.cfg.Tree.Observe(ctx, above, 0)
 		if err != nil {
 			return fmt.Errorf("observe cgroup %s: %w", above, err)
 		}
 		if more := lacking(seen.Find(above), back); more != (cgroup.Cpuset{}) {
 			node := cgroup.Node{Name: above, Values: cgroup.Values{Cpuset: more}}
-			if _, err := l.Tree.Ensure(ctx, node); err != nil {
+			if _, err := h.cfg.Tree.Ensure(ctx, node); err != nil {
 				return err
 			}
 		}
@@ -90,29 +103,29 @@ func lacking(o cgroup.Observed, others cgroup.Cpuset) (more cgroup.Cpuset) {
 
 // noteScattered notes a cgroup of a container or a sandbox whose CPUs or NUMA nodes went offline,
 // although all may be online again. The kernel may not have emptied the sets yet: it does that in the
-// background. The caller holds mu.
-func (l *Loop) noteScattered(g runtimeContainers, o *cgroup.Observed) {
-	if !l.kernel.v1() || l.machine == nil ||
-		o.Values.CPUs.Overlaps(l.machine.CPUs()) && o.Values.Mems.Overlaps(l.machine.MemoryNodeMask()) {
+// background.
+func (h *hotplug) noteScattered(g runtimeContainers, o *cgroup.Observed) {
+	if !h.kernel.v1() || h.machine == nil ||
+		o.Values.CPUs.Overlaps(h.machine.CPUs()) && o.Values.Mems.Overlaps(h.machine.MemoryNodeMask()) {
 		return
 	}
 	_, runs := g.at(o.Name.String())
-	if c, known := l.tracker.Get(ofCgroup(o.Name)); runs || known && c.Phase != placement.Planned {
-		l.scatter.note(o.Name, false)
+	if c, known := h.tracker.Get(ofCgroup(o.Name)); runs || known && c.Phase != placement.Planned {
+		h.scatter.note(o.Name, false)
 	}
 }
 
 // gather moves processes back to scattered cgroups that have CPUs again. whole is true in a pass,
-// which has observed all of them. The caller holds mu.
-func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) error {
-	if !l.kernel.v1() {
+// which has observed all of them.
+func (h *hotplug) gather(ctx context.Context, g runtimeContainers, whole bool) error {
+	if !h.kernel.v1() {
 		return nil
 	}
 	if whole {
-		l.scatter.noteAll(func(note func(cgroup.Name)) {
-			for b := range l.tracker.view.Bindings() {
+		h.scatter.noteAll(func(note func(cgroup.Name)) {
+			for b := range h.tracker.view.Bindings() {
 				if b.Own && b.CgroupPath != "" {
-					note(l.Layout.Driver().Parse(b.CgroupPath))
+					note(h.cfg.Layout.Driver().Parse(b.CgroupPath))
 				}
 			}
 			for _, c := range g.all {
@@ -120,10 +133,10 @@ func (l *Loop) gather(ctx context.Context, g runtimeContainers, whole bool) erro
 					note(c.name)
 				}
 			}
-			for _, s := range l.sharers.all(nil) {
+			for _, s := range h.sharers.all(nil) {
 				note(s.name)
 			}
 		})
 	}
-	return l.scatter.gather(ctx, l.Tree, whole, func(name string) { l.tracker.elsewhereOnV1(g, name) })
+	return h.scatter.gather(ctx, h.cfg.Tree, whole, func(name string) { h.tracker.elsewhereOnV1(g, name) })
 }

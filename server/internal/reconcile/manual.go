@@ -13,7 +13,7 @@ func (l *Loop) UpdateTiers(ctx context.Context) ([]cgroup.Op, error) {
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	nodes := l.tiers(l.expected(l.View()))
+	nodes := l.wanted.tiers(l.wanted.expected(l.View()))
 	seen, err := l.kernel.observe(ctx, nodes)
 	if err != nil {
 		return nil, err

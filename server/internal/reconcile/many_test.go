@@ -68,8 +68,8 @@ func manyAtOnce(t *testing.T, b *bench, d *fakeRuntime) {
 		t.Error(err)
 	}
 	b.pass()
-	if ops, err := b.Plan(t.Context()); err != nil || len(ops) > 0 || len(b.Orphans()) > 0 || len(b.leaving) > 0 {
-		t.Errorf("left to do %v, orphans %v, leaving %v, %v", ops, b.Orphans(), b.leaving, err)
+	if ops, err := b.Plan(t.Context()); err != nil || len(ops) > 0 || len(b.Orphans()) > 0 || len(b.wanted.leaving) > 0 {
+		t.Errorf("left to do %v, orphans %v, leaving %v, %v", ops, b.Orphans(), b.wanted.leaving, err)
 	}
 }
 

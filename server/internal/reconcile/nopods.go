@@ -13,16 +13,6 @@ import (
 // from an earlier configuration are not created again, but get their values while they
 // exist: their containers keep their CPUs.
 
-// made removes the nodes of missing cgroups.
-func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
-	for _, n := range nodes {
-		if seen.Find(n.Name).State != cgroup.Absent {
-			out = append(out, n)
-		}
-	}
-	return out
-}
-
 // allowStart is EnsureContainer for a container whose cgroup is created neither by berth
 // nor by its runtime. A process can only be moved by the program that creates the cgroup.
 func allowStart(s admission.Start) error {
@@ -49,3 +39,13 @@ func (l *Loop) removePodCgroup(ctx context.Context, view *ledger.View, uid strin
 
 // HasTiers returns whether the QoS classes have cgroups.
 func (l *Loop) HasTiers() bool { return !l.NoPodCgroups }
+
+// made removes the nodes of missing cgroups.
+func made(nodes []cgroup.Node, seen *cgroup.Snapshot) (out []cgroup.Node) {
+	for _, n := range nodes {
+		if seen.Find(n.Name).State != cgroup.Absent {
+			out = append(out, n)
+		}
+	}
+	return out
+}

@@ -56,17 +56,17 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 		}, -1, 0},
 		"while it is being removed, and the runtime goes away then": {"/elsewhere/a1", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
-			b.leaving["a"] = true
+			b.wanted.leaving["a"] = true
 			b.must(b.Follow(b.t.Context()))
-			delete(b.leaving, "a") // it could not be removed
+			delete(b.wanted.leaving, "a") // it could not be removed
 			d.set(func() { d.fail = away })
 		}, -1, 0},
 		"that ends while it is being removed": {"/elsewhere/all", func(b *bench, d *fakeRuntime) {
 			b.must(b.Follow(b.t.Context()))
-			b.leaving["a"] = true
+			b.wanted.leaving["a"] = true
 			d.set(func() { d.boxes["a1"].Phase = runtime.Exited })
 			b.must(b.Follow(b.t.Context()))
-			delete(b.leaving, "a")
+			delete(b.wanted.leaving, "a")
 		}, -1, 1},
 		"among others": {"/elsewhere/all", func(b *bench, _ *fakeRuntime) {
 			b.must(b.tree.Move(b.t.Context(), name("/elsewhere/all"), b.tree.Spawn(memtree.Mortal)))
@@ -107,8 +107,8 @@ func TestRemovalEndsContainersOutside(t *testing.T) {
 			if got := b.procs("/kubepods/poda"); (got > 0) != (row.want == errdefs.Precondition) {
 				t.Errorf("%d processes in the pod", got)
 			}
-			if b.procs("/elsewhere/b1") != 1 || b.leaving["a"] != (row.want < 0) {
-				t.Errorf("another pod's container: %d processes; leaving: %v", b.procs("/elsewhere/b1"), b.leaving)
+			if b.procs("/elsewhere/b1") != 1 || b.wanted.leaving["a"] != (row.want < 0) {
+				t.Errorf("another pod's container: %d processes; leaving: %v", b.procs("/elsewhere/b1"), b.wanted.leaving)
 			}
 		})
 	}

@@ -505,10 +505,10 @@ func (h *simulation) empty() {
 	h.must(h.Follow(ctx))
 	l := h.Loop
 	tr := l.tracker
-	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.leaving)+len(tr.starting)+len(l.opening.pods)+
+	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.wanted.leaving)+len(tr.starting)+len(l.opening.pods)+
 		len(l.sharers.pods) > 0 {
 		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v, sharers %v:\n%s",
-			known, tr.writes, tr.cgroups, l.leaving, tr.starting, l.opening.pods, l.sharers.pods, errors.Join(lines(h.log)...))
+			known, tr.writes, tr.cgroups, l.wanted.leaving, tr.starting, l.opening.pods, l.sharers.pods, errors.Join(lines(h.log)...))
 	}
 }
 

@@ -32,12 +32,12 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	l.endLeaving(uid, name)
+	l.wanted.endLeaving(uid, name)
 	l.ending.revoke(name) // it may have been removed since the last pass
-	l.uncommitted[uid] = p
+	l.wanted.uncommitted[uid] = p
 	// The tiers are written first, because a tier's weight must include the pod before the
 	// pod runs.
-	tiers := l.drift.changed(l.enforced(qos.Above(l.above(view, p), l.Layout, l.QoS, p.QoS)))
+	tiers := l.drift.changed(l.wanted.enforced(qos.Above(l.wanted.above(view, p), l.Layout, l.QoS, p.QoS)))
 	seen, err := l.lookShortly(ctx, tiers, node, uid)
 	if err != nil {
 		return "", false, err
@@ -146,7 +146,7 @@ func (l *Loop) ForgetPod(ctx context.Context, view *ledger.View, uid string) err
 		return err
 	}
 	l.mu.Lock()
-	delete(l.uncommitted, uid)
+	delete(l.wanted.uncommitted, uid)
 	l.mu.Unlock()
 	return l.removePodCgroup(ctx, view, uid, name)
 }
@@ -165,7 +165,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 		l.mu.Unlock()
 		return err
 	}
-	l.leaving[uid] = true
+	l.wanted.leaving[uid] = true
 	l.recordAll(view, uid, placement.Stop)
 	l.mu.Unlock()
 	for _, name := range outside {
@@ -175,7 +175,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.endLeaving(uid, name)
+		l.wanted.endLeaving(uid, name)
 		l.recordAll(view, uid, placement.Withdraw)
 		return err
 	}
@@ -201,17 +201,6 @@ func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind
 	for b := range view.BindingsOf(uid) {
 		l.tracker.record(placement.Event{Kind: kind, Key: l.tracker.key(b)})
 	}
-}
-
-// endLeaving ends the leaving of a pod, and returns whether it was leaving. The pod's cgroup has
-// to get its wanted values again. The caller holds mu.
-func (l *Loop) endLeaving(uid string, name cgroup.Name) bool {
-	if !l.leaving[uid] {
-		return false
-	}
-	delete(l.leaving, uid)
-	l.drift.recheck(name)
-	return true
 }
 
 // RemoveCgroup kills the processes in a cgroup and removes it. The caller does not hold mu.
@@ -295,7 +284,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		return err
 	}
 	l.track()
-	if l.endLeaving(b.Owner.Pod, pod) {
+	if l.wanted.endLeaving(b.Owner.Pod, pod) {
 		if err := l.follow(ctx, view, nil); err != nil {
 			l.Log.ErrorContext(ctx, "reconciling cgroups failed", "error", err)
 		}

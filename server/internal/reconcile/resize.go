@@ -80,7 +80,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 	if err != nil {
 		return nil, err
 	}
-	for _, tier := range l.tiers(l.above(view, p)) {
+	for _, tier := range l.wanted.tiers(l.wanted.above(view, p)) {
 		if node.Name.Within(tier.Name) {
 			out.desired = append(out.desired, tier)
 		}
@@ -122,7 +122,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 		}
 		out.desired = append(out.desired, n)
 	}
-	l.compare(out)
+	l.wanted.compare(out)
 	return out, nil
 }
 
@@ -139,7 +139,7 @@ func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error 
 		return err
 	}
 	defer l.mu.Unlock()
-	l.uncommitted[uid] = p
+	l.wanted.uncommitted[uid] = p
 	planned, err := l.resizing(ctx, view, p)
 	if err != nil {
 		return err

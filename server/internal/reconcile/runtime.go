@@ -111,7 +111,7 @@ func (l *Loop) containersOf(ctx context.Context, view *ledger.View, ids []string
 	}
 	for _, c := range listed.all {
 		b, bound := view.Binding(c.ID)
-		if !bound || b.Own || c.Phase == runtime.Exited || l.leaving[b.Owner.Pod] {
+		if !bound || b.Own || c.Phase == runtime.Exited || l.wanted.leaving[b.Owner.Pod] {
 			continue
 		}
 		out.add(runtimeContainer{

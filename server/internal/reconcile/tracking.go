@@ -45,7 +45,7 @@ func (l *Loop) trackChanges() {
 				l.restore(c.Binding)
 			case c.Kind == ledger.Unbound && !c.Binding.Own:
 				l.tracker.forget(ofID(c.Binding.ID))
-				if uid := c.Binding.Owner.Pod; !l.leaving[uid] {
+				if uid := c.Binding.Owner.Pod; !l.wanted.leaving[uid] {
 					l.opening.again(view, uid)
 				}
 			case c.Kind == ledger.Unbound:
@@ -109,7 +109,7 @@ func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) 
 		}
 		key := ofCgroup(o.Name)
 		there[key] = true
-		l.noteScattered(g, o)
+		l.hotplug.noteScattered(g, o)
 		if c, ok := g.at(key.Cgroup); ok {
 			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.kernel.allowed(*o)})
 		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {

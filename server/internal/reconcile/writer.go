@@ -44,7 +44,6 @@ func (w *writer) setCPUs(ctx context.Context, name cgroup.Name, cpus cpuset.Set)
 }
 
 // applyTo prepares the runtime's containers and applies ops, some of which are for them.
-//
 func (w *writer) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.Op) applied {
 	held, err := w.prepare(ctx, g)
 	done := w.apply(ctx, g, ops, nil)
@@ -183,8 +182,7 @@ func (w *writer) prepareOne(ctx context.Context, c runtimeContainer) (withheld, 
 }
 
 // repeat sends values again whose write may have failed, although the kernel has the right
-// values: an earlier write may be carried out late, until a later one is confirmed. The
-// caller holds mu.
+// values: an earlier write may be carried out late, until a later one is confirmed.
 func (w *writer) repeat(ctx context.Context, g runtimeContainers) error {
 	var errs []error
 	for _, c := range g.all {
