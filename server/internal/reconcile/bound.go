@@ -24,7 +24,7 @@ type Bound struct {
 // EachBound calls do for the containers that are bound to a pod, in one turn, until an error. Without the pod there are none.
 func (l *Loop) EachBound(ctx context.Context, view *ledger.View, uid string, do func(Bound) error) error {
 	return l.Turn(ctx, func(Turn) error {
-		l.track()
+		l.lister.track()
 		for b := range view.BindingsOf(uid) {
 			c := Bound{Binding: b}
 			if name, known := l.CgroupOf(b); known && !(l.NoPodCgroups && b.Own) {

@@ -24,7 +24,7 @@ func (b *bench) after(d *fakeRuntime, events ...runtime.Event) [][]string {
 	d.asked = nil
 	d.mu.Unlock()
 	for _, e := range events {
-		b.changes.add(e)
+		b.lister.changes.add(e)
 	}
 	b.must(b.Follow(b.t.Context()))
 	d.mu.Lock()
@@ -78,8 +78,8 @@ func TestManyEvents(t *testing.T) {
 		many = append(many, runtime.Event{ID: fmt.Sprint("other", i), Pod: "unknown"})
 	}
 	for _, e := range many {
-		if b.changes.add(e); len(b.changes.ids) > maxEvents {
-			t.Fatalf("%d events are kept", len(b.changes.ids))
+		if b.lister.changes.add(e); len(b.lister.changes.ids) > maxEvents {
+			t.Fatalf("%d events are kept", len(b.lister.changes.ids))
 		}
 	}
 	if asked := b.after(d); len(asked) != 1 || len(asked[0]) != 0 {
@@ -124,7 +124,7 @@ func TestLostStreamOfEvents(t *testing.T) {
 		b.Bindings = admission.New(admission.Config{}, admission.Parts{Ledger: b.ledger})
 		var lost []bool
 		take := func() {
-			_, _, all := b.changes.take(b.ledger.View())
+			_, _, all := b.lister.changes.take(b.ledger.View())
 			lost = append(lost, all)
 		}
 		s.stream = func(n int32, ctx context.Context, do func(runtime.Event)) error {
@@ -145,7 +145,7 @@ func TestLostStreamOfEvents(t *testing.T) {
 			return nil
 		}
 		start := time.Now()
-		b.changes.listen(ctx, b.Runtime, b.Log, b.Wake)
+		b.lister.changes.listen(ctx, b.Runtime, b.Log, b.Wake)
 		if want := []bool{true, false, true}; !slices.Equal(lost, want) {
 			t.Errorf("all was to be listed: %v, want %v", lost, want)
 		}
@@ -160,7 +160,7 @@ func TestLostStreamOfEvents(t *testing.T) {
 func TestLostEventsListAll(t *testing.T) {
 	t.Parallel()
 	b, d := asked(t)
-	b.changes.lose()
+	b.lister.changes.lose()
 	if asked := b.after(d, runtime.Event{ID: "a1", Pod: "a"}); len(asked) != 1 || len(asked[0]) != 0 {
 		t.Errorf("listed were %q, want all", asked)
 	}

@@ -25,7 +25,7 @@ type subjects struct {
 // Pass makes the tree equal to the current view.
 func (l *Loop) Pass(ctx context.Context) error {
 	return l.Turn(ctx, func(Turn) error {
-		l.takeOver(ctx)
+		l.lister.takeOver(ctx)
 		return l.pass(ctx, l.View())
 	})
 }
@@ -40,7 +40,7 @@ func (l *Loop) Follow(ctx context.Context) error {
 // pass makes everything equal to a view. The caller holds mu.
 func (l *Loop) pass(ctx context.Context, view *ledger.View) error {
 	l.hotplug.machineChanged(view)
-	l.trackChanges()
+	l.lister.trackChanges()
 	return l.makeEqual(ctx, view, subjects{whole: true})
 }
 
@@ -50,7 +50,7 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 	if l.hotplug.machineChanged(view) || l.drift.kept == nil {
 		return l.pass(ctx, view) // sets of cgroups above pods may be wrong, too
 	}
-	l.trackChanges()
+	l.lister.trackChanges()
 	return l.makeEqual(ctx, view, l.touched(view, also))
 }
 
@@ -59,9 +59,9 @@ func (l *Loop) follow(ctx context.Context, view *ledger.View, also []string) err
 func (l *Loop) makeEqual(ctx context.Context, view *ledger.View, s subjects) error {
 	start := l.Now()
 	defer l.tracker.countPhases()
-	l.removeEnded(ctx, view)
+	l.lister.removeEnded(ctx, view)
 	if s.whole {
-		l.endOpenings(ctx, view)
+		l.sandboxes.endOpenings(ctx, view)
 	}
 	p, err := l.plan(ctx, view, s)
 	var fresh []Drift
@@ -88,7 +88,7 @@ func (l *Loop) finish(ctx context.Context, view *ledger.View, p *plan) (fresh []
 		l.orphans = l.Layout.Orphans(p.seen, ClassesOf(view))
 	}
 	l.findings.report(ctx, l.Log, p.findings)
-	l.unbound.outlived(l.View(), p.empty, func(u unbound) bool {
+	l.lister.unbound.outlived(l.View(), p.empty, func(u unbound) bool {
 		err := l.Tree.Remove(ctx, u.name)
 		if err != nil {
 			l.Log.ErrorContext(ctx, "removing the cgroup of a container that was not started failed", "owner", u.owner.String(), "error", err)
@@ -134,10 +134,10 @@ func (l *Loop) touched(view *ledger.View, also []string) subjects {
 		for b := range view.Bindings() {
 			s.uids[b.Owner.Pod] = true
 		}
-		for uid := range l.sharers.pods {
+		for uid := range l.sandboxes.sharers.pods {
 			s.uids[uid] = true
 		}
-		for uid := range l.opening.pods {
+		for uid := range l.sandboxes.opening.pods {
 			s.uids[uid] = true
 		}
 	}
@@ -148,7 +148,7 @@ func (l *Loop) touched(view *ledger.View, also []string) subjects {
 			}
 		}
 	}
-	ids, pods, lost := l.changes.take(view)
+	ids, pods, lost := l.lister.changes.take(view)
 	ids = append(ids, also...)
 	for uid := range s.uids {
 		for b := range view.BindingsOf(uid) {

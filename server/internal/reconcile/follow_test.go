@@ -223,7 +223,7 @@ func TestFollowKeepsWhatIsWanted(t *testing.T) {
 	b.must(b.Follow(t.Context()))
 	b.own()
 	view := b.ledger.View()
-	g, err := b.containersOf(t.Context(), view, nil)
+	g, err := b.lister.containersOf(t.Context(), view, nil)
 	b.must(err)
 	desired, err := b.wanted.desired(view, view, b.wanted.tiers(view), &plan{})
 	b.must(err)

@@ -109,24 +109,16 @@ type Loop struct {
 	wanted   wanted
 	drift    driftLog      // guarded by mu
 	orphans  []cgroup.Name // guarded by mu: found by the last pass
-	unbound  unbounds      // guarded by mu
 	confined confinements  // guarded by mu
 	hotplug  hotplug
 	findings findings
 
-	// tracker has the containers, and unlisted is the error about those that the last list lacked. Guarded by mu.
-	tracker  *tracker
-	unlisted error
-	adopts   bool // unreported containers of the runtime are bound; guarded by mu
-	// ended are the cgroups of containers that were unbound since the last read; guarded by
-	// mu.
-	ended []cgroup.Name
-	calls calls // guarded by mu
+	tracker *tracker // has the containers; guarded by mu
+	calls   calls    // guarded by mu
+	lister  lister
 
-	changes events
-	records *podrecords.Keeper // guarded by mu
-	sharers sharers            // guarded by mu
-	opening openings           // guarded by mu
+	records   *podrecords.Keeper // guarded by mu
+	sandboxes sandboxes
 
 	// ending are the cgroups that are being removed.
 	ending endings
@@ -147,14 +139,17 @@ func New(cfg Config) *Loop {
 		tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
 	l.soon.Stop()
 	l.kernel = kernel{&l.Config, l.names}
-	l.wanted = wanted{cfg: &l.Config, names: l.names, kernel: l.kernel, drift: &l.drift, ending: &l.ending, opening: &l.opening,
-		unbound: &l.unbound, sharers: &l.sharers, leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod)}
-	l.unbound = unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.wanted.leaving}
-	l.sharers = sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}}
-	l.opening = openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}
+	l.wanted = wanted{cfg: &l.Config, names: l.names, kernel: l.kernel, drift: &l.drift, ending: &l.ending, opening: &l.sandboxes.opening,
+		unbound: &l.lister.unbound, sharers: &l.sandboxes.sharers, leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod)}
+	l.sandboxes = sandboxes{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, drift: &l.drift, writer: &l.writer,
+		sharers: sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}},
+		opening: openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}}
+	l.lister = lister{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, drift: &l.drift, writer: &l.writer,
+		calls: &l.calls, hotplug: &l.hotplug, opening: &l.sandboxes.opening, sharers: &l.sandboxes.sharers, leaving: l.wanted.leaving,
+		unbound: unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.wanted.leaving}}
 	l.mu = turns{make(gate, 1), l.calls.begin}
 	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu.gate, wake: l.Wake}
-	l.hotplug = hotplug{cfg: &l.Config, kernel: l.kernel, tracker: l.tracker, sharers: &l.sharers}
+	l.hotplug = hotplug{cfg: &l.Config, kernel: l.kernel, tracker: l.tracker, sharers: &l.sandboxes.sharers}
 	l.writer = writer{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, calls: &l.calls, drift: &l.drift,
 		ending: &l.ending}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
@@ -225,7 +220,7 @@ func period(every time.Duration, pods int) time.Duration {
 // growing pauses. Errors are logged; the next pass tries again.
 func (l *Loop) Run(ctx context.Context) error {
 	defer l.calls.running.Wait()
-	l.calls.running.Go(func() { l.changes.listen(ctx, l.Runtime, l.Log, l.Wake) })
+	l.calls.running.Go(func() { l.lister.changes.listen(ctx, l.Runtime, l.Log, l.Wake) })
 	tick := time.NewTimer(period(l.Every, l.View().NumPods()))
 	defer tick.Stop()
 	pause, last := pollInterval, time.Time{}
@@ -311,7 +306,7 @@ func isPending(err error) bool {
 func (l *Loop) latestStart() (latest time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.track()
+	l.lister.track()
 	for _, c := range l.tracker.Starts() {
 		if c.Since.After(latest) {
 			latest = c.Since

@@ -87,8 +87,8 @@ func TestSandboxesBeginOnSharedCPUs(t *testing.T) {
 				b.update(func(d *ledger.Draft) { d.RemovePod("one") })
 				b.must(b.Follow(t.Context()))
 				b.runsOn(path, "0-1")
-				if len(b.opening.pods) > 0 && !restarted {
-					t.Errorf("these pods are opening: %v", b.opening.pods)
+				if len(b.sandboxes.opening.pods) > 0 && !restarted {
+					t.Errorf("these pods are opening: %v", b.sandboxes.opening.pods)
 				}
 			})
 		}
@@ -112,8 +112,8 @@ func TestOpeningEndsWithAContainer(t *testing.T) {
 	b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 	b.update(func(d *ledger.Draft) { d.RemovePod("b") })
 	_, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podb/b-sandbox"})
-	if known || len(b.opening.pods)+len(b.sharers.pods["b"]) > 0 {
-		t.Errorf("after the removal known is %t of %v, %v", known, b.opening.pods, b.sharers.pods)
+	if known || len(b.sandboxes.opening.pods)+len(b.sandboxes.sharers.pods["b"]) > 0 {
+		t.Errorf("after the removal known is %t of %v, %v", known, b.sandboxes.opening.pods, b.sandboxes.sharers.pods)
 	}
 }
 
@@ -182,12 +182,12 @@ func TestOpeningEndsWithThePod(t *testing.T) {
 	_, _, err := b.EnsurePod(t.Context(), d.View(), "own")
 	b.must(err)
 	b.must(b.ForgetPod(t.Context(), d.View(), "own"))
-	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown"}); known || len(b.opening.pods) > 0 {
-		t.Errorf("known is %t of %v", known, b.opening.pods)
+	if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown"}); known || len(b.sandboxes.opening.pods) > 0 {
+		t.Errorf("known is %t of %v", known, b.sandboxes.opening.pods)
 	}
 	b.refuse["/kubepods/podown"] = errRefused
-	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.opening.pods) > 0 {
-		t.Errorf("a cgroup that could not be made: %v of %v", err, b.opening.pods)
+	if _, _, err = b.EnsurePod(t.Context(), d.View(), "own"); err == nil || len(b.sandboxes.opening.pods) > 0 {
+		t.Errorf("a cgroup that could not be made: %v of %v", err, b.sandboxes.opening.pods)
 	}
 }
 
@@ -263,8 +263,8 @@ func TestContainerIsNoSandbox(t *testing.T) {
 				b.on("own", "found", "2-3")
 				b.runsOn(path, "0")
 			}
-			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sharers.pods["own"]) != 1 {
-				t.Errorf("the container is a sandbox: known %t, %v", known, b.sharers.pods)
+			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sandboxes.sharers.pods["own"]) != 1 {
+				t.Errorf("the container is a sandbox: known %t, %v", known, b.sandboxes.sharers.pods)
 			}
 		})
 	}
@@ -371,7 +371,7 @@ func TestSandboxesBeginAgain(t *testing.T) {
 			b.must(b.RemovePod(t.Context(), b.ledger.View(), "b"))
 			b.update(func(d *ledger.Draft) { d.RemovePod("b") })
 			b.must(b.Follow(t.Context()))
-			if _, opens := b.opening.pods["b"]; opens {
+			if _, opens := b.sandboxes.opening.pods["b"]; opens {
 				t.Error("the pod is removed, and opening")
 			}
 		})

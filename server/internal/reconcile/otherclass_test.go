@@ -49,7 +49,7 @@ func TestRecordOfAnotherClassStays(t *testing.T) {
 			if after, err := files.ReadRecord(t.Context(), own); err != nil || string(after) != string(before) {
 				t.Errorf("the record of the pod is %q, %v", after, err)
 			}
-			if _, opens := b.opening.pods["own"]; !opens {
+			if _, opens := b.sandboxes.opening.pods["own"]; !opens {
 				t.Error("the cgroup of the pod is not restricted any more, and its sandbox may begin on all CPUs")
 			}
 			if b.seen("/kubepods/podown").State == cgroup.Absent {

@@ -182,7 +182,7 @@ func (h *simulation) happen(id string) {
 		// in place of another one when they have ended. The loop follows an end at once.
 		for p := range view.Pods() {
 			uid, again := p.UID(), false
-			_, opens := h.opening.pods[uid]
+			_, opens := h.Loop.sandboxes.opening.pods[uid]
 			for id, s := range h.boxes {
 				opens = opens && (s.pod != uid || h.fake.boxes[id].Phase == runtime.Exited)
 				again = again || s.pod == uid
@@ -505,10 +505,10 @@ func (h *simulation) empty() {
 	h.must(h.Follow(ctx))
 	l := h.Loop
 	tr := l.tracker
-	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.wanted.leaving)+len(tr.starting)+len(l.opening.pods)+
-		len(l.sharers.pods) > 0 {
+	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.wanted.leaving)+len(tr.starting)+len(l.sandboxes.opening.pods)+
+		len(l.sandboxes.sharers.pods) > 0 {
 		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v, sharers %v:\n%s",
-			known, tr.writes, tr.cgroups, l.wanted.leaving, tr.starting, l.opening.pods, l.sharers.pods, errors.Join(lines(h.log)...))
+			known, tr.writes, tr.cgroups, l.wanted.leaving, tr.starting, l.sandboxes.opening.pods, l.sandboxes.sharers.pods, errors.Join(lines(h.log)...))
 	}
 }
 

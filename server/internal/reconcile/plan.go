@@ -50,7 +50,7 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View, s subjects) (*plan, 
 	}
 	expected := l.wanted.expected(view)
 	tiers := l.wanted.tiers(expected)
-	p.containers, p.unmet = l.containersOf(ctx, view, s.ids)
+	p.containers, p.unmet = l.lister.containersOf(ctx, view, s.ids)
 	if s.whole {
 		if err := l.look(ctx, view, tiers, p); err != nil {
 			return p, err
@@ -68,12 +68,12 @@ func (l *Loop) plan(ctx context.Context, view *ledger.View, s subjects) (*plan, 
 		err = l.hotplug.widen(ctx, view, p)
 	} else {
 		p.desired = l.names.withChildren(desired, l.drift.changed(desired))
-		p.seen, err = l.kernel.observeInside(ctx, p.desired, l.opening.confines)
+		p.seen, err = l.kernel.observeInside(ctx, p.desired, l.sandboxes.opening.confines)
 	}
 	if err != nil {
 		return p, err
 	}
-	l.noteSeen(p.containers, p.seen, s.whole)
+	l.lister.noteSeen(p.containers, p.seen, s.whole)
 	if s.whole {
 		p.findings = append(p.findings, l.confined.above(l.View().Machine(), l.names, p.seen)...)
 	}
@@ -93,11 +93,11 @@ func (l *Loop) look(ctx context.Context, view *ledger.View, tiers []cgroup.Node,
 	if p.seen, err = l.Tree.Observe(ctx, l.Layout.Pods(), -1); err != nil {
 		return fmt.Errorf("observe the cgroup tree: %w", err)
 	}
-	l.opening.find(view, p.seen, l.kernel.allowed)
+	l.sandboxes.opening.find(view, p.seen, l.kernel.allowed)
 	if p.findings, err = l.kernel.frozenAbove(ctx, tiers); err != nil {
 		return err
 	}
-	found, empty := l.unbound.look(view, p.seen)
+	found, empty := l.lister.unbound.look(view, p.seen)
 	p.findings, p.empty = append(p.findings, found...), empty
 	var sandboxes []runtime.Sandbox
 	synced := l.calls.synced
@@ -105,7 +105,7 @@ func (l *Loop) look(ctx context.Context, view *ledger.View, tiers []cgroup.Node,
 	if complete {
 		sandboxes = synced.sandboxes
 	}
-	l.sharers.note(view, p.seen, sandboxes, complete)
+	l.sandboxes.sharers.note(view, p.seen, sandboxes, complete)
 	for _, n := range l.Reserved {
 		seen, err := l.Tree.Observe(ctx, n.Name, 0)
 		if err != nil {

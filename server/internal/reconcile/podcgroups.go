@@ -42,7 +42,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 	if err != nil {
 		return "", false, err
 	}
-	opens, err := l.beginOpening(ctx, view, p, &node, seen)
+	opens, err := l.sandboxes.beginOpening(ctx, view, p, &node, seen)
 	if err != nil {
 		return "", false, err
 	}
@@ -54,7 +54,7 @@ func (l *Loop) EnsurePod(ctx context.Context, view *ledger.View, uid string) (pa
 		}
 	}
 	if err != nil && opens {
-		l.opening.stop(uid)
+		l.sandboxes.opening.stop(uid)
 		l.drift.forget(name)
 	}
 	if err != nil {
@@ -160,7 +160,7 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 	if err := l.mu.enter(ctx); err != nil {
 		return err
 	}
-	outside, err := l.outside(ctx, view, uid)
+	outside, err := l.lister.outside(ctx, view, uid)
 	if err != nil {
 		l.mu.Unlock()
 		return err
@@ -186,10 +186,10 @@ func (l *Loop) RemovePod(ctx context.Context, view *ledger.View, uid string) err
 // recordAll applies an event to all containers and sandboxes of a pod. The caller holds mu.
 func (l *Loop) recordAll(view *ledger.View, uid string, kind placement.EventKind) {
 	var sandboxes []cgroup.Name
-	if o, opens := l.opening.pods[uid]; opens {
+	if o, opens := l.sandboxes.opening.pods[uid]; opens {
 		sandboxes = append(sandboxes, o.name)
 	}
-	for _, s := range l.sharers.pods[uid] {
+	for _, s := range l.sandboxes.sharers.pods[uid] {
 		sandboxes = append(sandboxes, s.name)
 	}
 	for _, name := range sandboxes {
@@ -212,11 +212,11 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 	l.mu.Lock()
 	l.drift.forgetAll(name)
 	if err == nil {
-		if uid, opens := l.opening.at(name); opens {
-			l.opening.stop(uid)
+		if uid, opens := l.sandboxes.opening.at(name); opens {
+			l.sandboxes.opening.stop(uid)
 		}
 		if uid, isPod := l.Layout.PodUID(name); isPod {
-			l.sharers.forget(uid, name)
+			l.sandboxes.sharers.forget(uid, name)
 		}
 		l.tracker.forget(ofCgroup(name))
 	}
@@ -283,7 +283,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err != nil {
 		return err
 	}
-	l.track()
+	l.lister.track()
 	if l.wanted.endLeaving(b.Owner.Pod, pod) {
 		if err := l.follow(ctx, view, nil); err != nil {
 			l.Log.ErrorContext(ctx, "reconciling cgroups failed", "error", err)
@@ -293,7 +293,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 		if err := l.kernel.thawed(ctx, pod, pod); err != nil {
 			return err
 		}
-		if err := l.endOpening(ctx, view, b.Owner.Pod, b.ID); err != nil {
+		if err := l.sandboxes.endOpening(ctx, view, b.Owner.Pod, b.ID); err != nil {
 			return err
 		}
 		return l.ensureRuntimeContainer(ctx, view, s)
@@ -303,7 +303,7 @@ func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admissi
 	if err != nil {
 		return err
 	}
-	if err := l.endOpening(ctx, view, b.Owner.Pod, name.Base()); err != nil {
+	if err := l.sandboxes.endOpening(ctx, view, b.Owner.Pod, name.Base()); err != nil {
 		return err
 	}
 	l.tracker.planStart(view, ofCgroup(name), s)

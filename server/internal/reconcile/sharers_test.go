@@ -98,8 +98,8 @@ func TestSandboxesAreFoundWithAStart(t *testing.T) {
 	b.must(b.prestart("own1", "own"))
 	b.must(b.tree.Remove(t.Context(), name(path)))
 	b.pass()
-	if _, known := b.tracker.Get(placement.Key{Cgroup: path}); known || len(b.sharers.pods) > 0 {
-		t.Errorf("known is %v of %v", known, b.sharers.pods)
+	if _, known := b.tracker.Get(placement.Key{Cgroup: path}); known || len(b.sandboxes.sharers.pods) > 0 {
+		t.Errorf("known is %v of %v", known, b.sandboxes.sharers.pods)
 	}
 	b.shows("/kubepods/poda/a-sandbox", "")
 }

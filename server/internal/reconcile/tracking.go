@@ -18,73 +18,6 @@ import (
 // pollInterval is the time between two lists while a container is being started.
 const pollInterval = 50 * time.Millisecond
 
-// tracks returns whether the tracker has a bound container. A runtime's container is not
-// tracked if berthd no longer uses a runtime.
-func (l *Loop) tracks(b ledger.Binding) bool { return b.Own || l.Runtime != nil }
-
-// track updates the tracker to the current view: the bound containers and their CPUs. Its
-// time grows with the changes, unless the shared CPUs have changed. The caller holds mu.
-func (l *Loop) track() {
-	l.tracker.giveUp()
-	l.trackChanges()
-}
-
-// trackChanges is track without the end of starts that take too long: an operation lists them once more before it ends them.
-func (l *Loop) trackChanges() {
-	last, view := l.tracker.view, l.View()
-	l.tracker.view = view
-	all := last == nil || last.CommonCPUs() != view.CommonCPUs() || last.Machine() != view.Machine()
-	if last == nil {
-		for b := range view.Bindings() {
-			l.restore(b)
-		}
-	} else {
-		for _, c := range ledger.Changes(last, view) {
-			switch {
-			case c.Kind == ledger.Bound:
-				l.restore(c.Binding)
-			case c.Kind == ledger.Unbound && !c.Binding.Own:
-				l.tracker.forget(ofID(c.Binding.ID))
-				if uid := c.Binding.Owner.Pod; !l.wanted.leaving[uid] {
-					l.opening.again(view, uid)
-				}
-			case c.Kind == ledger.Unbound:
-				l.ended = append(l.ended, l.Layout.Driver().Parse(c.Binding.CgroupPath))
-			case c.Pod != nil && !all:
-				l.opening.want(view, c.Pod.UID())
-				for b := range view.BindingsOf(c.Pod.UID()) {
-					l.tracker.want(view, l.tracker.key(b), b.Owner)
-				}
-			}
-		}
-	}
-	if all {
-		for b := range view.Bindings() {
-			l.tracker.want(view, l.tracker.key(b), b.Owner)
-		}
-		for _, u := range l.unbound.live {
-			l.tracker.want(view, ofCgroup(u.name), u.owner)
-		}
-		for uid := range l.opening.pods {
-			l.opening.want(view, uid)
-		}
-		for _, s := range l.sharers.all(nil) {
-			if s.there(view) {
-				l.sharers.watch(view, s)
-			}
-		}
-	}
-}
-
-// restore adds a bound container to the tracker, unless the tracker has it.
-func (l *Loop) restore(b ledger.Binding) {
-	if l.tracks(b) {
-		l.sharers.forgetSandbox(b)
-		l.tracker.record(placement.Event{Kind: placement.Restore, Key: l.tracker.key(b), Owner: placement.Owner(b.Owner)})
-		l.tracker.want(l.tracker.view, l.tracker.key(b), b.Owner)
-	}
-}
-
 // CgroupOf returns the cgroup of a container's processes, false while it is not known. It does
 // not wait for passes.
 func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
@@ -96,38 +29,6 @@ func (l *Loop) CgroupOf(b ledger.Binding) (cgroup.Name, bool) {
 		return nil, false
 	}
 	return name.(cgroup.Name), true
-}
-
-// noteSeen applies the observed cgroups of containers to the tracker. With whole, the
-// snapshot has all cgroups of the pods. The caller holds mu.
-func (l *Loop) noteSeen(g runtimeContainers, seen *cgroup.Snapshot, whole bool) {
-	there := make(map[placement.Key]bool, len(seen.Nodes))
-	for i := range seen.Nodes {
-		o := &seen.Nodes[i]
-		if o.State == cgroup.Absent {
-			continue
-		}
-		key := ofCgroup(o.Name)
-		there[key] = true
-		l.hotplug.noteScattered(g, o)
-		if c, ok := g.at(key.Cgroup); ok {
-			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: ofID(c.id), CPUs: l.kernel.allowed(*o)})
-		} else if c, ok := l.tracker.Get(key); ok && c.Phase != placement.Planned {
-			l.tracker.record(placement.Event{Kind: placement.ShownRunning, Key: key})
-			l.tracker.record(placement.Event{Kind: placement.KernelRuns, Key: key, CPUs: l.kernel.allowed(*o)})
-			if whole && !holdsProcess(seen.Nodes[i:]) {
-				l.tracker.record(placement.Event{Kind: placement.KernelEmpty, Key: key})
-			}
-		}
-	}
-	if !whole {
-		return
-	}
-	for c := range l.tracker.All() {
-		if c.Cgroup != "" && !there[c.Key] && c.Phase != placement.Planned {
-			l.tracker.forget(c.Key)
-		}
-	}
 }
 
 // holdsProcess returns whether a process runs in the first cgroup or below it. The cgroups
@@ -235,7 +136,7 @@ func runtimeIDs(blockers []placement.Blocker) (ids []string) {
 func (l *Loop) moveAway(ctx context.Context, view *ledger.View, blockers []placement.Blocker) {
 	var listed *listing // a runtime may answer an update of an unknown container without an error
 	if ids := runtimeIDs(blockers); len(ids) > 0 && l.Runtime != nil {
-		listed, _ = l.syncRuntime(ctx, few(ids))
+		listed, _ = l.lister.syncRuntime(ctx, few(ids))
 	}
 	for _, b := range blockers {
 		c, _ := l.tracker.Get(b.Key)
@@ -324,7 +225,7 @@ func (l *Loop) Placements(ctx context.Context, uid string) (out []placement.Cont
 		return nil, err
 	}
 	defer l.mu.Unlock()
-	l.track()
+	l.lister.track()
 	for c := range l.tracker.All() {
 		if c.Owner.Pod == uid {
 			out = append(out, c)

@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -112,28 +111,4 @@ func (us *unbounds) outlived(view *ledger.View, empty []unbound, remove func(unb
 			us.empty = append(us.empty, u)
 		}
 	}
-}
-
-// removeEnded removes cgroups without processes of unbound containers: a pass that began
-// before the end of a container may have created its cgroup again. The caller holds mu.
-func (l *Loop) removeEnded(ctx context.Context, view *ledger.View) {
-	for _, name := range l.ended {
-		if l.tracker.starting[ofCgroup(name)] > 0 || l.writer.lookAt(ctx, ofCgroup(name)) != nil {
-			continue
-		}
-		if _, unbound := l.unbound.at(view, name); !unbound {
-			continue
-		}
-		pids, err := l.Tree.Procs(ctx, name)
-		if err == nil && len(pids) == 0 {
-			l.drift.forgetAll(name)
-			if err = l.Tree.Remove(ctx, name); err == nil {
-				l.tracker.forget(ofCgroup(name))
-			}
-		}
-		if err != nil {
-			l.Log.ErrorContext(ctx, "removing the cgroup of a container that has ended failed", "name", name.String(), "error", err)
-		}
-	}
-	l.ended = nil
 }
