@@ -123,6 +123,8 @@ type Loop struct {
 	// ending are the cgroups that are being removed.
 	ending endings
 	writer writer
+	starts
+	resizes
 }
 
 var _ admission.CgroupManager = (*Loop)(nil)
@@ -152,6 +154,11 @@ func New(cfg Config) *Loop {
 	l.hotplug = hotplug{cfg: &l.Config, kernel: l.kernel, tracker: l.tracker, sharers: &l.sandboxes.sharers}
 	l.writer = writer{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, calls: &l.calls, drift: &l.drift,
 		ending: &l.ending}
+	l.starts = starts{cfg: &l.Config, names: l.names, kernel: l.kernel, mu: l.mu, tracker: l.tracker, drift: &l.drift, ending: &l.ending,
+		writer: &l.writer, calls: &l.calls, wanted: &l.wanted, lister: &l.lister, sandboxes: &l.sandboxes,
+		pass: l.pass, follow: l.follow, wake: l.Wake}
+	l.resizes = resizes{cfg: &l.Config, names: l.names, kernel: l.kernel, mu: l.mu, tracker: l.tracker, drift: &l.drift,
+		writer: &l.writer, wanted: &l.wanted, lister: &l.lister}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
 		Leaving: func(uid string) bool { return l.wanted.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
 	return l

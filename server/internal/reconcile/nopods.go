@@ -3,25 +3,13 @@ package reconcile
 import (
 	"context"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 )
 
 // This file implements Config.NoPodCgroups, the kubelet's podContainerManagerNoop. Cgroups
 // from an earlier configuration are not created again, but get their values while they
 // exist: their containers keep their CPUs.
-
-// allowStart is EnsureContainer for a container whose cgroup is created neither by berth
-// nor by its runtime. A process can only be moved by the program that creates the cgroup.
-func allowStart(s admission.Start) error {
-	if s.PID == 0 {
-		return nil
-	}
-	return errdefs.Preconditionf("process %d cannot be placed: with cgroups.cgroupsPerQOS (--cgroups-per-qos) false berthd makes no cgroup; "+
-		"leave the pid out, and put the process into a cgroup with the values that Allocate answers", s.PID)
-}
 
 // removePodCgroup removes the cgroup of a pod. With NoPodCgroups it removes only a cgroup in
 // which an earlier configuration has started containers.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/qos"
@@ -225,138 +223,6 @@ func (l *Loop) RemoveCgroup(ctx context.Context, name cgroup.Name) error {
 		return err
 	}
 	return l.forgetRecord(ctx, name)
-}
-
-// EnsureContainer implements admission.CgroupManager. It waits for blocking containers that
-// will leave soon.
-func (l *Loop) EnsureContainer(ctx context.Context, view *ledger.View, s admission.Start) (path string, err error) {
-	b := s.Binding
-	key := ofID(b.ID)
-	if l.NoPodCgroups {
-		if b.Own && s.PID == 0 {
-			return b.CgroupPath, nil // an earlier configuration created it
-		}
-		if s.PID != 0 || l.Runtime == nil {
-			return "", allowStart(s)
-		}
-	} else if l.Runtime == nil || s.PID != 0 {
-		p, _, err := l.names.pod(view, b.Owner.Pod)
-		if err != nil {
-			return "", err
-		}
-		name, err := l.names.container(p, b.Owner.Container)
-		if err != nil {
-			return "", err
-		}
-		if b.CgroupPath, err = l.Layout.Literal(name); err != nil {
-			return "", err
-		}
-		b.Own, key = true, ofCgroup(name)
-	}
-	s.Binding = b
-	if err := l.Turn(ctx, func(Turn) error { l.tracker.beginStart(key); return nil }); err != nil {
-		return "", err
-	}
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.tracker.endStart(l.View(), key, b.ID)
-	}()
-	err = l.untilClear(ctx, "container "+b.Owner.String(), func() error { return l.ensureContainer(ctx, view, s) })
-	if err != nil {
-		return "", err
-	}
-	return b.CgroupPath, nil
-}
-
-func (l *Loop) ensureContainer(ctx context.Context, view *ledger.View, s admission.Start) error {
-	b := s.Binding
-	if err := l.mu.enter(ctx); err != nil {
-		return err
-	}
-	defer l.mu.Unlock()
-	// A newer view may be written already; then it counts.
-	if now := l.View(); now.Generation() > view.Generation() {
-		view = now
-	}
-	p, pod, err := l.names.pod(view, b.Owner.Pod)
-	if err != nil {
-		return err
-	}
-	l.lister.track()
-	if l.wanted.endLeaving(b.Owner.Pod, pod) {
-		if err := l.follow(ctx, view, nil); err != nil {
-			l.Log.ErrorContext(ctx, "reconciling cgroups failed", "error", err)
-		}
-	}
-	if !b.Own {
-		if err := l.kernel.thawed(ctx, pod, pod); err != nil {
-			return err
-		}
-		if err := l.sandboxes.endOpening(ctx, view, b.Owner.Pod, b.ID); err != nil {
-			return err
-		}
-		return l.ensureRuntimeContainer(ctx, view, s)
-	}
-	name := l.Layout.Driver().Parse(b.CgroupPath)
-	node, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
-	if err != nil {
-		return err
-	}
-	if err := l.sandboxes.endOpening(ctx, view, b.Owner.Pod, name.Base()); err != nil {
-		return err
-	}
-	l.tracker.planStart(view, ofCgroup(name), s)
-	if err := l.clear(ctx, view, ofCgroup(name), b.Owner); err != nil {
-		return err
-	}
-	l.drift.forget(name)
-	l.ending.revoke(name)
-	created, err := l.Tree.Ensure(ctx, node)
-	if err == nil && !created {
-		err = l.kernel.revive(ctx, node)
-	}
-	l.writer.written(ctx, name, node.Values.CPUs, err)
-	if err == nil {
-		err = l.kernel.thawed(ctx, pod, name)
-	}
-	if err == nil && s.PID != 0 {
-		err = l.moveProcess(ctx, p, b.Owner.Container, name, s.PID)
-	}
-	if err != nil {
-		return err
-	}
-	for _, kind := range []placement.EventKind{placement.Allow, placement.ShownRunning} {
-		l.tracker.record(placement.Event{Kind: kind, Key: ofCgroup(name)})
-	}
-	return nil
-}
-
-// moveProcess moves a process into a container's cgroup and sets its OOM score. If the kernel
-// refuses the score (lowering needs CAP_SYS_RESOURCE), the agent has to set it; the answer
-// of Allocate has it.
-func (l *Loop) moveProcess(ctx context.Context, p *ledger.Pod, container string, name cgroup.Name, pid int) error {
-	if l.StillThere != nil {
-		if err := l.StillThere(ctx, pid); err != nil {
-			return err
-		}
-	}
-	if err := l.Tree.Move(ctx, name, pid); err != nil {
-		return err
-	}
-	if l.SetScore == nil {
-		return nil
-	}
-	score := cgroup.ContainerResources(&p.Pod, p.Pod.Container(container), l.QoS.Cgroup, false).OOMScoreAdj
-	err := l.SetScore(pid, score)
-	if errdefs.ClassOf(err) == errdefs.NotFound {
-		return err
-	}
-	if err != nil {
-		l.Log.WarnContext(ctx, "a process keeps its score of the out-of-memory killer",
-			"pod", p.UID(), "container", container, "pid", pid, "score", score, "error", err)
-	}
-	return nil
 }
 
 // ContainerPath returns the path of a container's cgroup below the mount point; empty if a

@@ -8,35 +8,49 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
 
+// resizes gives the cgroups of pods other amounts.
+type resizes struct {
+	cfg     *Config
+	names   names
+	kernel  kernel
+	mu      turns // those of the Loop, which guard the others
+	tracker *tracker
+	drift   *driftLog
+	writer  *writer
+	wanted  *wanted
+	lister  *lister
+}
+
 // CheckResize implements admission.CgroupManager. A limit below the current use is refused
 // on both versions: v1 would refuse it itself, v2 would kill.
-func (l *Loop) CheckResize(ctx context.Context, view *ledger.View, uid string) error {
-	p, name, err := l.names.pod(view, uid)
+func (r *resizes) CheckResize(ctx context.Context, view *ledger.View, uid string) error {
+	p, name, err := r.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
-	if err := l.mu.enter(ctx); err != nil {
+	if err := r.mu.enter(ctx); err != nil {
 		return err
 	}
-	defer l.mu.Unlock()
-	if old, ok := l.View().Pod(uid); ok {
-		if err := checkSwap(&old.Pod, &p.Pod, l.QoS.Cgroup); err != nil {
+	defer r.mu.Unlock()
+	if old, ok := r.cfg.View().Pod(uid); ok {
+		if err := checkSwap(&old.Pod, &p.Pod, r.cfg.QoS.Cgroup); err != nil {
 			return err
 		}
 	}
-	planned, err := l.resizing(ctx, view, p)
+	planned, err := r.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
-	return refuseBelowUse(planned.held, l.within(name))
+	return refuseBelowUse(planned.held, r.within(name))
 }
 
 // within is the cgroup that contains all cgroups of a pod: its own, or any.
-func (l *Loop) within(pod cgroup.Name) cgroup.Name {
-	if l.NoPodCgroups {
+func (r *resizes) within(pod cgroup.Name) cgroup.Name {
+	if r.cfg.NoPodCgroups {
 		return nil
 	}
 	return pod
@@ -74,43 +88,43 @@ func checkSwap(old, wanted *workload.Pod, cfg cgroup.Config) error {
 // resizing compares the pod's tiers, cgroup and containers with the amounts of a view.
 // CPUs and memory nodes stay as they are, because the passes move containers, and because the view
 // may be older than the admission of a pod with exclusive CPUs. The caller holds mu.
-func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (*plan, error) {
+func (r *resizes) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (*plan, error) {
 	out := &plan{}
-	node, err := cgroup.PodNode(p, l.Layout, l.QoS.Cgroup)
+	node, err := cgroup.PodNode(p, r.cfg.Layout, r.cfg.QoS.Cgroup)
 	if err != nil {
 		return nil, err
 	}
-	for _, tier := range l.wanted.tiers(l.wanted.above(view, p)) {
+	for _, tier := range r.wanted.tiers(r.wanted.above(view, p)) {
 		if node.Name.Within(tier.Name) {
 			out.desired = append(out.desired, tier)
 		}
 	}
-	if out.seen, err = l.kernel.observe(ctx, out.desired); err != nil {
+	if out.seen, err = r.kernel.observe(ctx, out.desired); err != nil {
 		return nil, err
 	}
-	inside, err := l.Tree.Observe(ctx, node.Name, -1)
+	inside, err := r.cfg.Tree.Observe(ctx, node.Name, -1)
 	if err != nil {
 		return nil, fmt.Errorf("observe cgroup %s: %w", node.Name, err)
 	}
 	out.seen.Nodes = append(out.seen.Nodes, inside.Nodes...)
-	if !l.NoPodCgroups {
+	if !r.cfg.NoPodCgroups {
 		out.desired = append(out.desired, node)
 	}
-	if out.containers, err = l.resized(ctx, view, p); err != nil {
+	if out.containers, err = r.resized(ctx, view, p); err != nil {
 		return nil, err
 	}
-	if err := l.kernel.elsewhere(ctx, out.containers, out.seen); err != nil {
+	if err := r.kernel.elsewhere(ctx, out.containers, out.seen); err != nil {
 		return nil, err
 	}
 	for b := range view.BindingsOf(p.UID()) {
 		if !b.Own {
 			continue
 		}
-		n, err := cgroup.ContainerNode(view, b, l.QoS.Cgroup)
+		n, err := cgroup.ContainerNode(view, b, r.cfg.QoS.Cgroup)
 		if err != nil {
 			return nil, err
 		}
-		n.Values.Cpuset = cgroup.ContainerCpuset(l.View(), b.Owner)
+		n.Values.Cpuset = cgroup.ContainerCpuset(r.cfg.View(), b.Owner)
 		if o := out.seen.Find(n.Name); o.State == cgroup.Valid {
 			n.Values.Cpuset = o.Values.Cpuset
 		}
@@ -122,7 +136,7 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 		}
 		out.desired = append(out.desired, n)
 	}
-	l.wanted.compare(out)
+	r.wanted.compare(out)
 	return out, nil
 }
 
@@ -130,44 +144,44 @@ func (l *Loop) resizing(ctx context.Context, view *ledger.View, p *ledger.Pod) (
 // values that grow are written from the outside in, values that shrink from the inside out.
 // If a resize is undone, a limit that would go below the current use stays; the passes try
 // it again.
-func (l *Loop) Resize(ctx context.Context, view *ledger.View, uid string) error {
-	p, name, err := l.names.pod(view, uid)
+func (r *resizes) Resize(ctx context.Context, view *ledger.View, uid string) error {
+	p, name, err := r.names.pod(view, uid)
 	if err != nil {
 		return err
 	}
-	if err := l.mu.enter(ctx); err != nil {
+	if err := r.mu.enter(ctx); err != nil {
 		return err
 	}
-	defer l.mu.Unlock()
-	l.wanted.uncommitted[uid] = p
-	planned, err := l.resizing(ctx, view, p)
+	defer r.mu.Unlock()
+	r.wanted.uncommitted[uid] = p
+	planned, err := r.resizing(ctx, view, p)
 	if err != nil {
 		return err
 	}
-	committed, _ := l.View().Pod(uid)
+	committed, _ := r.cfg.View().Pod(uid)
 	undone := committed == p
 	if !undone {
-		if err := refuseBelowUse(planned.held, l.within(name)); err != nil {
+		if err := refuseBelowUse(planned.held, r.within(name)); err != nil {
 			return err
 		}
 	}
-	if _, err := l.writer.prepare(ctx, planned.containers); err != nil { // a pass sends the CPUs that are held
+	if _, err := r.writer.prepare(ctx, planned.containers); err != nil { // a pass sends the CPUs that are held
 		return err
 	}
 	for _, op := range planned.ops {
-		l.drift.forget(op.Name)
+		r.drift.forget(op.Name)
 	}
-	done := l.writer.apply(ctx, planned.containers, planned.ops, func(op cgroup.Op, err error) error {
+	done := r.writer.apply(ctx, planned.containers, planned.ops, func(op cgroup.Op, err error) error {
 		switch {
-		case !op.Name.Within(l.within(name)):
+		case !op.Name.Within(r.within(name)):
 			// As for a new pod, the next pass tries again.
-			l.Log.ErrorContext(ctx, "updating the tier of a resized pod failed", "uid", uid, "error", err)
+			r.cfg.Log.ErrorContext(ctx, "updating the tier of a resized pod failed", "uid", uid, "error", err)
 		case !errors.Is(err, cgroup.ErrBelowUse):
 			return err
 		case !undone: // the cgroup has used more since it was observed
 			return errdefs.Refuse(errdefs.ResizeDeferred, "cannot decrease memory limits: %w", err)
 		default:
-			l.Log.WarnContext(ctx, "a memory limit stays until less is used", "cgroup", op.Name.String(), "error", err)
+			r.cfg.Log.WarnContext(ctx, "a memory limit stays until less is used", "cgroup", op.Name.String(), "error", err)
 		}
 		return nil
 	})
@@ -188,26 +202,28 @@ func resizable(view *ledger.View, p *ledger.Pod, container string, cfg cgroup.Co
 	return values, true
 }
 
-// startValues returns the values that a container of a runtime starts with. The pod may have been resized after the
-// agent has read the amounts with which the container was created, for example while the runtime pulled the image. If the
-// container runs already, a memory limit below its use is left out. The caller holds mu.
-func (l *Loop) startValues(ctx context.Context, view *ledger.View, b ledger.Binding) (cgroup.Values, error) {
-	p, _, err := l.names.pod(view, b.Owner.Pod)
-	if err != nil {
-		return cgroup.Values{}, err
+// resized returns the runtime's containers of a pod with all values that a resize may
+// change. The caller holds mu.
+func (r *resizes) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
+	all, err := r.lister.containersOf(ctx, view, nil)
+	if err != nil && !errors.Is(err, errUnlisted) {
+		return runtimeContainers{}, err
 	}
-	values, ok := resizable(view, p, b.Owner.Container, l.QoS.Cgroup)
-	if !ok {
-		return cgroup.Values{Cpuset: cgroup.ContainerCpuset(view, b.Owner)}, nil
+	for b := range view.BindingsOf(p.UID()) {
+		if c, ok := r.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Unknown {
+			return runtimeContainers{}, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
+		}
 	}
-	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
-	if err != nil || name == nil {
-		return values, err
+	var out runtimeContainers
+	for _, g := range all.all {
+		if g.owner.Pod != p.UID() {
+			continue
+		}
+		if values, ok := resizable(view, p, g.owner.Container, r.cfg.QoS.Cgroup); ok {
+			g.values = values
+			g.values.Cpuset = cgroup.ContainerCpuset(r.cfg.View(), g.owner) // view may be older
+			out.add(g)
+		}
 	}
-	seen, err := l.Tree.Observe(ctx, name, 0)
-	if err != nil {
-		return cgroup.Values{}, fmt.Errorf("observe the cgroup of container %s: %w", b.Owner, err)
-	}
-	nodes, _ := cgroup.HoldLimits([]cgroup.Node{{Name: name, Values: values}}, seen, func(cgroup.Name) bool { return true })
-	return nodes[0].Values, nil
+	return out, nil
 }

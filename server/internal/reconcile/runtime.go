@@ -2,14 +2,11 @@ package reconcile
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
-	"github.com/berthd/berth/managers/placement"
 )
 
 // runtimeContainer is a bound container created by a runtime.
@@ -109,30 +106,4 @@ func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
 	}
 	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
 	return name != nil, err
-}
-
-// resized returns the runtime's containers of a pod with all values that a resize may
-// change. The caller holds mu.
-func (l *Loop) resized(ctx context.Context, view *ledger.View, p *ledger.Pod) (runtimeContainers, error) {
-	all, err := l.lister.containersOf(ctx, view, nil)
-	if err != nil && !errors.Is(err, errUnlisted) {
-		return runtimeContainers{}, err
-	}
-	for b := range view.BindingsOf(p.UID()) {
-		if c, ok := l.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Unknown {
-			return runtimeContainers{}, errdefs.Unavailablef("%w: container %s", errUnlisted, b.Owner)
-		}
-	}
-	var out runtimeContainers
-	for _, g := range all.all {
-		if g.owner.Pod != p.UID() {
-			continue
-		}
-		if values, ok := resizable(view, p, g.owner.Container, l.QoS.Cgroup); ok {
-			g.values = values
-			g.values.Cpuset = cgroup.ContainerCpuset(l.View(), g.owner) // view may be older
-			out.add(g)
-		}
-	}
-	return out, nil
 }

@@ -1,13 +1,11 @@
 package reconcile
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
-	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/placement"
 )
@@ -120,15 +118,4 @@ func (s *sandboxes) endOpenings(ctx context.Context, view *ledger.View) {
 			s.cfg.Log.WarnContext(ctx, "prepare the cgroup of a pod that runs", "pod", uid, "error", err)
 		}
 	}
-}
-
-// knowSandboxes makes a pass if no pass had the runtime's list of all sandboxes yet.
-func (l *Loop) knowSandboxes(ctx context.Context, view *ledger.View) error {
-	if l.sandboxes.sharers.known || l.Runtime == nil || l.NoPodCgroups {
-		return nil
-	}
-	if err := l.pass(ctx, view); !l.sandboxes.sharers.known {
-		return errdefs.Unavailablef("sandboxes of an earlier berthd may run: %w", cmp.Or(err, errAway))
-	}
-	return nil // the loop reports an error of the pass
 }
