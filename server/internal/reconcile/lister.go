@@ -21,11 +21,7 @@ var errUnlisted = errors.New("a container runs, or may, that the container runti
 // lister brings the tracker up to the ledger, the runtime's lists and the cgroups that were read, and the ledger's bindings up to the
 // lists. The caller of its methods holds Loop.mu.
 type lister struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	tracker *tracker
-	drift   *driftLog
+	shared
 	writer  *writer
 	calls   *calls
 	hotplug *hotplug

@@ -99,32 +99,34 @@ type Outcome struct {
 // cgroups are written immediately, with the values that a pass would write.
 type Loop struct {
 	Config // its Limits are guarded by mu
-	names  names
-	kernel kernel
+	shared
 	waker
 
 	// mu is held during passes and while one pod's cgroups are written, so that only one
 	// operation writes at a time. It is not held while a pod's processes are killed.
-	mu       turns
-	wanted   wanted
-	drift    driftLog      // guarded by mu
-	orphans  []cgroup.Name // guarded by mu: found by the last pass
-	confined confinements  // guarded by mu
-	hotplug  hotplug
-	findings findings
-
-	tracker *tracker // has the containers; guarded by mu
-	calls   calls    // guarded by mu
-	lister  lister
-
+	mu        turns
+	wanted    wanted
+	orphans   []cgroup.Name // guarded by mu: found by the last pass
+	confined  confinements  // guarded by mu
+	findings  findings
+	hotplug   hotplug
+	calls     calls // guarded by mu
+	lister    lister
 	records   *podrecords.Keeper // guarded by mu
 	sandboxes sandboxes
-
-	// ending are the cgroups that are being removed.
-	ending endings
-	writer writer
+	writer    writer
 	starts
 	resizes
+}
+
+// shared is what all parts of a Loop use. Loop.mu guards tracker and drift.
+type shared struct {
+	cfg     *Config // of the Loop
+	names   names
+	kernel  kernel
+	tracker *tracker
+	drift   *driftLog
+	ending  *endings // the cgroups that are being removed
 }
 
 var _ admission.CgroupManager = (*Loop)(nil)
@@ -137,30 +139,27 @@ func New(cfg Config) *Loop {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	l := &Loop{Config: cfg, names: names{cfg.Layout}, waker: waker{soon: time.NewTimer(time.Hour)},
-		tracker: newTracker(cfg.Now, cfg.Layout.Driver())}
+	ns := names{cfg.Layout}
+	l := &Loop{Config: cfg, waker: waker{soon: time.NewTimer(time.Hour)}}
 	l.soon.Stop()
-	l.kernel = kernel{&l.Config, l.names}
-	l.wanted = wanted{cfg: &l.Config, names: l.names, kernel: l.kernel, drift: &l.drift, ending: &l.ending, opening: &l.sandboxes.opening,
-		unbound: &l.lister.unbound, sharers: &l.sandboxes.sharers, leaving: make(map[string]bool), uncommitted: make(map[string]*ledger.Pod)}
-	l.sandboxes = sandboxes{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, drift: &l.drift, writer: &l.writer,
-		sharers: sharers{names: l.names, tracker: l.tracker, pods: map[string][]sharer{}},
-		opening: openings{cfg: &l.Config, names: l.names, tracker: l.tracker, pods: map[string]opening{}}}
-	l.lister = lister{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, drift: &l.drift, writer: &l.writer,
-		calls: &l.calls, hotplug: &l.hotplug, opening: &l.sandboxes.opening, sharers: &l.sandboxes.sharers, leaving: l.wanted.leaving,
-		unbound: unbounds{cfg: &l.Config, names: l.names, tracker: l.tracker, leaving: l.wanted.leaving}}
+	s := shared{&l.Config, ns, kernel{&l.Config, ns}, newTracker(cfg.Now, cfg.Layout.Driver()), new(driftLog), new(endings)}
+	l.shared = s
 	l.mu = turns{make(gate, 1), l.calls.begin}
-	l.calls = calls{cfg: &l.Config, tracker: l.tracker, mu: l.mu.gate, wake: l.Wake}
-	l.hotplug = hotplug{cfg: &l.Config, kernel: l.kernel, tracker: l.tracker, sharers: &l.sandboxes.sharers}
-	l.writer = writer{cfg: &l.Config, names: l.names, kernel: l.kernel, tracker: l.tracker, calls: &l.calls, drift: &l.drift,
-		ending: &l.ending}
-	l.starts = starts{cfg: &l.Config, names: l.names, kernel: l.kernel, mu: l.mu, tracker: l.tracker, drift: &l.drift, ending: &l.ending,
-		writer: &l.writer, calls: &l.calls, wanted: &l.wanted, lister: &l.lister, sandboxes: &l.sandboxes,
-		pass: l.pass, follow: l.follow, wake: l.Wake}
-	l.resizes = resizes{cfg: &l.Config, names: l.names, kernel: l.kernel, mu: l.mu, tracker: l.tracker, drift: &l.drift,
-		writer: &l.writer, wanted: &l.wanted, lister: &l.lister}
+	l.calls = calls{cfg: s.cfg, tracker: s.tracker, mu: l.mu.gate, wake: l.Wake}
+	l.writer = writer{shared: s, calls: &l.calls}
+	l.sandboxes = sandboxes{shared: s, writer: &l.writer, sharers: sharers{names: ns, tracker: s.tracker, pods: map[string][]sharer{}},
+		opening: openings{cfg: s.cfg, names: ns, tracker: s.tracker, pods: map[string]opening{}}}
+	opening, sharers, leaving := &l.sandboxes.opening, &l.sandboxes.sharers, map[string]bool{}
+	l.hotplug = hotplug{shared: s, sharers: sharers}
+	l.lister = lister{shared: s, writer: &l.writer, calls: &l.calls, hotplug: &l.hotplug, opening: opening, sharers: sharers,
+		leaving: leaving, unbound: unbounds{cfg: s.cfg, names: ns, tracker: s.tracker, leaving: leaving}}
+	l.wanted = wanted{shared: s, opening: opening, sharers: sharers, unbound: &l.lister.unbound, leaving: leaving,
+		uncommitted: map[string]*ledger.Pod{}}
+	l.starts = starts{shared: s, mu: l.mu, writer: &l.writer, calls: &l.calls, wanted: &l.wanted, lister: &l.lister,
+		sandboxes: &l.sandboxes, pass: l.pass, follow: l.follow, wake: l.Wake}
+	l.resizes = resizes{shared: s, mu: l.mu, writer: &l.writer, wanted: &l.wanted, lister: &l.lister}
 	l.records = podrecords.New(podrecords.Config{Records: cfg.Records, Layout: cfg.Layout, Wake: l.Wake,
-		Leaving: func(uid string) bool { return l.wanted.leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
+		Leaving: func(uid string) bool { return leaving[uid] }, Failpoint: cfg.Failpoint, Log: cfg.Log})
 	return l
 }
 

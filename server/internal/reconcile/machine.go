@@ -12,9 +12,7 @@ import (
 
 // hotplug follows CPUs and NUMA nodes that go offline and come online. Guarded by Loop.mu.
 type hotplug struct {
-	cfg     *Config
-	kernel  kernel
-	tracker *tracker
+	shared
 	sharers *sharers
 	// machine is the machine of the last view, and returned are CPUs and NUMA nodes that have
 	// come online since the first one.

@@ -14,15 +14,11 @@ import (
 
 // resizes gives the cgroups of pods other amounts.
 type resizes struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	mu      turns // those of the Loop, which guard the others
-	tracker *tracker
-	drift   *driftLog
-	writer  *writer
-	wanted  *wanted
-	lister  *lister
+	shared
+	mu     turns // those of the Loop, which guard the others
+	writer *writer
+	wanted *wanted
+	lister *lister
 }
 
 // CheckResize implements admission.CgroupManager. A limit below the current use is refused

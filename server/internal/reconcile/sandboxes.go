@@ -12,11 +12,7 @@ import (
 
 // sandboxes reads and writes the cgroups of opening pods and of their sandboxes. The caller of its methods holds Loop.mu.
 type sandboxes struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	tracker *tracker
-	drift   *driftLog
+	shared
 	writer  *writer
 	opening openings
 	sharers sharers

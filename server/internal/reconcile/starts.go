@@ -27,17 +27,12 @@ var errBlocked = errors.New("its CPUs may be in use by others")
 
 // starts gives containers their cgroups, once all others have left their own CPUs.
 type starts struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	mu      turns // those of the Loop, which guard the others
-	tracker *tracker
-	drift   *driftLog
-	ending  *endings
-	writer  *writer
-	calls   *calls
-	wanted  *wanted
-	lister  *lister
+	shared
+	mu     turns // those of the Loop, which guard the others
+	writer *writer
+	calls  *calls
+	wanted *wanted
+	lister *lister
 	// sandboxes must leave own CPUs, too.
 	sandboxes *sandboxes
 	// pass and follow make cgroups equal to a view, and wake requests a turn.

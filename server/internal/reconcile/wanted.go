@@ -11,11 +11,7 @@ import (
 
 // wanted computes the values that cgroups should have, from a view and the configuration. It does no I/O. Guarded by Loop.mu.
 type wanted struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	drift   *driftLog
-	ending  *endings
+	shared
 	opening *openings
 	unbound *unbounds
 	sharers *sharers
@@ -67,22 +63,18 @@ func podsOf(view *ledger.View, uids map[string]bool) iter.Seq[*ledger.Pod] {
 	}
 }
 
-// shape reduces wanted values to those that can be written now, and adds those of cgroups that containers have created. It returns
-// the memory limits that are left out.
-func (w *wanted) shape(g *runtimeContainers, nodes []cgroup.Node, seen *cgroup.Snapshot) ([]cgroup.Node, []cgroup.HeldLimit) {
-	if w.cfg.NoPodCgroups {
-		nodes = made(nodes, seen)
-	}
-	nodes = w.ending.confine(w.sharers.present(g.present(nodes, seen), seen), seen)
-	if w.kernel.v1() {
-		nodes = w.names.nested(nodes, seen, w.opening.confines)
-	}
-	return w.names.hold(nodes, seen)
-}
-
-// compare finds the ops of a plan.
+// compare finds the ops of a plan. It reduces the wanted values to those that can be written now, which leaves out some memory
+// limits, and adds those of cgroups that containers have created.
 func (w *wanted) compare(p *plan) {
-	p.desired, p.held = w.shape(&p.containers, p.desired, p.seen)
+	nodes := p.desired
+	if w.cfg.NoPodCgroups {
+		nodes = made(nodes, p.seen)
+	}
+	nodes = w.ending.confine(w.sharers.present(p.containers.present(nodes, p.seen), p.seen), p.seen)
+	if w.kernel.v1() {
+		nodes = w.names.nested(nodes, p.seen, w.opening.confines)
+	}
+	p.desired, p.held = w.names.hold(nodes, p.seen)
 	p.differs = cgroup.Diff(p.desired, p.seen)
 	p.ops = p.differs
 }

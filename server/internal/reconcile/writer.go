@@ -16,13 +16,8 @@ import (
 // writer carries out ops, at the kernel or at the runtime, and notes in the tracker what may have come of each write. The caller of
 // its methods holds Loop.mu.
 type writer struct {
-	cfg     *Config
-	names   names
-	kernel  kernel
-	tracker *tracker
-	calls   *calls
-	drift   *driftLog
-	ending  *endings
+	shared
+	calls *calls
 }
 
 // applied is the result of ops.
