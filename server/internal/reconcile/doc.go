@@ -33,6 +33,25 @@
 // After an event of one container, or the commit of one pod, only the containers concerned
 // are read from the runtime and the kernel. A pass reads all.
 //
+// Each part of the Loop is a type with its own state. It calls those above it in this list only, except that starts makes passes:
+//
+//	turns, calls   the lock, and calls to the runtime, which end with a turn or continue in the background
+//	tracker        phases and CPUs of all that runs
+//	kernel         what cgroups have, and what that means
+//	driftLog       the values that were written
+//	endings        the cgroups that are being removed
+//	writer         writes to the kernel and to the runtime, and what may have come of them
+//	sandboxes      cgroups of pods without a container (openings), and those on the shared CPUs without a binding (sharers)
+//	hotplug        CPUs and NUMA nodes that go and come
+//	lister         the ledger, lists of the runtime and what was read, noted in the tracker; containers without a binding (unbounds)
+//	wanted         the wanted values, and the pods that are leaving or not committed
+//	resizes        other amounts for pods
+//	starts         cgroups of containers whose own CPUs all others have left
+//	Loop           passes, following, pods, and reports
+//	Sweeper        removal of orphans
+//
+// Loop.mu guards the state of all but the endings and the Sweeper, which have locks of their own.
+//
 // Passes and following are one path (makeEqual) for different subjects. Its effects have this order:
 //
 //	effect                             why not later                                  why not earlier
@@ -60,7 +79,7 @@
 // Loops over cgroups and containers leave out what is busy, unknown, or failed. None of that counts as done:
 //
 //	loop            leaves out                                 so                                       test
-//	apply           a write that fails, and all below a        the pass fails; the next one writes them TestOneRefusalStopsNoOther,
+//	writer.apply    a write that fails, and all below a        the pass fails; the next one writes them TestOneRefusalStopsNoOther,
 //	                cgroup that was not created                                                         TestNothingBelowWhatCouldNotBeMade
 //	granted         own CPUs that others may still run on      they are sent when the others have left  TestNobodyRunsOnCPUsOfOthers
 //	moveAway        a blocking container that stays            the start is blocked                     TestFailedWritesAreNotInForce

@@ -263,8 +263,9 @@ func TestContainerIsNoSandbox(t *testing.T) {
 				b.on("own", "found", "2-3")
 				b.runsOn(path, "0")
 			}
-			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(b.sandboxes.sharers.pods["own"]) != 1 {
-				t.Errorf("the container is a sandbox: known %t, %v", known, b.sandboxes.sharers.pods)
+			sharers := b.sandboxes.sharers.pods
+			if _, known := b.tracker.Get(placement.Key{Cgroup: "/kubepods/podown/found"}); known || len(sharers["own"]) != 1 {
+				t.Errorf("the container is a sandbox: known %t, %v", known, sharers)
 			}
 		})
 	}

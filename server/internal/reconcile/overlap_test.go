@@ -504,11 +504,11 @@ func (h *simulation) empty() {
 	h.wait(placement.StartTime)
 	h.must(h.Follow(ctx))
 	l := h.Loop
-	tr := l.tracker
-	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(l.wanted.leaving)+len(tr.starting)+len(l.sandboxes.opening.pods)+
-		len(l.sandboxes.sharers.pods) > 0 {
+	tr, leaving, opening, sharers := l.tracker, l.wanted.leaving, l.sandboxes.opening.pods, l.sandboxes.sharers.pods
+	if known := slices.Collect(tr.All()); len(known)+len(tr.writes)+len(tr.cgroups)+len(leaving)+len(tr.starting)+len(opening)+
+		len(sharers) > 0 {
 		h.r.Fatalf("of pods that are gone these are left: containers %+v, writes %v, cgroups %v, leaving %v, starting %v, opening %v, sharers %v:\n%s",
-			known, tr.writes, tr.cgroups, l.wanted.leaving, tr.starting, l.sandboxes.opening.pods, l.sandboxes.sharers.pods, errors.Join(lines(h.log)...))
+			known, tr.writes, tr.cgroups, leaving, tr.starting, opening, sharers, errors.Join(lines(h.log)...))
 	}
 }
 

@@ -21,7 +21,8 @@ type sandboxes struct {
 // beginOpening restricts the cgroup of a new pod, if a runtime will start a sandbox in it. A cgroup that is already there may be of a
 // pod that was opening when the ledger was lost: then it has fewer CPUs than the one above. It returns whether the pod is opening
 // since.
-func (s *sandboxes) beginOpening(ctx context.Context, view *ledger.View, p *ledger.Pod, node *cgroup.Node, seen *cgroup.Snapshot) (bool, error) {
+func (s *sandboxes) beginOpening(ctx context.Context, view *ledger.View, p *ledger.Pod, node *cgroup.Node,
+	seen *cgroup.Snapshot) (bool, error) {
 	now := s.cfg.View() // other pods may have been committed since view
 	o := seen.Find(node.Name)
 	if o.State == cgroup.Absent {

@@ -50,8 +50,8 @@ func (w *writer) applyTo(ctx context.Context, g runtimeContainers, ops []cgroup.
 	return done
 }
 
-// apply carries out ops in their order, some of which are for the runtime's containers in g. If an op fails, stop returns the error that ends it, or nil to go on; without stop the
-// others are still carried out, except those below a cgroup that could not be created.
+// apply carries out ops in their order, some of which are for the runtime's containers in g. If an op fails, stop returns the error
+// that ends it, or nil to go on; without stop the others are still carried out, except those below a cgroup that could not be created.
 func (w *writer) apply(ctx context.Context, g runtimeContainers, ops []cgroup.Op, stop func(cgroup.Op, error) error) (out applied) {
 	var errs []error
 	var unmade []cgroup.Name
