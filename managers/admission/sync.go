@@ -61,25 +61,13 @@ func (e *Engine) Sync(ctx context.Context, req SyncRequest) (removed []string, e
 			removed = append(removed, uid)
 		}
 	}
-	return removed, errors.Join(append(errs, e.sweep(ctx, req.Scope, alive))...)
+	sweep := &sweep{Engine: e, scope: req.Scope, alive: alive}
+	return removed, errors.Join(append(errs, sweep.run(ctx))...)
 }
 
 // Synced returns whether the agent has called Sync since the start. Before that, processes
 // are killed only for explicit calls.
 func (e *Engine) Synced() bool { return e.synced.Load() }
-
-// revert undoes changes of claims that were not acknowledged: the agent has received the
-// acknowledged answers, and has not repeated these calls.
-func (e *Engine) revert(d *ledger.Draft, scope Scope) {
-	for p := range d.Base().Pods() {
-		if p.Acknowledged == nil || !scope.has(p.Agent()) {
-			continue
-		}
-		record := *p
-		record.Claims, record.Acknowledged = p.Acknowledged, nil
-		d.PutPod(&record)
-	}
-}
 
 // each calls do for 0 to n-1, concurrently if possible, so that a pod that cannot be
 // removed does not delay others.
