@@ -27,38 +27,40 @@ func (e *Engine) Admit(ctx context.Context, req Request) (Verdict, error) {
 	}
 	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
 	ctx = hint.Observed(ctx, e.Observe)
-	c := &candidate{
-		given: given, record: record, notes: append(notes, req.Unserved...),
+	a := &admission{candidate: candidate{
+		Engine: e, given: given, record: record, notes: append(notes, req.Unserved...),
 		dryRun: req.DryRun, at: req.At, unserved: req.Unserved, allocations: req.RunningAllocations,
-	}
+	}}
+	c := &a.candidate
 	if req.DryRun {
-		v, err := e.dryRun(ctx, c)
+		v, err := c.runDry(ctx)
 		if err == nil && v.Outcome != Admitted {
-			e.explain(hint.Unobserved(ctx), c)
+			c.explain(hint.Unobserved(ctx))
 		}
-		return e.noted(c, v), err
+		return c.noted(v), err
 	}
 	unlock, err := e.LockPod(ctx, c.uid())
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer unlock()
-	v, err := e.admit(ctx, c)
+	v, err := a.admit(ctx)
 	if err == nil && v.Outcome != Admitted {
 		if given {
 			e.refused.remember(c.record.Agent(), c.record.AdmissionID, c.attempted())
 		}
-		e.explain(hint.Unobserved(ctx), c)
-		if v.Outcome != Deferred || !e.saidBefore(c) {
+		c.explain(hint.Unobserved(ctx))
+		if v.Outcome != Deferred || !c.saidBefore() {
 			e.History.Refused(ctx, refusal(v, c.record, c.record.AdmissionID))
-			e.saveTrace(ctx, c) // commits the refusal, too
+			c.saveTrace(ctx) // commits the refusal, too
 		}
 	}
-	return e.noted(c, v), err
+	return c.noted(v), err
 }
 
-// candidate is a pod during its admission.
+// candidate is a pod while it is decided about.
 type candidate struct {
+	*Engine
 	record *ledger.Pod
 	// managers are those of the last plan.
 	managers
@@ -75,20 +77,14 @@ type candidate struct {
 	trace *ledger.Trace
 	// failed is where the plan failed; nil if it did not.
 	failed *failurePoint
-	// calls are the remote calls of the planning. turn is the turn for them; nil without
-	// one.
+	// calls are the remote calls of the planning.
 	calls *hint.Calls
-	turn  *turn
 	// replanned lists the revisions of the plans that were overtaken.
 	replanned []uint64
-	// prepared is the bus whose providers may have prepared claims.
-	prepared *hint.Bus
 	// allocations are the containers' current allocations as stated by the caller. bindings
 	// are those of a pod that is already running.
 	allocations []RunningAllocation
 	bindings    []ledger.Binding
-	// undo are the steps to undo unless the pod is admitted.
-	undo cleanup
 }
 
 func (c *candidate) uid() string { return c.record.UID() }
@@ -126,7 +122,7 @@ func (c *candidate) begin(view *ledger.View, now time.Time) {
 
 // known returns the answer for a pod that is already admitted. The snapshot also has the
 // pods with reservations.
-func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool, error) {
+func (c *candidate) known(view, snapshot *ledger.View) (Verdict, bool, error) {
 	have, ok := view.Pod(c.uid())
 	if u, lives := view.UnknownLivePod(c.uid()); !ok && lives {
 		if err := c.scope().checkUnknown(&u); err != nil {
@@ -134,7 +130,7 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 		}
 	}
 	if !ok {
-		return Verdict{}, false, e.named(snapshot, c)
+		return Verdict{}, false, c.named(snapshot)
 	}
 	if err := c.scope().Check(c.uid(), have.Agent()); err != nil {
 		return Verdict{}, true, err
@@ -149,7 +145,7 @@ func (e *Engine) known(view, snapshot *ledger.View, c *candidate) (Verdict, bool
 
 // named refuses an admission id that admitted another pod here, or that was refused with
 // another specification, because clients distinguish admissions by their ids.
-func (e *Engine) named(view *ledger.View, c *candidate) error {
+func (c *candidate) named(view *ledger.View) error {
 	if !c.given {
 		return nil
 	}
@@ -158,19 +154,19 @@ func (e *Engine) named(view *ledger.View, c *candidate) error {
 			p.UID()).
 			Coded(errdefs.AdmissionIDUsed, "admission_id", p.AdmissionID, "pod_uid", p.UID())
 	}
-	return e.refused.check(c.record.Agent(), c.record.AdmissionID, c.attempted())
+	return c.refused.check(c.record.Agent(), c.record.AdmissionID, c.attempted())
 }
 
 // assign sets the managers that decide about the candidate on a view. An admission keeps
 // its bus when providers come and go, unless the configuration or the machine has changed. The
 // error is errOutdated if there are none for the view.
-func (e *Engine) assign(c *candidate, view *ledger.View) error {
+func (c *candidate) assign(view *ledger.View) error {
 	switch claim := c.record.Pod.ResourceClaim != nil; {
 	case c.DecideOn(view):
-	case claim && e.ClaimManagers == nil:
+	case claim && c.ClaimManagers == nil:
 		return errdefs.Preconditionf("claim %s: no resource claims are admitted here", &c.record.Pod)
 	case claim:
-		bus, policy, err := e.ClaimManagers(view, &c.record.Pod)
+		bus, policy, err := c.ClaimManagers(view, &c.record.Pod)
 		if err != nil {
 			return fmt.Errorf("admit resource claim %s: %w", &c.record.Pod, err)
 		}
@@ -179,7 +175,7 @@ func (e *Engine) assign(c *candidate, view *ledger.View) error {
 		}
 		c.managers = managers{bus, policy, view.Rules()}
 	default:
-		b, err := e.BasisOn(view)
+		b, err := c.BasisOn(view)
 		if err != nil {
 			return err
 		}
@@ -188,54 +184,54 @@ func (e *Engine) assign(c *candidate, view *ledger.View) error {
 	return nil
 }
 
-// dryRun decides on the current state. It does not wait for other admissions. It makes the
+// runDry decides on the current state. It does not wait for other admissions. It makes the
 // remote calls of planning, because their answers affect the decision.
-func (e *Engine) dryRun(ctx context.Context, c *candidate) (v Verdict, err error) {
+func (c *candidate) runDry(ctx context.Context) (v Verdict, err error) {
 	for attempt := 1; ; attempt++ {
-		c.calls = e.calls()
-		v, err = e.tryDry(ctx, c)
+		c.calls = c.liveCalls()
+		v, err = c.tryDry(ctx)
 		switch {
 		case !errors.Is(err, errOutdated):
 			return v, err
-		case attempt == e.Attempts:
+		case attempt == c.Attempts:
 			return Verdict{}, errdefs.Unavailablef("admit pod %s: the policy or the machine was changed during each of %d attempts",
 				c.uid(), attempt)
 		}
 	}
 }
 
-// tryDry is dryRun on one state. The error is errOutdated if it has other rules at the end.
-func (e *Engine) tryDry(ctx context.Context, c *candidate) (Verdict, error) {
-	snapshot, ended := e.snapshot()
-	v, known, err := e.known(e.Ledger.View(), snapshot, c)
+// tryDry is runDry on one state. The error is errOutdated if it has other rules at the end.
+func (c *candidate) tryDry(ctx context.Context) (Verdict, error) {
+	snapshot, ended := c.snapshot()
+	v, known, err := c.known(c.Ledger.View(), snapshot)
 	if known || err != nil {
 		return v, err
 	}
-	v, err = e.decide(hint.WithCalls(ctx, c.calls), snapshot, c)
+	v, err = c.decide(hint.WithCalls(ctx, c.calls), snapshot)
 	if err != nil || v.Outcome == Admitted || ended == nil {
 		return v, err
 	}
-	freed := e.freed()
+	freed := c.freed()
 	if !c.DecideOn(freed) {
 		return Verdict{}, errOutdated
 	}
-	if e.fits(ctx, c, freed) {
-		return e.heldUp(ctx, c)
+	if c.fits(ctx, freed) {
+		return c.heldUp(ctx)
 	}
 	return v, nil
 }
 
 // decide decides on a view, and changes nothing.
-func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (Verdict, error) {
-	draft, err := e.plan(ctx, view, c)
+func (c *candidate) decide(ctx context.Context, view *ledger.View) (Verdict, error) {
+	draft, err := c.plan(ctx, view)
 	if draft == nil {
 		return Verdict{}, err
 	}
 	if err != nil {
-		return e.refuse(ctx, draft, c, err)
+		return c.refuse(ctx, draft, err)
 	}
 	if condition, why := HeldBack(view, c.uid(), claimsOf(draft.View(), c.uid())); condition != "" && !c.running {
-		return e.deferred(view, c, condition, why)
+		return c.deferred(view, condition, why)
 	}
 	c.record, _ = draft.View().Pod(c.uid())
 	c.trace.Admitted = true
@@ -243,18 +239,18 @@ func (e *Engine) decide(ctx context.Context, view *ledger.View, c *candidate) (V
 }
 
 // deferred returns the answer for a pod that cannot be decided now, with the reason.
-func (e *Engine) deferred(view *ledger.View, c *candidate, condition, why string) (Verdict, error) {
+func (c *candidate) deferred(view *ledger.View, condition, why string) (Verdict, error) {
 	c.trace.Message = why
 	c.trace.Add(ledger.Step{Kind: ledger.StepRefused, Text: c.trace.Message})
-	return e.undecided(Verdict{
+	return c.undecided(Verdict{
 		Outcome: Deferred, Message: c.trace.Message, QoS: c.record.QoS,
-		Trace: c.trace, View: view, RetryAfter: e.RetryAfter,
+		Trace: c.trace, View: view, RetryAfter: c.RetryAfter,
 		Condition: &Condition{Type: condition},
 	})
 }
 
 // refuse converts a refusal to a verdict. Errors that do not concern the pod stay errors.
-func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, err error) (Verdict, error) {
+func (c *candidate) refuse(ctx context.Context, draft *ledger.Draft, err error) (Verdict, error) {
 	if hint.Interrupts(err) || !aboutPod(ctx, err) {
 		return Verdict{}, err
 	}
@@ -268,7 +264,7 @@ func (e *Engine) refuse(ctx context.Context, draft *ledger.Draft, c *candidate, 
 		step.Container = c.failed.req.Owner().Container
 	}
 	c.trace.Add(step)
-	return e.postponed(Verdict{
+	return c.postponed(Verdict{
 		Outcome: Rejected, Reason: reason, Message: message,
 		QoS: c.record.QoS, Trace: c.trace, View: draft.Base(),
 	}, err)

@@ -36,7 +36,7 @@ func (e *Engine) Adopt(ctx context.Context, what string, uids []string,
 	}
 	defer unlock()
 	a := &adopting{
-		engine: e, what: what, plan: plan, calls: e.calls(), parents: map[string]string{}, placed: map[string]bool{},
+		engine: e, what: what, plan: plan, calls: e.liveCalls(), parents: map[string]string{}, placed: map[string]bool{},
 		recorded: map[string][]ledger.Claim{},
 	}
 	defer func() {

@@ -17,44 +17,55 @@ import (
 // an import has taken reserved resources.
 var ErrOvertaken = errors.New("the plan does not hold any more")
 
+// admission is a candidate whose admission is carried out.
+type admission struct {
+	candidate
+	// turn is the turn for remote calls; nil without one.
+	turn *turn
+	// prepared is the bus whose providers may have prepared claims.
+	prepared *hint.Bus
+	// undo are the steps to undo unless the pod is admitted.
+	undo cleanup
+}
+
 // admit repeats attempts until one is not overtaken. The cgroup of one attempt is used by
 // the next. If the pod is not admitted in the end, the cgroup is removed.
-func (e *Engine) admit(ctx context.Context, c *candidate) (v Verdict, err error) {
-	c.calls = e.calls()
-	ctx = hint.WithCalls(ctx, c.calls)
+func (a *admission) admit(ctx context.Context) (v Verdict, err error) {
+	a.calls = a.liveCalls()
+	ctx = hint.WithCalls(ctx, a.calls)
 	defer func() {
-		err = e.undo(c, v, err)
-		e.reserved.Drop(c.uid())
+		err = a.unwind(v, err)
+		a.reserved.Drop(a.uid())
 	}()
 	for attempt := 1; ; attempt++ {
-		draft, v, err := e.reserve(ctx, c)
+		draft, v, err := a.reserve(ctx)
 		if draft == nil {
 			if err == nil && v.Repeated {
-				v, err = e.reservedFor(ctx, c, v)
+				v, err = a.reservedFor(ctx, v)
 			}
 			return v, err
 		}
-		v, err = e.carryOut(ctx, draft, c)
+		v, err = a.carryOut(ctx, draft)
 		if !errors.Is(err, ErrOvertaken) {
 			return v, err
 		}
-		if attempt == e.Attempts {
-			return Verdict{}, errdefs.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", c.uid(), attempt)
+		if attempt == a.Attempts {
+			return Verdict{}, errdefs.Unavailablef("admit pod %s: the ledger moved during each of %d attempts", a.uid(), attempt)
 		}
-		c.replanned = append(c.replanned, draft.Base().Revision())
-		e.giveBack(ctx, c)
+		a.replanned = append(a.replanned, draft.Base().Revision())
+		a.giveBack(ctx)
 	}
 }
 
 // reservedFor commits the pods of a resource claim that is admitted already, if it is reserved for others now. The caller has locked the
 // claim.
-func (e *Engine) reservedFor(ctx context.Context, c *candidate, v Verdict) (Verdict, error) {
-	claim := c.record.Pod.ResourceClaim
+func (a *admission) reservedFor(ctx context.Context, v Verdict) (Verdict, error) {
+	claim := a.record.Pod.ResourceClaim
 	if claim == nil || slices.Equal(claim.Pods, v.Pod.Pod.ResourceClaim.Pods) {
 		return v, nil
 	}
-	view, err := e.Update(ctx, func(d *ledger.Draft) error {
-		have, ok := d.View().Pod(c.uid())
+	view, err := a.Update(ctx, func(d *ledger.Draft) error {
+		have, ok := d.View().Pod(a.uid())
 		if !ok {
 			return errdefs.Conflictf("the claim was removed meanwhile")
 		}
@@ -64,10 +75,10 @@ func (e *Engine) reservedFor(ctx context.Context, c *candidate, v Verdict) (Verd
 		return nil
 	})
 	if err != nil {
-		return Verdict{}, fmt.Errorf("admit resource claim %s: %w", &c.record.Pod, err)
+		return Verdict{}, fmt.Errorf("admit resource claim %s: %w", &a.record.Pod, err)
 	}
 	v.View = view
-	v.Pod, _ = view.Pod(c.uid())
+	v.Pod, _ = view.Pod(a.uid())
 	return v, nil
 }
 
@@ -86,20 +97,20 @@ type confirmation struct {
 // reserve plans until a plan is confirmed under the admission lock, and reserves it. Remote
 // calls, and waits for other reservations and removals, happen without the lock. The draft
 // is nil if the pod got a verdict.
-func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verdict, error) {
-	defer func() { c.turn.end(); c.turn = nil }()
+func (a *admission) reserve(ctx context.Context) (*ledger.Draft, Verdict, error) {
+	defer func() { a.turn.end(); a.turn = nil }()
 	for {
-		next, v, err := e.confirm(ctx, c)
+		next, v, err := a.confirm(ctx)
 		switch {
 		case err != nil:
 			return nil, Verdict{}, err
 		case next.unanswered != nil:
-			err = e.call(ctx, next.unanswered, c)
+			err = a.call(ctx, next.unanswered)
 		case next.ended != nil:
-			c.turn.end() // a waiting admission must not block others
-			c.turn = nil
-			if !e.await(ctx, next.ended) {
-				v, err = e.heldUp(ctx, c)
+			a.turn.end() // a waiting admission must not block others
+			a.turn = nil
+			if !a.await(ctx, next.ended) {
+				v, err = a.heldUp(ctx)
 				return nil, v, err
 			}
 		default:
@@ -113,62 +124,62 @@ func (e *Engine) reserve(ctx context.Context, c *candidate) (*ledger.Draft, Verd
 
 // confirm plans under the admission lock, with the recorded answers of remote calls, and
 // reserves the plan.
-func (e *Engine) confirm(ctx context.Context, c *candidate) (confirmation, Verdict, error) {
-	release, err := e.waited(ctx, e.Acquire)
+func (a *admission) confirm(ctx context.Context) (confirmation, Verdict, error) {
+	release, err := a.waited(ctx, a.Acquire)
 	if err != nil {
 		return confirmation{}, Verdict{}, err
 	}
 	defer release()
-	now := e.reserved.Count(e.Ledger.View)
+	now := a.reserved.Count(a.Ledger.View)
 	view, ended := now.View, now.Ended
 	decidedOn(ctx, now)
-	if v, ok, err := e.known(e.Ledger.View(), view, c); ok || err != nil {
+	if v, ok, err := a.known(a.Ledger.View(), view); ok || err != nil {
 		return confirmation{}, v, err
 	}
-	c.calls.Mode = hint.Replay
-	draft, err := e.plan(ctx, view, c)
+	a.calls.Mode = hint.Replay
+	draft, err := a.plan(ctx, view)
 	switch {
 	case draft == nil:
 		return confirmation{}, Verdict{}, err
 	case errors.Is(err, hint.ErrUnanswered):
 		return confirmation{unanswered: view}, Verdict{}, nil
-	case err != nil && ended != nil && e.fits(ctx, c, e.freed()):
+	case err != nil && ended != nil && a.fits(ctx, a.freed()):
 		return confirmation{ended: ended}, Verdict{}, nil
 	case err != nil:
-		v, err := e.refuse(ctx, draft, c, err)
+		v, err := a.refuse(ctx, draft, err)
 		return confirmation{}, v, err
 	}
-	if condition, why := HeldBack(e.Ledger.View(), c.uid(), claimsOf(draft.View(), c.uid())); condition != "" {
-		v, err := e.deferred(view, c, condition, why)
+	if condition, why := HeldBack(a.Ledger.View(), a.uid(), claimsOf(draft.View(), a.uid())); condition != "" {
+		v, err := a.deferred(view, condition, why)
 		return confirmation{}, v, err
 	}
-	planned, _ := draft.View().Pod(c.uid())
-	e.reserved.Put(planned)
+	planned, _ := draft.View().Pod(a.uid())
+	a.reserved.Put(planned)
 	return confirmation{draft: draft}, Verdict{}, nil
 }
 
 // call plans on a view without the admission lock, and makes the remote calls without a
 // recorded answer. The plan itself is discarded.
-func (e *Engine) call(ctx context.Context, view *ledger.View, c *candidate) error {
-	e.waits(ctx)
-	if c.turn == nil {
+func (a *admission) call(ctx context.Context, view *ledger.View) error {
+	a.waits(ctx)
+	if a.turn == nil {
 		var err error
 		stepping, step := hint.StepIn(ctx, hint.StepWait)
-		c.turn, err = e.takeTurn(stepping, c.calls.Unanswered)
+		a.turn, err = a.takeTurn(stepping, a.calls.Unanswered)
 		step.End(err)
 		if err != nil {
 			return err
 		}
-		c.calls.Before = c.turn.before
-		if c.turn.waited {
+		a.calls.Before = a.turn.before
+		if a.turn.waited {
 			// The previous admission has reserved something, so the view is too old.
-			view, _ = e.snapshot()
+			view, _ = a.snapshot()
 		}
 	}
-	c.calls.Mode = hint.Live
-	switch _, err := e.plan(ctx, view, c); {
+	a.calls.Mode = hint.Live
+	switch _, err := a.plan(ctx, view); {
 	case errors.Is(err, hint.ErrInputsChanged):
-		return fmt.Errorf("plan pod %s: %w", c.uid(), err)
+		return fmt.Errorf("plan pod %s: %w", a.uid(), err)
 	case err != nil && ctx.Err() != nil:
 		return err
 	}
@@ -185,11 +196,11 @@ type turn struct {
 	release func()
 }
 
-func (e *Engine) takeTurn(ctx context.Context, party string) (*turn, error) {
-	if release, ok := e.remote.TryLock(party); ok {
+func (a *admission) takeTurn(ctx context.Context, party string) (*turn, error) {
+	if release, ok := a.remote.TryLock(party); ok {
 		return &turn{party: party, release: release}, nil
 	}
-	release, err := e.remote.Lock(ctx, "admission that calls", party)
+	release, err := a.remote.Lock(ctx, "admission that calls", party)
 	if err != nil {
 		return nil, err
 	}
@@ -214,27 +225,27 @@ func (t *turn) end() {
 
 // fits returns whether a refused pod fits on another view, as far as this can be computed
 // without remote calls.
-func (e *Engine) fits(ctx context.Context, c *candidate, view *ledger.View) bool {
+func (c *candidate) fits(ctx context.Context, view *ledger.View) bool {
 	if ctx.Err() != nil {
 		return false
 	}
 	record := *c.record
-	trial := &candidate{record: &record, managers: c.managers}
-	_, err := e.plan(hint.WithCalls(ctx, c.calls.Trial()), view, trial)
+	trial := &candidate{Engine: c.Engine, record: &record, managers: c.managers}
+	_, err := trial.plan(hint.WithCalls(ctx, c.calls.Trial()), view)
 	return err == nil
 }
 
 // await waits until a reservation or a removal has ended. It returns false if the call's
 // deadline comes first; some time is left to answer.
-func (e *Engine) await(ctx context.Context, ended <-chan struct{}) bool {
+func (a *admission) await(ctx context.Context, ended <-chan struct{}) bool {
 	limited := ctx
-	if end, ok := ctx.Deadline(); ok && e.WithTimeout != nil {
-		left := end.Sub(e.Now())
+	if end, ok := ctx.Deadline(); ok && a.WithTimeout != nil {
+		left := end.Sub(a.Now())
 		var cancel context.CancelFunc
-		limited, cancel = e.WithTimeout(ctx, left-min(left/10, toAnswer))
+		limited, cancel = a.WithTimeout(ctx, left-min(left/10, toAnswer))
 		defer cancel()
 	}
-	e.waits(ctx)
+	a.waits(ctx)
 	select {
 	case <-ended:
 		return true
@@ -255,12 +266,12 @@ const (
 )
 
 // heldUp returns the answer for a pod that fits without reservations and ending pods.
-func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
+func (c *candidate) heldUp(ctx context.Context) (Verdict, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), context.Cause(ctx))
 	}
-	reserved, ending := e.reserved.Others(c.uid())
-	reserved, ending = e.blockers(ctx, c, reserved, ending)
+	reserved, ending := c.reserved.Others(c.uid())
+	reserved, ending = c.blockers(ctx, reserved, ending)
 	condition, message := AdmissionsInFlight, fmt.Sprintf("pod %s fits only now: admit it again", c.uid())
 	var holders []string
 	if len(ending) > 0 {
@@ -274,7 +285,7 @@ func (e *Engine) heldUp(ctx context.Context, c *candidate) (Verdict, error) {
 		message = fmt.Sprintf("pod %s fits without the resources of %s", c.uid(), strings.Join(holders, "; and of "))
 	}
 	c.failed = nil // the message names the blocking pods, so the failure point is not needed
-	return e.deferred(e.Ledger.View(), c, condition, message)
+	return c.deferred(c.Ledger.View(), condition, message)
 }
 
 // triedBlockers limits the pods that are tested one by one.
@@ -282,11 +293,11 @@ const triedBlockers = 8
 
 // blockers returns the pods without whose reservation or claims the candidate would fit,
 // each tested alone. If there are none, it returns all.
-func (e *Engine) blockers(ctx context.Context, c *candidate, reserved, ending []string) (_, _ []string) {
+func (c *candidate) blockers(ctx context.Context, reserved, ending []string) (_, _ []string) {
 	alone := func(all []string) (out []string) {
 		for _, uid := range all[:min(len(all), triedBlockers)] {
-			view, _ := e.reserved.On(e.Ledger.View, uid)
-			if e.fits(context.WithoutCancel(ctx), c, view) {
+			view, _ := c.reserved.On(c.Ledger.View, uid)
+			if c.fits(context.WithoutCancel(ctx), view) {
 				out = append(out, uid)
 			}
 		}
@@ -300,25 +311,25 @@ func (e *Engine) blockers(ctx context.Context, c *candidate, reserved, ending []
 
 // giveBack ends the reservation of an overtaken plan. Before that, the providers release
 // their reservations, because they may be offered to other pods then.
-func (e *Engine) giveBack(ctx context.Context, c *candidate) {
-	if c.prepared != nil {
-		c.prepared.Abort(context.WithoutCancel(ctx), c.record.AdmissionID)
+func (a *admission) giveBack(ctx context.Context) {
+	if a.prepared != nil {
+		a.prepared.Abort(context.WithoutCancel(ctx), a.record.AdmissionID)
 	}
-	e.reserved.Drop(c.uid())
+	a.reserved.Drop(a.uid())
 }
 
-// undo undoes the preparations for a pod that is not admitted.
-func (e *Engine) undo(c *candidate, v Verdict, err error) error {
+// unwind undoes the preparations for a pod that is not admitted.
+func (a *admission) unwind(v Verdict, err error) error {
 	if err == nil && v.Outcome == Admitted {
 		return nil
 	}
-	switch undone := c.undo.run(); {
+	switch undone := a.undo.run(); {
 	case undone == nil:
 		return err
 	case err != nil:
 		return errors.Join(err, undone)
 	default:
-		c.noteUndone(undone)
+		a.noteUndone(undone)
 		return nil
 	}
 }
@@ -333,43 +344,43 @@ func (c *candidate) noteUndone(undone error) {
 }
 
 // carryOut prepares a reserved plan, without the admission lock, and commits it.
-func (e *Engine) carryOut(ctx context.Context, draft *ledger.Draft, c *candidate) (Verdict, error) {
-	if _, lives := c.living(draft.Base()); !lives {
-		if err := e.prepare(ctx, draft, c); err != nil {
-			return e.refuse(ctx, draft, c, err)
+func (a *admission) carryOut(ctx context.Context, draft *ledger.Draft) (Verdict, error) {
+	if _, lives := a.living(draft.Base()); !lives {
+		if err := a.prepare(ctx, draft); err != nil {
+			return a.refuse(ctx, draft, err)
 		}
 	}
-	record, _ := draft.View().Pod(c.uid())
-	view := e.placeView(draft, record)
+	record, _ := draft.View().Pod(a.uid())
+	view := a.placeView(draft, record)
 	stepping, step := hint.StepIn(ctx, hint.StepCgroup)
-	parent, created, err := e.CgroupManager.EnsurePod(stepping, view, c.uid())
+	parent, created, err := a.CgroupManager.EnsurePod(stepping, view, a.uid())
 	step.End(err)
 	if created {
 		// A cgroup that existed before may have processes: a running pod that the ledger
 		// had lost must not be killed because of a full disk. The undo must also work after
 		// the caller has left.
 		undoing := context.WithoutCancel(ctx)
-		c.undo.add(func() error { return e.CgroupManager.ForgetPod(undoing, view, c.uid()) })
+		a.undo.add(func() error { return a.CgroupManager.ForgetPod(undoing, view, a.uid()) })
 	}
 	if err != nil {
-		err = fmt.Errorf("make the cgroup of pod %s: %w", c.uid(), err)
-		if _, lives := c.living(draft.Base()); lives {
+		err = fmt.Errorf("make the cgroup of pod %s: %w", a.uid(), err)
+		if _, lives := a.living(draft.Base()); lives {
 			err = noVerdict(err)
 		}
-		return e.refuse(ctx, draft, c, err)
+		return a.refuse(ctx, draft, err)
 	}
-	c.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
+	a.trace.Add(ledger.Step{Kind: ledger.StepPlaced, Text: "cgroup " + parent})
 	stepping, step = hint.StepIn(ctx, hint.StepRecord)
-	restore, err := e.RecordClaims(stepping, view, c.uid(), !created)
+	restore, err := a.RecordClaims(stepping, view, a.uid(), !created)
 	step.End(err)
 	if err != nil {
-		if _, lives := c.living(draft.Base()); lives {
+		if _, lives := a.living(draft.Base()); lives {
 			err = noVerdict(err)
 		}
-		return e.refuse(ctx, draft, c, err)
+		return a.refuse(ctx, draft, err)
 	}
-	c.undo.add(restore)
-	return e.commit(ctx, draft, c, parent)
+	a.undo.add(restore)
+	return a.commit(ctx, draft, parent)
 }
 
 // RecordClaims writes a pod's claim record. If another program removes the cgroup, that
@@ -386,19 +397,19 @@ func (e *Engine) RecordClaims(ctx context.Context, view *ledger.View, uid string
 }
 
 // prepare gets the agreement of plugins and providers to the plan, container by container.
-func (e *Engine) prepare(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	if bus := c.Bus; bus != c.prepared {
-		c.prepared = bus
+func (a *admission) prepare(ctx context.Context, draft *ledger.Draft) error {
+	if bus := a.Bus; bus != a.prepared {
+		a.prepared = bus
 		undoing := context.WithoutCancel(ctx)
-		c.undo.add(func() error { bus.Abort(undoing, c.record.AdmissionID); return nil })
+		a.undo.add(func() error { bus.Abort(undoing, a.record.AdmissionID); return nil })
 	}
-	if planned, _ := draft.View().Pod(c.uid()); slices.ContainsFunc(planned.Claims, isRemote) {
-		e.waits(ctx)
+	if planned, _ := draft.View().Pod(a.uid()); slices.ContainsFunc(planned.Claims, isRemote) {
+		a.waits(ctx)
 	}
-	pod := &c.record.Pod
+	pod := &a.record.Pod
 	for i := -1; i < len(pod.Containers); i++ {
 		req := hint.Request{Pod: pod, Container: i}
-		if err := c.Bus.Prepare(ctx, c.record.AdmissionID, draft, req, c.trace); err != nil {
+		if err := a.Bus.Prepare(ctx, a.record.AdmissionID, draft, req, a.trace); err != nil {
 			return err
 		}
 	}
@@ -410,68 +421,68 @@ func isRemote(c ledger.Claim) bool { return c.CPUs == nil && len(c.Memory) == 0 
 
 // placeView returns a view with the prepared pod, all current pods and all reservations,
 // because the values of the cgroups above a pod depend on all pods.
-func (e *Engine) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
-	if others, _ := e.reserved.Others(record.UID()); draft.Base() == e.Ledger.View() && len(others) == 0 {
+func (a *admission) placeView(draft *ledger.Draft, record *ledger.Pod) *ledger.View {
+	if others, _ := a.reserved.Others(record.UID()); draft.Base() == a.Ledger.View() && len(others) == 0 {
 		return draft.View()
 	}
-	e.reserved.Put(record)
-	view, _ := e.reserved.On(e.Ledger.View)
+	a.reserved.Put(record)
+	view, _ := a.reserved.On(a.Ledger.View)
 	return view
 }
 
 // commit validates the plan under the admission lock and commits the record with its claims
 // and its trace. This ends the reservation. A failed or overtaken plan is undone before
 // that.
-func (e *Engine) commit(ctx context.Context, draft *ledger.Draft, c *candidate, parent string) (Verdict, error) {
-	release, err := e.waited(ctx, e.reacquire)
+func (a *admission) commit(ctx context.Context, draft *ledger.Draft, parent string) (Verdict, error) {
+	release, err := a.waited(ctx, a.reacquire)
 	if err != nil {
 		return Verdict{}, err
 	}
 	defer release()
-	if err := e.leasesHold(draft.View(), c); err != nil {
-		return e.refuse(ctx, draft, c, err)
+	if err := a.leasesHold(draft.View()); err != nil {
+		return a.refuse(ctx, draft, err)
 	}
-	planned, _ := draft.View().Pod(c.uid())
+	planned, _ := draft.View().Pod(a.uid())
 	record := *planned
 	record.CgroupParent = parent
-	record.Trace = c.trace
-	steps := len(c.trace.Steps)
-	c.trace.Admitted = true
-	c.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
+	record.Trace = a.trace
+	steps := len(a.trace.Steps)
+	a.trace.Admitted = true
+	a.trace.Add(ledger.Step{Kind: ledger.StepCommitted})
 	stepping, step := hint.StepIn(ctx, hint.StepCommit)
-	view, err := e.Ledger.Update(stepping, func(d *ledger.Draft) error {
+	view, err := a.Ledger.Update(stepping, func(d *ledger.Draft) error {
 		now := d.Base()
 		d.PutPod(&record)
-		for _, b := range c.bindings {
+		for _, b := range a.bindings {
 			d.Bind(b)
 		}
 		for l := range draft.View().Leases() {
-			if l.AdmissionID == c.record.AdmissionID {
+			if l.AdmissionID == a.record.AdmissionID {
 				d.PutLease(l)
 			}
 		}
-		return e.holds(draft, now, d, c)
+		return a.holds(draft, now, d)
 	})
 	step.End(err)
 	if err != nil {
-		c.trace.Admitted, c.trace.Steps = false, c.trace.Steps[:steps]
-		return Verdict{}, fmt.Errorf("admit pod %s: %w", c.uid(), err)
+		a.trace.Admitted, a.trace.Steps = false, a.trace.Steps[:steps]
+		return Verdict{}, fmt.Errorf("admit pod %s: %w", a.uid(), err)
 	}
-	e.reserved.Drop(c.uid())
-	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: c.trace}, nil
+	a.reserved.Drop(a.uid())
+	return Verdict{Outcome: Admitted, QoS: record.QoS, Pod: &record, View: view, Trace: a.trace}, nil
 }
 
 // holds returns ErrOvertaken if a plan is not valid on the current view. Other admissions
 // and resizes respect reservations. A change of the rules, of the uncertain state, or an
 // import may not.
-func (e *Engine) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft, c *candidate) error {
+func (a *admission) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Draft) error {
 	if now.SameFacts(planned.Base()) {
 		return nil
 	}
-	if _, known := now.Pod(c.uid()); known || !now.Rules().SameManagers(c.rules) {
+	if _, known := now.Pod(a.uid()); known || !now.Rules().SameManagers(a.rules) {
 		return ErrOvertaken
 	}
-	return Overtaken(planned.View(), now, d.View(), c.uid(), claimsOf(d.View(), c.uid()))
+	return Overtaken(planned.View(), now, d.View(), a.uid(), claimsOf(d.View(), a.uid()))
 }
 
 // Overtaken returns ErrOvertaken if a pod cannot have new claims any more. planned is the view
@@ -491,10 +502,10 @@ func newFinding(before, after []ledger.Finding) bool {
 
 // leasesHold refuses to commit claims whose lease has expired, because the provider may
 // have given them to another pod.
-func (e *Engine) leasesHold(view *ledger.View, c *candidate) error {
-	now := e.Now()
+func (a *admission) leasesHold(view *ledger.View) error {
+	now := a.Now()
 	for l := range view.Leases() {
-		if l.AdmissionID == c.record.AdmissionID && !now.Before(l.Expires) {
+		if l.AdmissionID == a.record.AdmissionID && !now.Before(l.Expires) {
 			return hint.ExpiredLease(l)
 		}
 	}

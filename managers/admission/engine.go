@@ -54,7 +54,8 @@ type Parts struct {
 	Environment
 }
 
-// Engine admits and removes pods. Its methods are safe for concurrent use.
+// Engine admits and removes pods. Its methods are safe for concurrent use. What one call is about has a type of its own: candidate and
+// admission for Admit, adopting for Adopt, sweep for Sync.
 type Engine struct {
 	Config
 	Parts
@@ -179,8 +180,8 @@ func (e *Engine) waits(ctx context.Context) {
 	}
 }
 
-// calls returns the remote calls of an operation. They are made unless a plan is replayed.
-func (e *Engine) calls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
+// liveCalls returns the remote calls of an operation. They are made unless a plan is replayed.
+func (e *Engine) liveCalls() *hint.Calls { return &hint.Calls{Mode: hint.Live, Away: e.Away} }
 
 // LockPod waits until no other operation on the pod is in progress.
 func (e *Engine) LockPod(ctx context.Context, uid string) (unlock func(), err error) {

@@ -15,7 +15,7 @@ import (
 // explain completes the trace of a rejected pod with shortages and suggestions. It takes
 // much longer than the decision, so it holds no lock, and reads only the view of the
 // decision.
-func (e *Engine) explain(ctx context.Context, c *candidate) {
+func (c *candidate) explain(ctx context.Context) {
 	if c.failed == nil || errdefs.ClassOf(c.failed.err) != errdefs.Refused {
 		return
 	}
@@ -30,15 +30,15 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 	if suspect(c.failed.base) {
 		return
 	}
-	if e.Slot != nil {
-		leave, err := e.Slot(ctx)
+	if c.Slot != nil {
+		leave, err := c.Slot(ctx)
 		if err != nil {
 			return // the trace has the shortages, without suggestions
 		}
 		defer leave()
 	}
 	var note string
-	if c.trace.Suggestions, c.trace.Tried, note = r.Suggest(ctx, e.dry(c), refused.Shortages); note != "" {
+	if c.trace.Suggestions, c.trace.Tried, note = r.Suggest(ctx, c.dry(), refused.Shortages); note != "" {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: note})
 	}
 }
@@ -46,17 +46,18 @@ func (e *Engine) explain(ctx context.Context, c *candidate) {
 // dry returns a function that tries changes of a rejected pod on a view, without a lock. It
 // uses recorded answers of the admission's remote calls. Other answers of external
 // providers are unknown.
-func (e *Engine) dry(c *candidate) explain.Dry {
+func (c *candidate) dry() explain.Dry {
 	return explain.Dry{
 		Run: func(ctx context.Context, view *ledger.View, pod *workload.Pod, policy *topology.Manager) bool {
 			record := *c.record
 			record.Pod = *pod
 			calls := c.calls.Trial()
-			_, err := e.plan(hint.WithCalls(ctx, calls), view, &candidate{record: &record, managers: managers{c.Bus, policy, c.rules}})
+			trial := &candidate{Engine: c.Engine, record: &record, managers: managers{c.Bus, policy, c.rules}}
+			_, err := trial.plan(hint.WithCalls(ctx, calls), view)
 			return err == nil && len(calls.Skipped) == 0
 		},
-		Busy: e.reserved.Has, Tries: e.Tries, Time: e.TryTime, Now: e.Now, Bounds: e.Bounds, Features: e.Features,
-		Kubelet: e.Kubelet,
+		Busy: c.reserved.Has, Tries: c.Tries, Time: c.TryTime, Now: c.Now, Bounds: c.Bounds, Features: c.Features,
+		Kubelet: c.Kubelet,
 	}
 }
 
@@ -75,8 +76,8 @@ func refusal(v Verdict, record *ledger.Pod, id string) history.Refusal {
 // answer names an admission id with which the trace can be read from then on, also after a crash,
 // and a view shows only what is durable. A trace that waited for the next commit would be in no
 // view until then.
-func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
-	_, err := e.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
+func (c *candidate) saveTrace(ctx context.Context) {
+	_, err := c.Update(ctx, func(d *ledger.Draft) error { d.PutTrace(c.trace); return nil })
 	if err != nil {
 		c.trace.Add(ledger.Step{Kind: ledger.StepNoted, Text: "this trace could not be kept: " + err.Error()})
 	}
@@ -84,7 +85,7 @@ func (e *Engine) saveTrace(ctx context.Context, c *candidate) {
 
 // saidBefore reports whether the pod's newest trace has the same verdict. Deferred pods are sent
 // repeatedly, and every stored trace is a commit.
-func (e *Engine) saidBefore(c *candidate) bool {
-	last, ok := e.Ledger.View().TraceOfPod(c.uid())
+func (c *candidate) saidBefore() bool {
+	last, ok := c.Ledger.View().TraceOfPod(c.uid())
 	return ok && !last.Admitted && last.Reason == c.trace.Reason && last.Message == c.trace.Message
 }

@@ -55,13 +55,13 @@ func (c *candidate) living(view *ledger.View) (takenOver, bool) {
 
 // takeOver returns a draft in which the pod has its current allocations. The draft is also
 // returned with an error.
-func (e *Engine) takeOver(ctx context.Context, view *ledger.View, c *candidate, l takenOver) (*ledger.Draft, error) {
-	c.begin(view, e.Now())
+func (c *candidate) takeOver(ctx context.Context, view *ledger.View, l takenOver) (*ledger.Draft, error) {
+	c.begin(view, c.Now())
 	c.bindings = nil
 	draft := ledger.NewDraft(view)
 	record := *c.record
 	whole := hint.Request{Pod: &record.Pod, Container: -1, Running: true}
-	claims, err := e.lives(&record, l)
+	claims, err := c.lives(&record, l)
 	if err != nil {
 		return draft, noVerdict(err)
 	}
@@ -158,7 +158,7 @@ func noVerdict(err error) error {
 }
 
 // lives returns the claims of a running pod.
-func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
+func (c *candidate) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.known.Source == ledger.FromClaimRecord && !l.known.DevicesUnknown && len(l.running) == 0 && l.known.Digest != "" {
 		if l.known.Digest != p.Digest && !amountsFit(p, l.known.Claims) {
 			return nil, errdefs.Preconditionf("pod %s runs here with another specification than the given one, which requests other "+
@@ -177,7 +177,7 @@ func (e *Engine) lives(p *ledger.Pod, l takenOver) ([]ledger.Claim, error) {
 	if l.noted && l.known.Source == "" && len(l.running) == 0 && wantsCPUs(p) {
 		return nil, unknownAllocation(p, "its CPUs and memory are", "")
 	}
-	if missing := e.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") &&
+	if missing := c.Resources.unknownDevices(p, claims); missing != "" && (!l.noted || l.known.DevicesUnknown || l.known.Digest == "") &&
 		len(l.running) == 0 {
 		return nil, unknownAllocation(p, "which devices of "+missing+" it runs with is", missing)
 	} else if missing != "" && len(l.running) > 0 {
@@ -250,10 +250,10 @@ func unknownAllocation(p *ledger.Pod, what, resource string) error {
 
 // unknownDevices returns a requested resource that is known to be a device, and of which
 // the pod has no claim.
-func (e *Engine) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
+func (r *Resources) unknownDevices(p *ledger.Pod, claims []ledger.Claim) string {
 	for _, c := range p.Pod.Walk() {
 		for name, n := range c.Limits.Sorted() {
-			if !name.IsExtended() || n == 0 || e.Resources.elsewhere(name) {
+			if !name.IsExtended() || n == 0 || r.elsewhere(name) {
 				continue
 			}
 			if !slices.ContainsFunc(claims, func(have ledger.Claim) bool {

@@ -13,20 +13,20 @@ import (
 
 // plan returns a draft with the pod and all of its claims. The draft is also returned with
 // an error, unless no managers can decide about the pod on the view.
-func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*ledger.Draft, error) {
-	if err := e.assign(c, view); err != nil {
+func (c *candidate) plan(ctx context.Context, view *ledger.View) (*ledger.Draft, error) {
+	if err := c.assign(view); err != nil {
 		return nil, err
 	}
 	if l, ok := c.living(view); ok {
-		return e.takeOver(ctx, view, c, l)
+		return c.takeOver(ctx, view, l)
 	}
-	c.begin(view, e.Now())
+	c.begin(view, c.Now())
 	draft := ledger.NewDraft(view)
 	draft.PutPod(c.record)
-	if err := e.planScope(ctx, draft, c); err != nil {
+	if err := c.planScope(ctx, draft); err != nil {
 		return draft, err
 	}
-	if err := e.checkProvided(draft.View(), c); err != nil {
+	if err := c.checkProvided(draft.View()); err != nil {
 		return draft, err
 	}
 	whole := hint.Request{Pod: &c.record.Pod, Container: -1, Running: c.running}
@@ -37,11 +37,11 @@ func (e *Engine) plan(ctx context.Context, view *ledger.View, c *candidate) (*le
 }
 
 // planScope executes the policy's rounds for a pod.
-func (e *Engine) planScope(ctx context.Context, draft *ledger.Draft, c *candidate) error {
-	if c.Policy.WholePod(&c.record.Pod, e.Features) {
-		return c.planWhole(ctx, draft, e.Features)
+func (c *candidate) planScope(ctx context.Context, draft *ledger.Draft) error {
+	if c.Policy.WholePod(&c.record.Pod, c.Features) {
+		return c.planWhole(ctx, draft)
 	}
-	return c.planRounds(ctx, draft, e.Features, c.Policy.Rounds(&c.record.Pod, e.Features))
+	return c.planRounds(ctx, draft, c.Policy.Rounds(&c.record.Pod, c.Features))
 }
 
 // PlanRunning returns the view of a basis with a running pod after rounds of the policy. record has the claims that stay. No plugin or
@@ -50,22 +50,22 @@ func (e *Engine) PlanRunning(ctx context.Context, b Basis, record *ledger.Pod, r
 	trace *ledger.Trace) (*ledger.View, error) {
 	draft := ledger.NewDraft(b.View)
 	draft.PutPod(record)
-	c := &candidate{record: record, managers: b.managers, trace: trace, running: true}
-	if err := c.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), draft, e.Features, rounds); err != nil {
+	c := &candidate{Engine: e, record: record, managers: b.managers, trace: trace, running: true}
+	if err := c.planRounds(hint.WithCalls(ctx, &hint.Calls{Mode: hint.Trial}), draft, rounds); err != nil {
 		return nil, err
 	}
 	return draft.View(), nil
 }
 
 // planRounds executes rounds of the policy: get hints, merge, plan.
-func (c *candidate) planRounds(ctx context.Context, draft *ledger.Draft, f workload.Features, rounds []topology.Round) error {
+func (c *candidate) planRounds(ctx context.Context, draft *ledger.Draft, rounds []topology.Round) error {
 	affinity := hint.Hint{Any: true}
 	for _, round := range rounds {
 		var err error
 		if round.Borrows {
-			err = c.planBorrowing(ctx, draft, f, round, affinity)
+			err = c.planBorrowing(ctx, draft, round, affinity)
 		} else {
-			affinity, err = c.planRound(ctx, draft, f, round, affinity)
+			affinity, err = c.planRound(ctx, draft, round, affinity)
 		}
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (c *candidate) planRounds(ctx context.Context, draft *ledger.Draft, f workl
 }
 
 // planRound executes one round, and returns its affinity, or the one before if it has none.
-func (c *candidate) planRound(ctx context.Context, draft *ledger.Draft, f workload.Features, round topology.Round,
+func (c *candidate) planRound(ctx context.Context, draft *ledger.Draft, round topology.Round,
 	affinity hint.Hint) (hint.Hint, error) {
 	if round.Merge {
 		replies, err := c.Bus.Hints(ctx, draft.View(), round.Hints, c.trace)
@@ -89,7 +89,7 @@ func (c *candidate) planRound(ctx context.Context, draft *ledger.Draft, f worklo
 		step.Container = round.Hints.Owner().Container
 		c.trace.Add(step)
 		if !result.Admit {
-			return affinity, c.fail(draft, round.Hints, awaited(c.Policy.Refusal(&c.record.Pod, f), replies))
+			return affinity, c.fail(draft, round.Hints, awaited(c.Policy.Refusal(&c.record.Pod, c.Features), replies))
 		}
 		affinity = result.Affinity
 	}
@@ -126,7 +126,7 @@ func (e *Engine) Hints(ctx context.Context, pod workload.Pod, container string) 
 	if err != nil {
 		return nil, fmt.Errorf("get hints for pod %s: %w", pod.UID, err)
 	}
-	return b.Bus.Hints(hint.WithCalls(ctx, e.calls()), b.View, hint.Request{Pod: &pod, Container: index}, &trace)
+	return b.Bus.Hints(hint.WithCalls(ctx, e.liveCalls()), b.View, hint.Request{Pod: &pod, Container: index}, &trace)
 }
 
 // failurePoint is where a plan failed: the draft and its view, the request, and the error.

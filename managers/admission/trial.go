@@ -59,6 +59,7 @@ func (t *Trial) Admit(ctx context.Context, pod *workload.Pod, notes ...string) (
 // decide is Admit, of a pod that may be running.
 func (t *Trial) decide(ctx context.Context, pod *workload.Pod, running bool, notes ...string) (Verdict, error) {
 	return t.candidate(ctx, &candidate{
+		Engine: t.engine,
 		record: &ledger.Pod{Pod: *pod, QoS: pod.QoSClass(t.engine.Features), AdmissionID: "trial of " + pod.UID},
 		notes:  notes, running: running,
 	})
@@ -66,9 +67,9 @@ func (t *Trial) decide(ctx context.Context, pod *workload.Pod, running bool, not
 
 func (t *Trial) candidate(ctx context.Context, c *candidate) (Verdict, error) {
 	c.dryRun, c.calls = true, &hint.Calls{Mode: hint.Trial}
-	v, known, err := t.engine.known(t.view, t.view, c)
+	v, known, err := c.known(t.view, t.view)
 	if !known && err == nil {
-		v, err = t.engine.decide(hint.WithCalls(ctx, c.calls), t.view, c)
+		v, err = c.decide(hint.WithCalls(ctx, c.calls), t.view)
 	}
 	t.skipped = c.calls.Skipped
 	switch {
@@ -76,9 +77,9 @@ func (t *Trial) candidate(ctx context.Context, c *candidate) (Verdict, error) {
 	case v.Outcome == Admitted:
 		t.view = v.View
 	case t.engine.Tries > 0:
-		t.engine.explain(ctx, c)
+		c.explain(ctx)
 	}
-	return t.engine.noted(c, v), err
+	return c.noted(v), err
 }
 
 // Start starts the containers of a pod, one after the other, so that the pods after it can have what its init containers leave.
@@ -119,5 +120,5 @@ func (t *Trial) Repeat(ctx context.Context, req Request) (Verdict, error) {
 		return Verdict{}, err
 	}
 	record.OwnedBy, record.AdmissionID = ledger.OwnedByOf(req.Owner), req.AdmissionID
-	return t.candidate(ctx, &candidate{record: record, notes: notes})
+	return t.candidate(ctx, &candidate{Engine: t.engine, record: record, notes: notes})
 }

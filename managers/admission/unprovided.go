@@ -79,7 +79,7 @@ func claimed(pod *ledger.Pod, container, resource string) bool {
 // checkProvided compares a plan with the pod's requests. Resources served elsewhere, and
 // resources that an advisory provider failed to allocate, are noted in the trace. An error
 // is a refusal because of the first unknown resource.
-func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
+func (c *candidate) checkProvided(view *ledger.View) error {
 	pod, ok := view.Pod(c.uid())
 	if !ok {
 		return nil
@@ -93,10 +93,10 @@ func (e *Engine) checkProvided(view *ledger.View, c *candidate) error {
 		switch {
 		case slices.Contains(known, string(name)):
 			step.Text = fmt.Sprintf("%s is known here, but none of it was allocated", name)
-		case e.Resources.elsewhere(name):
+		case c.Resources.elsewhere(name):
 			step.Text = fmt.Sprintf("%s is left to others (devices.elsewhere)", name)
-		case e.Resources.Unknown == DeferUnknown || e.Resources.Unknown == RejectUnknown:
-			return e.refuseUnknown(container, name, known)
+		case c.Resources.Unknown == DeferUnknown || c.Resources.Unknown == RejectUnknown:
+			return c.Resources.refuse(container, name, known, c.Now())
 		default:
 			step.Text = fmt.Sprintf("%s has no provider here; the pod is admitted without it (devices.unknown: %s)", name, IgnoreUnknown)
 		}
@@ -127,13 +127,12 @@ func (u *unregisteredError) Waits() hint.Wait {
 // namedResources limits the known resources that a refusal names.
 const namedResources = 16
 
-// refuseUnknown refuses a pod because of an unknown resource. While plugins may still
+// refuse refuses a pod because of an unknown resource. While plugins may still
 // register, the refusal is temporary.
-func (e *Engine) refuseUnknown(container *workload.Container, name workload.Resource, known []string) error {
+func (r *Resources) refuse(container *workload.Container, name workload.Resource, known []string, now time.Time) error {
 	wants := fmt.Sprintf("container %s requests %d %s", container.Name, container.Limits[name], name)
-	r := e.Resources
 	var err *errdefs.Error
-	if r.Unknown == DeferUnknown && e.Now().Before(r.Started.Add(r.Grace)) {
+	if r.Unknown == DeferUnknown && now.Before(r.Started.Add(r.Grace)) {
 		err = errdefs.Refuse(errdefs.OutOf(string(name)), "%w", &unregisteredError{string(name), fmt.Sprintf(
 			"%s, for which no device plugin and no provider has registered yet; plugins have %s after the start of berthd to do so (devices.registrationGrace)",
 			wants, r.Grace)})
@@ -210,12 +209,12 @@ func (e *Engine) resourcesOn(view *ledger.View) []string {
 
 // noted returns a verdict with the notes about its pod. For a pod that is not admitted, it
 // adds only notes about resources served elsewhere; the message has the rest.
-func (e *Engine) noted(c *candidate, v Verdict) Verdict {
+func (c *candidate) noted(v Verdict) Verdict {
 	switch {
 	case v.Pod != nil:
-		v.Notes = e.Notes(v.View, v.Pod, "")
+		v.Notes = c.Notes(v.View, v.Pod, "")
 	case v.View != nil:
-		v.Notes = slices.DeleteFunc(e.Notes(v.View, c.record, ""), func(n Note) bool { return !n.Expected })
+		v.Notes = slices.DeleteFunc(c.Notes(v.View, c.record, ""), func(n Note) bool { return !n.Expected })
 	}
 	for _, text := range c.unserved {
 		v.Notes = append(v.Notes, Note{Text: text})

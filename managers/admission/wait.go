@@ -49,35 +49,35 @@ func awaited(refusal *errdefs.Error, replies []hint.Reply) error {
 
 // postponed converts a temporary refusal to a deferral. If deferrals are off, the refusal
 // stays, unless nothing was decided.
-func (e *Engine) postponed(refused Verdict, err error) (Verdict, error) {
+func (c *candidate) postponed(refused Verdict, err error) (Verdict, error) {
 	var w hint.Waiter
-	if !errors.As(err, &w) || e.overdue(w.Waits()) {
+	if !errors.As(err, &w) || c.overdue(w.Waits()) {
 		return refused, nil
 	}
-	condition, after := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}, e.RetryAfter
+	condition, after := Condition{Type: w.Waits().Condition, Resource: w.Waits().Resource}, c.RetryAfter
 	if fe := new(errdefs.Error); errors.As(err, &fe) {
 		condition.Provider = fe.Provider
 		if fe.RetryAfter > 0 {
 			after = fe.RetryAfter
 		}
 	}
-	if !e.DeferWaits && !w.Waits().Undecided {
+	if !c.DeferWaits && !w.Waits().Undecided {
 		return refused, nil
 	}
 	refused.Outcome, refused.Reason = Deferred, ""
 	refused.Trace.Reason = ""
 	refused.RetryAfter, refused.Condition = after, &condition
-	return e.undecided(refused)
+	return c.undecided(refused)
 }
 
 // overdue returns whether a temporary condition has reached its time limit.
-func (e *Engine) overdue(w hint.Wait) bool {
-	return !w.Since.IsZero() && !e.Now().Before(w.Since.Add(e.Resources.Grace))
+func (c *candidate) overdue(w hint.Wait) bool {
+	return !w.Since.IsZero() && !c.Now().Before(w.Since.Add(c.Resources.Grace))
 }
 
 // undecided returns a deferral, or an error of class Unavailable if deferrals are off.
-func (e *Engine) undecided(v Verdict) (Verdict, error) {
-	if e.DeferWaits {
+func (c *candidate) undecided(v Verdict) (Verdict, error) {
+	if c.DeferWaits {
 		return v, nil
 	}
 	err := errdefs.Unavailablef("pod %s is not decided about: %s", v.Trace.Pod, v.Message)

@@ -34,9 +34,9 @@ func (c *candidate) adopt(draft *ledger.Draft, a attempt) {
 }
 
 // attempt plans and validates the pod without a change of the draft.
-func (c *candidate) attempt(ctx context.Context, draft *ledger.Draft, f workload.Features, rounds []topology.Round) (attempt, error) {
+func (c *candidate) attempt(ctx context.Context, draft *ledger.Draft, rounds []topology.Round) (attempt, error) {
 	a := c.try(draft)
-	err := a.planRounds(ctx, a.draft, f, rounds)
+	err := a.planRounds(ctx, a.draft, rounds)
 	if err == nil {
 		whole := hint.Request{Pod: &c.record.Pod, Container: -1, Running: c.running}
 		err = c.Bus.Validate(ctx, a.draft.View(), whole, &ledger.Trace{})
@@ -46,10 +46,10 @@ func (c *candidate) attempt(ctx context.Context, draft *ledger.Draft, f workload
 
 // planWhole plans the containers that run for the pod's life before its init containers, unless that is worse than the pod's
 // order: then it plans in that order.
-func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f workload.Features) error {
+func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft) error {
 	pod := &c.record.Pod
-	inOrder := c.Policy.InOrder().Rounds(pod, f)
-	whole, err := c.attempt(ctx, draft, f, c.Policy.Rounds(pod, f))
+	inOrder := c.Policy.InOrder().Rounds(pod, c.Features)
+	whole, err := c.attempt(ctx, draft, c.Policy.Rounds(pod, c.Features))
 	if err != nil && (hint.Interrupts(err) || ctx.Err() != nil) {
 		return err
 	}
@@ -58,12 +58,12 @@ func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f worklo
 		return nil
 	}
 	trial, calls := hint.InTrial(ctx)
-	ordered, orderErr := c.attempt(trial, draft, f, inOrder)
+	ordered, orderErr := c.attempt(trial, draft, inOrder)
 	if err != nil {
 		if orderErr == nil {
 			c.note("", inOrderBecause+"it does not fit with its app containers and sidecars first")
 		}
-		return c.planRounds(ctx, draft, f, inOrder)
+		return c.planRounds(ctx, draft, inOrder)
 	}
 	better := func() string {
 		if orderErr != nil {
@@ -74,7 +74,7 @@ func (c *candidate) planWhole(ctx context.Context, draft *ledger.Draft, f worklo
 	why := better()
 	if why != "" && calls.Incomplete {
 		// A trial lacks answers of plugins and providers, so the plan with them decides.
-		if ordered, orderErr = c.attempt(ctx, draft, f, inOrder); orderErr != nil && (hint.Interrupts(orderErr) || ctx.Err() != nil) {
+		if ordered, orderErr = c.attempt(ctx, draft, inOrder); orderErr != nil && (hint.Interrupts(orderErr) || ctx.Err() != nil) {
 			return orderErr
 		}
 		why = better()
@@ -106,12 +106,12 @@ func holdsForInit(view *ledger.View, pod *workload.Pod) bool {
 // planBorrowing plans an init container on what the later containers of its pod have: on what a single one has if that is
 // enough; else near one of them, if the policy admits it; else wherever there is room, the pod's own first. What is tried makes no
 // remote call: only what is chosen does.
-func (c *candidate) planBorrowing(ctx context.Context, draft *ledger.Draft, f workload.Features, round topology.Round,
+func (c *candidate) planBorrowing(ctx context.Context, draft *ledger.Draft, round topology.Round,
 	affinity hint.Hint) error {
 	for _, way := range c.ways(draft.View(), round) {
 		trial, calls := hint.InTrial(ctx)
 		tried := c.try(draft)
-		if way(trial, tried, f, affinity) != nil {
+		if way(trial, tried, affinity) != nil {
 			continue
 		}
 		if !calls.Incomplete {
@@ -119,7 +119,7 @@ func (c *candidate) planBorrowing(ctx context.Context, draft *ledger.Draft, f wo
 			return nil
 		}
 		chosen := c.try(draft)
-		err := way(ctx, chosen, f, affinity)
+		err := way(ctx, chosen, affinity)
 		if err == nil {
 			c.adopt(draft, chosen)
 			return nil
@@ -129,12 +129,12 @@ func (c *candidate) planBorrowing(ctx context.Context, draft *ledger.Draft, f wo
 		}
 		break
 	}
-	_, err := c.planRound(ctx, draft, f, round, affinity)
+	_, err := c.planRound(ctx, draft, round, affinity)
 	return err
 }
 
 // way plans an init container in one attempt.
-type way func(ctx context.Context, a attempt, f workload.Features, affinity hint.Hint) error
+type way func(ctx context.Context, a attempt, affinity hint.Hint) error
 
 // ways are the preferred ways to plan the init container of a round, the best one first.
 func (c *candidate) ways(view *ledger.View, round topology.Round) (below []way) {
@@ -150,11 +150,11 @@ func (c *candidate) ways(view *ledger.View, round topology.Round) (below []way) 
 			below = append(below, c.below(round, o.Name, record.Affinity(o.Name)))
 		}
 		if round.Merge {
-			near = append(near, func(ctx context.Context, a attempt, f workload.Features, affinity hint.Hint) error {
+			near = append(near, func(ctx context.Context, a attempt, affinity hint.Hint) error {
 				one := round
 				one.Hints.Near = o.Name
 				one.Plan = []hint.Request{one.Hints}
-				_, err := a.planRound(ctx, a.draft, f, one, affinity)
+				_, err := a.planRound(ctx, a.draft, one, affinity)
 				return err
 			})
 		}
@@ -168,7 +168,7 @@ func (c *candidate) below(round topology.Round, name string, affinity *ledger.Af
 	if affinity != nil {
 		under = *affinity
 	}
-	return func(ctx context.Context, a attempt, _ workload.Features, _ hint.Hint) error {
+	return func(ctx context.Context, a attempt, _ hint.Hint) error {
 		req := round.Plan[0]
 		req.Below = name
 		if round.Merge {
