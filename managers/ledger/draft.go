@@ -233,7 +233,7 @@ func (d *Draft) apply(generation uint64) *View {
 	if d.renewal != nil {
 		v.epoch.ID, v.epoch.Base = d.renewal.ID, d.renewal.Base
 	}
-	v.explain(d)
+	v.traces.explain(d)
 	return v
 }
 

@@ -9,6 +9,13 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// records are the pods of a view, with what follows from them.
+type records struct {
+	pods    ordered.Map[string, *Pod]            // by uid
+	unknown ordered.Map[string, *UnknownLivePod] // by uid
+	facts   facts
+}
+
 // facts are derived from the pods of a view, including unknown living ones. They are
 // updated from view to view, in time proportional to the change. No other derived data of
 // pods is stored.
@@ -81,35 +88,35 @@ func (f *facts) release(p *Pod) {
 	f.holders = f.holders.Delete(p.UID())
 }
 
-// put applies changes of pods, nil for removed ones, to a view that is not shared yet.
-func (v *View) put(changes map[string]*Pod) {
+// put applies changes of pods, nil for removed ones, to records that no view shares yet.
+func (r *records) put(changes map[string]*Pod) {
 	if len(changes) == 0 {
 		return
 	}
-	contested := !v.facts.contested.IsEmpty()
-	next := v.facts.next()
+	contested := !r.facts.contested.IsEmpty()
+	next := r.facts.next()
 	for uid := range changes {
-		if old, ok := v.pods.Get(uid); ok {
-			v.facts.release(old)
-			v.facts.claims -= len(old.Claims)
-			v.facts.resourceClaims -= resourceClaims(old)
+		if old, ok := r.pods.Get(uid); ok {
+			r.facts.release(old)
+			r.facts.claims -= len(old.Claims)
+			r.facts.resourceClaims -= resourceClaims(old)
 			next.sums.gone = append(next.sums.gone, old)
 		}
 	}
 	for uid, p := range changes {
 		if p == nil {
-			v.pods = v.pods.Delete(uid)
+			r.pods = r.pods.Delete(uid)
 			continue
 		}
-		v.pods = v.pods.Set(uid, p)
-		v.facts.hold(p)
-		v.facts.claims += len(p.Claims)
-		v.facts.resourceClaims += resourceClaims(p)
+		r.pods = r.pods.Set(uid, p)
+		r.facts.hold(p)
+		r.facts.claims += len(p.Claims)
+		r.facts.resourceClaims += resourceClaims(p)
 		next.sums.come = append(next.sums.come, p)
 	}
-	v.follow(next)
+	r.follow(next)
 	if contested { // released CPUs may belong to another pod, too
-		v.derive()
+		r.derive()
 	}
 }
 
@@ -128,23 +135,23 @@ func (f *facts) next() *derived {
 	return d
 }
 
-// follow ends the changes of a view.
-func (v *View) follow(d *derived) {
-	d.sums.pods, d.sums.unknown = v.pods, v.unknown
+// follow ends the changes.
+func (r *records) follow(d *derived) {
+	d.sums.pods, d.sums.unknown = r.pods, r.unknown
 	d.admissions.gone, d.admissions.come = d.sums.gone, d.sums.come
-	v.facts.sums, v.facts.admissions = &d.sums, &d.admissions
+	r.facts.sums, r.facts.admissions = &d.sums, &d.admissions
 }
 
 // derive computes the facts from all pods.
-func (v *View) derive() {
-	v.facts = facts{sums: &sums{pods: v.pods, unknown: v.unknown}, admissions: new(admissions)}
-	for p := range v.allocations() {
-		v.facts.hold(p)
-		v.facts.admissions.come = append(v.facts.admissions.come, p)
+func (r *records) derive() {
+	r.facts = facts{sums: &sums{pods: r.pods, unknown: r.unknown}, admissions: new(admissions)}
+	for p := range r.allocations() {
+		r.facts.hold(p)
+		r.facts.admissions.come = append(r.facts.admissions.come, p)
 	}
-	for p := range v.pods.Values() {
-		v.facts.claims += len(p.Claims)
-		v.facts.resourceClaims += resourceClaims(p)
+	for p := range r.pods.Values() {
+		r.facts.claims += len(p.Claims)
+		r.facts.resourceClaims += resourceClaims(p)
 	}
 }
 

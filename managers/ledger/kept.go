@@ -93,11 +93,10 @@ func (t *traces) drop(number uint64, uid string) {
 }
 
 // explain adds the traces of a draft, those of its pods first, and removes old ones.
-func (v *View) explain(d *Draft) {
+func (t *traces) explain(d *Draft) {
 	if !d.explains() {
 		return
 	}
-	t := &v.traces
 	var added []*Trace
 	parted := make(map[string]uint64) // numbers in the records of changed pods
 	for _, uid := range ordered.Keys(d.changes.Pods) {
@@ -164,23 +163,23 @@ func (v *View) Traces() iter.Seq2[uint64, *Trace] {
 
 // Trace returns the newest trace of an admission.
 func (v *View) Trace(admissionID string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.AdmissionID == admissionID })
+	return v.traces.newestOf(func(t *Trace) bool { return t.AdmissionID == admissionID })
 }
 
 // TraceOfPod returns the newest trace of an admission of a pod. It may be the trace of a
 // refusal although the pod is admitted. The trace of the successful admission is in the
 // pod's record.
 func (v *View) TraceOfPod(uid string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.Pod == uid })
+	return v.traces.newestOf(func(t *Trace) bool { return t.Pod == uid })
 }
 
 // TraceOfName returns the newest trace of an admission of a pod by its name.
 func (v *View) TraceOfName(namespace, name string) (*Trace, bool) {
-	return v.newestTrace(func(t *Trace) bool { return t.Namespace == namespace && t.Name == name })
+	return v.traces.newestOf(func(t *Trace) bool { return t.Namespace == namespace && t.Name == name })
 }
 
-func (v *View) newestTrace(match func(*Trace) bool) (*Trace, bool) {
-	for _, kept := range v.traces.kept.Backward() {
+func (t *traces) newestOf(match func(*Trace) bool) (*Trace, bool) {
+	for _, kept := range t.kept.Backward() {
 		if match(kept.trace) {
 			return kept.trace, true
 		}

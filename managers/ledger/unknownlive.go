@@ -100,45 +100,45 @@ func (v *View) UnknownLivePods() iter.Seq[UnknownLivePod] {
 	}
 }
 
-// putUnknown applies changes of unknown living pods, nil for removed ones, to a view that
-// is not shared yet.
-func (v *View) putUnknown(changes map[string]*UnknownLivePod) {
+// putUnknown applies changes of unknown living pods, nil for removed ones, to records that
+// no view shares yet.
+func (r *records) putUnknown(changes map[string]*UnknownLivePod) {
 	if len(changes) == 0 {
 		return
 	}
-	contested := !v.facts.contested.IsEmpty()
-	next := v.facts.next()
+	contested := !r.facts.contested.IsEmpty()
+	next := r.facts.next()
 	for uid, u := range changes {
-		if old, ok := v.unknown.Get(uid); ok {
-			v.facts.release(old.holds)
+		if old, ok := r.unknown.Get(uid); ok {
+			r.facts.release(old.holds)
 			next.sums.gone = append(next.sums.gone, old.holds)
-			v.unknown = v.unknown.Delete(uid)
+			r.unknown = r.unknown.Delete(uid)
 		}
 		if u != nil {
 			u = u.kept()
-			v.unknown = v.unknown.Set(uid, u)
+			r.unknown = r.unknown.Set(uid, u)
 			next.sums.come = append(next.sums.come, u.holds)
 		}
 	}
 	for _, p := range next.sums.come {
-		v.facts.hold(p)
+		r.facts.hold(p)
 	}
-	v.follow(next)
+	r.follow(next)
 	if contested { // released CPUs may belong to another pod, too
-		v.derive()
+		r.derive()
 	}
 }
 
 // allocations yields the records of all pods with claims: those in the ledger, and the unknown
 // living ones with their known claims.
-func (v *View) allocations() iter.Seq[*Pod] {
+func (r *records) allocations() iter.Seq[*Pod] {
 	return func(yield func(*Pod) bool) {
-		for p := range v.pods.Values() {
+		for p := range r.pods.Values() {
 			if !yield(p) {
 				return
 			}
 		}
-		for u := range v.unknown.Values() {
+		for u := range r.unknown.Values() {
 			if !yield(u.holds) {
 				return
 			}

@@ -58,17 +58,15 @@ type TakenPages struct {
 // View is an immutable snapshot of the ledger at a generation, or of a draft. Goroutines
 // may share it.
 type View struct {
-	rules             Rules
-	epoch             Epoch
-	generation        uint64
-	pods              ordered.Map[string, *Pod] // by uid
-	facts             facts                     // that follow from pods
+	rules      Rules
+	epoch      Epoch
+	generation uint64
+	records
 	bindings          bindings
 	unbound           uint64 // generation of the last commit that removed a binding
 	resources         map[string]*SeenResource
 	leases            map[string]*Lease
 	externalProviders map[string]*ExternalProvider
-	unknown           ordered.Map[string, *UnknownLivePod] // by uid
 	traces            traces
 	uncertain         string
 	override          *Override
