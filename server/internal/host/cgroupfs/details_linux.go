@@ -58,12 +58,12 @@ func (d *Driver) Details(ctx context.Context, name cgroup.Name) (out cgroup.Deta
 }
 
 // readOptional reads a file that a kernel may lack.
-func (d *Driver) readOptional(controller string, name cgroup.Name, file string) (string, bool) {
-	h, ok := d.hierarchy(controller)
+func (t *tree) readOptional(controller string, name cgroup.Name, file string) (string, bool) {
+	h, ok := t.hierarchy(controller)
 	if !ok {
 		return "", false
 	}
-	text, err := d.read(h, name, file)
+	text, err := t.read(h, name, file)
 	return text, err == nil
 }
 

@@ -245,13 +245,13 @@ func (p *directory) located(err error) error {
 }
 
 // at calls do with the directory of a cgroup in a hierarchy.
-func (d *Driver) at(h hierarchy, name cgroup.Name, do func(*directory) error) error {
-	return d.root.with(h.below(name), do)
+func (t *tree) at(h hierarchy, name cgroup.Name, do func(*directory) error) error {
+	return t.root.with(h.below(name), do)
 }
 
 // read returns the text of a control file of a cgroup.
-func (d *Driver) read(h hierarchy, name cgroup.Name, file string) (text string, err error) {
-	err = d.at(h, name, func(dir *directory) error {
+func (t *tree) read(h hierarchy, name cgroup.Name, file string) (text string, err error) {
+	err = t.at(h, name, func(dir *directory) error {
 		text, err = dir.read(file)
 		return err
 	})
@@ -259,8 +259,8 @@ func (d *Driver) read(h hierarchy, name cgroup.Name, file string) (text string, 
 }
 
 // write writes a control file of a cgroup.
-func (d *Driver) write(h hierarchy, name cgroup.Name, file, text string) error {
-	err := d.at(h, name, func(dir *directory) error { return dir.write(file, text) })
+func (t *tree) write(h hierarchy, name cgroup.Name, file, text string) error {
+	err := t.at(h, name, func(dir *directory) error { return dir.write(file, text) })
 	if err != nil {
 		return errno.Classify(fmt.Errorf("write %q: %w", text, err))
 	}
@@ -268,15 +268,15 @@ func (d *Driver) write(h hierarchy, name cgroup.Name, file, text string) error {
 }
 
 // mkdir makes the directory of a cgroup.
-func (d *Driver) mkdir(h hierarchy, name cgroup.Name) error {
-	return d.root.above(h.below(name), func(parent *directory, base string) error {
+func (t *tree) mkdir(h hierarchy, name cgroup.Name) error {
+	return t.root.above(h.below(name), func(parent *directory, base string) error {
 		return parent.located(parent.Mkdir(base, 0o755))
 	})
 }
 
 // rmdir removes the empty directory of a cgroup, and closes it.
-func (d *Driver) rmdir(h hierarchy, name cgroup.Name) error {
-	return d.root.above(h.below(name), func(parent *directory, base string) error {
+func (t *tree) rmdir(h hierarchy, name cgroup.Name) error {
+	return t.root.above(h.below(name), func(parent *directory, base string) error {
 		err := parent.Remove(base)
 		if err == nil || gone(err) {
 			parent.close(base)

@@ -19,23 +19,28 @@ import (
 // Driver is the kernel's tree as a cgroup.Tree. It is safe for concurrent use and
 // remembers nothing but where the hierarchies are, and open directories and files.
 type Driver struct {
-	mount       string
-	root        *directory  // of the mount
-	hierarchies []hierarchy // exactly one on v2
-	values      [][]string  // the control files with values, by hierarchy
+	tree
+	values      [][]string // the control files with values, by hierarchy
 	dirs        *openDirs
-	runtimes    []hierarchy // of v1, where only runtimes make cgroups
-	facts       cgroup.Facts
-	needed      []string // on v2, the controllers a valid cgroup has
 	killTimeout time.Duration
 	setter      Setter // nil if the tree is only read
 }
 
 var _ cgroup.Tree = (*Driver)(nil)
 
+// tree is what is mounted, and the access to its directories and files by cgroup and hierarchy.
+type tree struct {
+	mount       string
+	root        *directory  // of the mount
+	hierarchies []hierarchy // exactly one on v2
+	runtimes    []hierarchy // of v1, where only runtimes make cgroups
+	facts       cgroup.Facts
+	needed      []string // on v2, the controllers a valid cgroup has
+}
+
 // hierarchy is one mounted tree of directories.
 type hierarchy struct {
-	// dir is its mount point below Driver.mount, "." on v2.
+	// dir is its mount point below tree.mount, "." on v2.
 	dir string
 	// controllers are the v1 controllers mounted there. "" is the unified hierarchy beside v1's,
 	// "name=systemd" is systemd's own.
@@ -44,7 +49,7 @@ type hierarchy struct {
 
 func (h hierarchy) has(controller string) bool { return slices.Contains(h.controllers, controller) }
 
-// path gives the directory of a cgroup below Driver.mount.
+// path gives the directory of a cgroup below tree.mount.
 func (h hierarchy) path(name cgroup.Name) string { return filepath.Join(h.below(name)...) }
 
 // below gives the components of that path.
@@ -56,8 +61,8 @@ func (h hierarchy) below(name cgroup.Name) cgroup.Name {
 }
 
 // absolute gives the directory of a cgroup to the library.
-func (d *Driver) absolute(h hierarchy, name cgroup.Name) string {
-	return filepath.Join(d.mount, h.path(name))
+func (t *tree) absolute(h hierarchy, name cgroup.Name) string {
+	return filepath.Join(t.mount, h.path(name))
 }
 
 // Open detects the tree's version and controllers. A missing required controller, or a mount that
@@ -78,7 +83,7 @@ func Open(o Options) (*Driver, error) {
 	if err != nil {
 		return nil, errdefs.Unsupportedf("open the cgroup tree: %w", err)
 	}
-	d := &Driver{mount: mount, root: root, killTimeout: o.KillTimeout, setter: o.Setter}
+	d := &Driver{tree: tree{mount: mount, root: root}, killTimeout: o.KillTimeout, setter: o.Setter}
 	if err := d.detect(o.Required); err != nil {
 		_ = root.Close()
 		return nil, fmt.Errorf("open the cgroup tree at %s: %w", mount, err)
@@ -103,49 +108,49 @@ func (d *Driver) Close() error {
 }
 
 // detect fills in everything that follows from the mount.
-func (d *Driver) detect(required []string) error {
-	d.facts = cgroup.Facts{Driver: cgroup.Cgroupfs, PageBytes: int64(os.Getpagesize())}
+func (t *tree) detect(required []string) error {
+	t.facts = cgroup.Facts{Driver: cgroup.Cgroupfs, PageBytes: int64(os.Getpagesize())}
 	var stat unix.Statfs_t
-	if err := unix.Statfs(d.mount, &stat); err != nil {
+	if err := unix.Statfs(t.mount, &stat); err != nil {
 		return errdefs.Unsupportedf("statfs: %w", err)
 	}
 	var err error
 	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
-		err = d.detectV2()
+		err = t.detectV2()
 	} else {
 		var mounts []*mountinfo.Info
 		if mounts, err = mountinfo.GetMounts(cgroupMounts); err != nil {
 			return errdefs.Unavailablef("list the mounts: %w", err)
 		}
-		if err = d.detectV1(mounts); err == nil {
-			err = d.listV1(mounts)
+		if err = t.detectV1(mounts); err == nil {
+			err = t.listV1(mounts)
 		}
 	}
 	if err == nil {
-		err = d.require(required)
+		err = t.require(required)
 	}
 	if err != nil {
 		return err
 	}
-	if slices.Contains(d.facts.Controllers, "hugetlb") {
-		d.facts.HugePageSizes, err = hugePageSizes("/sys/kernel/mm/hugepages")
+	if slices.Contains(t.facts.Controllers, "hugetlb") {
+		t.facts.HugePageSizes, err = hugePageSizes("/sys/kernel/mm/hugepages")
 	}
 	return err
 }
 
 // require refuses a tree that lacks a controller. What berth promises of CPUs and
 // memory would stand in the ledger only.
-func (d *Driver) require(controllers []string) error {
+func (t *tree) require(controllers []string) error {
 	if controllers == nil {
 		controllers = []string{"cpu", "cpuset", "memory"}
-		if d.facts.Version == cgroup.V1 {
+		if t.facts.Version == cgroup.V1 {
 			controllers = append(controllers, "cpuacct")
 		}
 	}
-	missing := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(d.facts.Controllers, c) })
+	missing := slices.DeleteFunc(slices.Clone(controllers), func(c string) bool { return slices.Contains(t.facts.Controllers, c) })
 	if len(missing) > 0 {
-		return errdefs.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", d.facts.Version, missing,
-			d.facts.Controllers)
+		return errdefs.Unsupportedf("cgroup v%d without the controllers %q, only %q are there", t.facts.Version, missing,
+			t.facts.Controllers)
 	}
 	return nil
 }
@@ -154,46 +159,46 @@ func (d *Driver) require(controllers []string) error {
 // tree has.
 var v2Controllers = []string{"cpu", "cpuset", "hugetlb", "memory", "pids"}
 
-func (d *Driver) detectV2() error {
-	d.facts.Version = cgroup.V2
-	d.hierarchies = []hierarchy{{dir: "."}}
-	text, err := d.root.read("cgroup.controllers")
+func (t *tree) detectV2() error {
+	t.facts.Version = cgroup.V2
+	t.hierarchies = []hierarchy{{dir: "."}}
+	text, err := t.root.read("cgroup.controllers")
 	if err != nil {
 		return errdefs.Unsupportedf("%w", err)
 	}
-	d.facts.Controllers = strings.Fields(text)
-	slices.Sort(d.facts.Controllers)
+	t.facts.Controllers = strings.Fields(text)
+	slices.Sort(t.facts.Controllers)
 	for _, c := range v2Controllers {
-		if slices.Contains(d.facts.Controllers, c) {
-			d.needed = append(d.needed, c)
+		if slices.Contains(t.facts.Controllers, c) {
+			t.needed = append(t.needed, c)
 		}
 	}
-	d.facts.Subsystems = subsystemsV2(d.mount, d.facts.Controllers)
-	d.facts.SwapLimits = d.swapLimitsV2()
+	t.facts.Subsystems = subsystemsV2(t.mount, t.facts.Controllers)
+	t.facts.SwapLimits = t.swapLimitsV2()
 	var kernel unix.Utsname
 	if err := unix.Uname(&kernel); err != nil {
 		return errdefs.Unsupportedf("uname: %w", err)
 	}
-	d.facts.MovesMemory = cgroup.MovesMemoryV2(unix.ByteSliceToString(kernel.Release[:]))
+	t.facts.MovesMemory = cgroup.MovesMemoryV2(unix.ByteSliceToString(kernel.Release[:]))
 	return nil
 }
 
 // swapLimitsV2 reports whether the kernel has swap limits. The root cgroup has no file for them,
 // so berthd's own cgroup is checked, and then all others.
-func (d *Driver) swapLimitsV2() bool {
+func (t *tree) swapLimitsV2() bool {
 	const file = "memory.swap.max"
 	if text, err := os.ReadFile("/proc/self/cgroup"); err == nil {
 		for line := range strings.Lines(string(text)) {
 			if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::/"); ok {
-				if _, err := d.root.Stat(filepath.Join(own, file)); err == nil {
+				if _, err := t.root.Stat(filepath.Join(own, file)); err == nil {
 					return true
 				}
 			}
 		}
 	}
-	children, err := d.root.list()
+	children, err := t.root.list()
 	return err == nil && slices.ContainsFunc(children, func(c string) bool {
-		_, err := d.root.Stat(filepath.Join(c, file))
+		_, err := t.root.Stat(filepath.Join(c, file))
 		return err == nil
 	})
 }
@@ -204,26 +209,26 @@ var cgroupMounts = mountinfo.FSTypeFilter(v1Type, v2Type)
 // The kernel's names of the two filesystems.
 const v1Type, v2Type = "cgroup", "cgroup2"
 
-func (d *Driver) detectV1(mounts []*mountinfo.Info) error {
-	d.facts.Version = cgroup.V1
-	d.hierarchies = v1Hierarchies(d.mount, mounts, v1Controllers)
-	d.runtimes = v1Hierarchies(d.mount, mounts, runtimeControllers)
-	for _, h := range d.hierarchies {
+func (t *tree) detectV1(mounts []*mountinfo.Info) error {
+	t.facts.Version = cgroup.V1
+	t.hierarchies = v1Hierarchies(t.mount, mounts, v1Controllers)
+	t.runtimes = v1Hierarchies(t.mount, mounts, runtimeControllers)
+	for _, h := range t.hierarchies {
 		for _, c := range h.controllers {
 			if c != "" && !strings.HasPrefix(c, "name=") {
-				d.facts.Controllers = append(d.facts.Controllers, c)
+				t.facts.Controllers = append(t.facts.Controllers, c)
 			}
 		}
 	}
-	if len(d.facts.Controllers) == 0 {
+	if len(t.facts.Controllers) == 0 {
 		return errdefs.Unsupportedf("neither is it a cgroup2 mount nor are cgroup controllers mounted below it")
 	}
-	slices.Sort(d.facts.Controllers)
-	if memory, ok := d.hierarchy("memory"); ok {
-		_, err := d.root.Stat(filepath.Join(memory.dir, "memory.memsw.limit_in_bytes"))
-		d.facts.SwapLimits = err == nil
+	slices.Sort(t.facts.Controllers)
+	if memory, ok := t.hierarchy("memory"); ok {
+		_, err := t.root.Stat(filepath.Join(memory.dir, "memory.memsw.limit_in_bytes"))
+		t.facts.SwapLimits = err == nil
 	}
-	d.facts.MovesMemory = true // see migrateWith
+	t.facts.MovesMemory = true // see migrateWith
 	return nil
 }
 
@@ -278,15 +283,15 @@ func v1Hierarchies(mount string, mounts []*mountinfo.Info, controllers []string)
 }
 
 // hierarchy returns the hierarchy of a controller.
-func (d *Driver) hierarchy(controller string) (hierarchy, bool) {
-	if d.facts.Version == cgroup.V2 {
-		return d.hierarchies[0], true
+func (t *tree) hierarchy(controller string) (hierarchy, bool) {
+	if t.facts.Version == cgroup.V2 {
+		return t.hierarchies[0], true
 	}
-	i := slices.IndexFunc(d.hierarchies, func(h hierarchy) bool { return h.has(controller) })
+	i := slices.IndexFunc(t.hierarchies, func(h hierarchy) bool { return h.has(controller) })
 	if i < 0 {
 		return hierarchy{}, false
 	}
-	return d.hierarchies[i], true
+	return t.hierarchies[i], true
 }
 
 // hugePageSizes reads the kernel's page sizes from directory names such as

@@ -217,11 +217,11 @@ func (d *Driver) inherit(h hierarchy, name cgroup.Name, isNew bool) error {
 }
 
 // pathsV1 gives the library its absolute directories by controller.
-func (d *Driver) pathsV1(name cgroup.Name) map[string]string {
+func (t *tree) pathsV1(name cgroup.Name) map[string]string {
 	paths := make(map[string]string)
-	for _, h := range d.hierarchies {
+	for _, h := range t.hierarchies {
 		for _, c := range h.controllers {
-			paths[c] = d.absolute(h, name)
+			paths[c] = t.absolute(h, name)
 		}
 	}
 	return paths

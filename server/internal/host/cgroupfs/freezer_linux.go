@@ -18,18 +18,18 @@ const (
 )
 
 // freezerFile is where a cgroup is frozen and thawed.
-func (d *Driver) freezerFile(name cgroup.Name) string {
-	h, _ := d.hierarchy("freezer")
-	if d.facts.Version == cgroup.V2 {
-		return filepath.Join(d.absolute(h, name), freezerV2)
+func (t *tree) freezerFile(name cgroup.Name) string {
+	h, _ := t.hierarchy("freezer")
+	if t.facts.Version == cgroup.V2 {
+		return filepath.Join(t.absolute(h, name), freezerV2)
 	}
-	return filepath.Join(d.absolute(h, name), freezerV1)
+	return filepath.Join(t.absolute(h, name), freezerV1)
 }
 
 // freezerState is the file with the freezer state of the cgroup itself. v1's freezer.state also
 // depends on the ancestors.
-func (d *Driver) freezerState() string {
-	if d.facts.Version == cgroup.V2 {
+func (t *tree) freezerState() string {
+	if t.facts.Version == cgroup.V2 {
 		return freezerV2
 	}
 	return selfFreezingV1

@@ -33,8 +33,8 @@ func (d *Driver) CheckMemory(node cgroup.Node) error {
 	return errdefs.Preconditionf("write \"%d\" to %s: %w: %d bytes", *limit, limitFile, cgroup.ErrBelowUse, used)
 }
 
-func (d *Driver) readLimit(h hierarchy, name cgroup.Name, file string) (int64, error) {
-	text, err := d.read(h, name, file)
+func (t *tree) readLimit(h hierarchy, name cgroup.Name, file string) (int64, error) {
+	text, err := t.read(h, name, file)
 	if err != nil {
 		return 0, err
 	}

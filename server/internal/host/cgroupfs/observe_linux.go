@@ -174,8 +174,8 @@ func (d *Driver) Missing(name cgroup.Name) (dirs []string, err error) {
 }
 
 // controllers returns the controllers of a v2 cgroup.
-func (d *Driver) controllers(name cgroup.Name) ([]string, error) {
-	text, err := d.read(d.hierarchies[0], name, "cgroup.controllers")
+func (t *tree) controllers(name cgroup.Name) ([]string, error) {
+	text, err := t.read(t.hierarchies[0], name, "cgroup.controllers")
 	return strings.Fields(text), err
 }
 
@@ -186,12 +186,12 @@ func lacking(want, has []string) []string {
 
 // exists reports whether a directory exists, and whether it may have subdirectories. A cgroup
 // directory has two links and one for each subdirectory, so most cgroups need not be listed.
-func (d *Driver) exists(h hierarchy, name cgroup.Name) (there, nested bool, err error) {
+func (t *tree) exists(h hierarchy, name cgroup.Name) (there, nested bool, err error) {
 	if len(name) == 0 {
 		return true, true, nil
 	}
 	var info os.FileInfo
-	err = d.root.above(h.below(name), func(parent *directory, base string) error {
+	err = t.root.above(h.below(name), func(parent *directory, base string) error {
 		info, err = parent.Lstat(base)
 		return parent.located(err)
 	})
@@ -204,8 +204,8 @@ func (d *Driver) exists(h hierarchy, name cgroup.Name) (there, nested bool, err 
 
 // children lists the cgroups right below one in a hierarchy, sorted; none if it is not
 // there.
-func (d *Driver) children(h hierarchy, name cgroup.Name) (names []string, err error) {
-	err = d.at(h, name, func(dir *directory) error {
+func (t *tree) children(h hierarchy, name cgroup.Name) (names []string, err error) {
+	err = t.at(h, name, func(dir *directory) error {
 		names, err = dir.list()
 		return err
 	})

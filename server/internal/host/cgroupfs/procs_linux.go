@@ -33,10 +33,10 @@ func (d *Driver) Procs(ctx context.Context, name cgroup.Name) ([]int, error) {
 }
 
 // procs lists the processes of a cgroup and below it, in any hierarchy.
-func (d *Driver) procs(name cgroup.Name) ([]int, error) {
+func (t *tree) procs(name cgroup.Name) ([]int, error) {
 	var all []int
-	for _, h := range d.hierarchies {
-		pids, err := d.procsIn(h, name)
+	for _, h := range t.hierarchies {
+		pids, err := t.procsIn(h, name)
 		if err != nil {
 			return nil, err
 		}
@@ -48,24 +48,24 @@ func (d *Driver) procs(name cgroup.Name) ([]int, error) {
 
 // procsIn lists the processes of a cgroup and its descendants in one hierarchy. A threaded cgroup
 // (v2) has no readable process list, so its threads are listed.
-func (d *Driver) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
-	text, err := d.read(h, name, procsFile)
+func (t *tree) procsIn(h hierarchy, name cgroup.Name) ([]int, error) {
+	text, err := t.read(h, name, procsFile)
 	if errors.Is(err, unix.ENOTSUP) {
-		text, err = d.read(h, name, "cgroup.threads")
+		text, err = t.read(h, name, "cgroup.threads")
 	}
 	if err != nil {
 		return nil, ignoreGone(err)
 	}
 	pids, err := parsePIDs(text)
 	if err != nil {
-		return nil, errdefs.Unavailablef("read %s: %w", filepath.Join(d.absolute(h, name), procsFile), err)
+		return nil, errdefs.Unavailablef("read %s: %w", filepath.Join(t.absolute(h, name), procsFile), err)
 	}
-	if _, nested, err := d.exists(h, name); err != nil || !nested {
+	if _, nested, err := t.exists(h, name); err != nil || !nested {
 		return pids, err
 	}
-	children, err := d.children(h, name)
+	children, err := t.children(h, name)
 	for _, c := range children {
-		below, failed := d.procsIn(h, append(slices.Clone(name), c))
+		below, failed := t.procsIn(h, append(slices.Clone(name), c))
 		pids, err = append(pids, below...), cmp.Or(err, failed)
 	}
 	return pids, err

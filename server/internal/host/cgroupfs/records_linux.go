@@ -103,16 +103,16 @@ func (d *Driver) readRecord(ctx context.Context, name cgroup.Name) (record []byt
 
 // recordHierarchy is the hierarchy of the cpuset controller. A driver that does not require
 // cpuset uses another hierarchy with a controller.
-func (d *Driver) recordHierarchy() hierarchy {
-	if h, ok := d.hierarchy("cpuset"); ok {
+func (t *tree) recordHierarchy() hierarchy {
+	if h, ok := t.hierarchy("cpuset"); ok {
 		return h
 	}
-	for _, h := range d.hierarchies {
+	for _, h := range t.hierarchies {
 		if !h.has(unified) && !h.has("name=systemd") {
 			return h
 		}
 	}
-	return d.hierarchies[0]
+	return t.hierarchies[0]
 }
 
 // readAttribute returns the record; nil if there is none.

@@ -78,11 +78,11 @@ func subsystemsV1(self []byte, mounts []*mountinfo.Info) (out []cgroup.Subsystem
 func bySubsystem(a, b cgroup.Subsystem) int { return cmp.Compare(a.Name, b.Name) }
 
 // listV1 fills in the subsystems of the facts of a tree of version 1.
-func (d *Driver) listV1(mounts []*mountinfo.Info) error {
+func (t *tree) listV1(mounts []*mountinfo.Info) error {
 	self, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return errdefs.Unavailablef("list the cgroup hierarchies: %w", err)
 	}
-	d.facts.Subsystems, err = subsystemsV1(self, mounts)
+	t.facts.Subsystems, err = subsystemsV1(self, mounts)
 	return err
 }

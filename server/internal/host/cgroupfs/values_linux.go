@@ -55,9 +55,9 @@ func (d *Driver) valueFiles(h hierarchy) (files []string) {
 	return files
 }
 
-func (d *Driver) hugePageFile(size int64) string {
+func (t *tree) hugePageFile(size int64) string {
 	suffix := ".limit_in_bytes"
-	if d.facts.Version == cgroup.V2 {
+	if t.facts.Version == cgroup.V2 {
 		suffix = ".max"
 	}
 	return "hugetlb." + cgroup.HugePageLabel(size) + suffix

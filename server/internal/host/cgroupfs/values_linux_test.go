@@ -88,7 +88,7 @@ func plainV2(t *testing.T, child string) *Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Driver{mount: dir, root: root, killTimeout: defaultKillTimeout, setter: ocicgroups.Setter{}}
+	d := &Driver{tree: tree{mount: dir, root: root}, killTimeout: defaultKillTimeout, setter: ocicgroups.Setter{}}
 	t.Cleanup(func() { _ = d.Close() })
 	if err := d.detectV2(); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestRequiredControllers(t *testing.T) {
 	v1 := func(controllers ...string) func(*testing.T) *Driver {
 		return func(t *testing.T) *Driver {
 			t.Helper()
-			d := &Driver{mount: t.TempDir()}
+			d := &Driver{tree: tree{mount: t.TempDir()}}
 			var err error
 			if d.root, err = openMount(d.mount); err != nil {
 				t.Fatal(err)
