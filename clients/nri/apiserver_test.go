@@ -244,7 +244,7 @@ func TestEndFlags(t *testing.T) {
 		{releaseNever, "", ""}, {releaseAlways, "", ""}, {releaseRemoved, "a/b", ""},
 		{releaseRemoved, "", "--daemon-set"}, {releaseRemoved, "a/b/c", "--daemon-set"}, {"sometimes", "", "--release-at-end"},
 	} {
-		err := (&options{release: row.release, daemonSet: row.set}).checkEnd()
+		err := (&options{nodeOptions: nodeOptions{release: row.release, daemonSet: row.set}}).checkEnd()
 		if (err == nil) != (row.text == "") || err != nil && !strings.Contains(err.Error(), row.text) {
 			t.Errorf("%+v: %v", row, err)
 		}

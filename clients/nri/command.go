@@ -44,21 +44,37 @@ import (
 
 // options are the flags.
 type options struct {
-	endpoint, socket, name, index    string
-	podsAPI, podResources, nodeName  string
-	kubelet, kubeletCA               string
-	manifests, annotation, failure   string
-	level                            *loglevel.Level
-	serviceAccount                   string
-	health                           *health.Addresses
-	metrics                          metrics
-	release, daemonSet, dev, cgroups string
-	unsolicited                      string
-	passNamespaces, cdiDirectories   []string
-	berthdState                      string
-	checkReports                     []string
-	publish                          bool
-	publishSpread                    time.Duration
+	runtimeOptions
+	podOptions
+	nodeOptions
+
+	endpoint, berthdState string
+	dev, cgroups          string
+	cdiDirectories        []string
+	failure, unsolicited  string
+	passNamespaces        []string
+	checkReports          []string
+	level                 *loglevel.Level
+	health                *health.Addresses
+	metrics               metrics
+}
+
+// runtimeOptions are the runtime's socket, and the plugin's name and place there.
+type runtimeOptions struct{ socket, name, index string }
+
+// podOptions are where the specifications of pods and their devices come from.
+type podOptions struct {
+	podsAPI, podResources string
+	kubelet, kubeletCA    string
+	manifests, annotation string
+}
+
+// nodeOptions are the node at the API server, and what is written there.
+type nodeOptions struct {
+	nodeName, serviceAccount string
+	release, daemonSet       string
+	publish                  bool
+	publishSpread            time.Duration
 }
 
 const long = `berth-nri connects a container runtime with NRI (containerd, CRI-O) to berthd.

@@ -155,7 +155,7 @@ func TestState(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	established := false
 	p := policy.New(policy.Config{Client: client, Log: slog.New(slog.DiscardHandler), Established: func() bool { return established }})
-	o := &options{socket: "/run/nri.sock", failure: refuse, passNamespaces: []string{"kube-system"},
+	o := &options{runtimeOptions: runtimeOptions{socket: "/run/nri.sock"}, failure: refuse, passNamespaces: []string{"kube-system"},
 		checkReports: []string{dir + "/none", dir + "/good", dir + "/bad", dir + "/empty"}}
 	runtime := &connection{}
 	expect := func(reason, text string) {

@@ -510,12 +510,12 @@ func TestKubeletAddress(t *testing.T) {
 			t.Errorf("%q: %+v, %v; want %q", address, k, err, want)
 		}
 	}
-	for _, o := range []*options{{kubeletCA: "/ca"}, {kubelet: "10.0.0.1"}, {podsAPI: "relative"}} {
-		if _, _, err := o.sources(nil); err == nil {
+	for _, o := range []podOptions{{kubeletCA: "/ca"}, {kubelet: "10.0.0.1"}, {podsAPI: "relative"}} {
+		if _, _, err := (&options{podOptions: o}).sources(nil); err == nil {
 			t.Errorf("%+v has sources", o)
 		}
 	}
-	if _, _, err := (&options{kubelet: "a b"}).sources(&apiServer{}); err == nil {
+	if _, _, err := (&options{podOptions: podOptions{kubelet: "a b"}}).sources(&apiServer{}); err == nil {
 		t.Error("an address that is none has a source")
 	}
 }
