@@ -104,7 +104,7 @@ func TestReady(t *testing.T) {
 		{name: "refused", published: true, refusal: "forbidden", errs: []error{errUnconfirmed}, want: "forbidden"},
 		{name: "refused once", published: true, refusal: "conflict", errs: []error{errUnconfirmed, nil}},
 	} {
-		d := &Driver{wanted: &measured{}, published: row.published, refusal: row.refusal}
+		d := &Driver{announcement: announcement{wanted: &measured{}, published: row.published, refusal: row.refusal}}
 		for i, err := range row.errs {
 			d.judge(err, i+1)
 		}

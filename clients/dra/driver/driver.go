@@ -80,6 +80,11 @@ type Driver struct {
 	onePool bool
 	// pools are what claims may have, by NUMA node; nil while berthd does not answer.
 	pools map[uint32]pool
+	announcement
+}
+
+// announcement is what the API server is to have of the devices, and what it has.
+type announcement struct {
 	// wanted is what is to be published; nil before berthd has answered. uncompared is set until the node is compared with it.
 	wanted     *measured
 	uncompared bool
