@@ -41,19 +41,22 @@ type History struct {
 	making sync.Mutex
 	// ring has the newest events, encoded, of revisions after the revision after. Once it
 	// has limit events, each new event replaces the oldest, which is the one at first.
-	ring  []event // guarded by making
-	first int     // guarded by making
-	after uint64  // guarded by making
-	last  uint64  // guarded by making; the newest revision
-	page  *page   // guarded by making; the page that was read last
-	// started are the events of the view of the start, which may be on another machine and under
-	// another policy than a view of an earlier process with the same revision. startedAt is that
-	// revision.
-	started   []event  // guarded by making
-	startedAt uint64   // guarded by making
-	spare     []commit // guarded by making; the memory of the last queue, for reuse
+	ring  []event  // guarded by making
+	first int      // guarded by making
+	after uint64   // guarded by making
+	last  uint64   // guarded by making; the newest revision
+	page  *page    // guarded by making; the page that was read last
+	start start    // guarded by making
+	spare []commit // guarded by making; the memory of the last queue, for reuse
 
 	streams atomic.Int64 // open Watch streams
+}
+
+// start has the events of the view of the start, which may be on another machine and under another
+// policy than a view of an earlier process with the same revision.
+type start struct {
+	events   []event
+	revision uint64
 }
 
 // commit is a commit without computed events: its two views, and the devices at that time.
@@ -84,17 +87,17 @@ func (h *History) Start(view *ledger.View) {
 	h.making.Lock()
 	defer h.making.Unlock()
 	h.after, h.last = view.Revision(), view.Revision()
-	h.started, h.startedAt = []event{sharedCPUs(view), policy(view), machine(view)}, view.Revision()
+	h.start = start{[]event{sharedCPUs(view), policy(view), machine(view)}, view.Revision()}
 }
 
 // sinceStart returns the events of the start to a reader that resumes there.
 func (h *History) sinceStart(revision uint64) (out []event) {
 	h.making.Lock()
 	defer h.making.Unlock()
-	if revision != h.startedAt {
+	if revision != h.start.revision {
 		return nil
 	}
-	for _, e := range h.started {
+	for _, e := range h.start.events {
 		e.Event = proto.CloneOf(e.Event) // the stream sets its revision
 		out = append(out, e)
 	}
