@@ -101,9 +101,25 @@ type proxy struct {
 	// stop ends the keeper; nil before it is started.
 	stop context.CancelFunc
 
-	wake    chan struct{} // capacity 1: there may be something to send to the provider
 	retired chan struct{} // closed when another proxy has replaced this one
 	refused chan error    // capacity 1: why the provider did not confirm its allocations
+	sending
+
+	lines *rate.Limiter // of the log, because a provider can come and go often
+
+	mu      sync.Mutex // guards the fields below
+	breaker *breaker.Breaker
+	alone   int // calls that continue without their callers
+	presence
+	confirmations
+	reservations map[string]reservation // by admission
+	aborts       map[string]time.Time   // undelivered aborts, with the lease's end
+	quiet        time.Time              // no explanation is requested until then
+}
+
+// sending is what sends allocations to the provider.
+type sending struct {
+	wake chan struct{} // capacity 1: there may be something to send to the provider
 	// notifying is held while allocations are sent, so that they arrive in the order of
 	// generations.
 	notifying chan struct{}
@@ -111,18 +127,20 @@ type proxy struct {
 	// a random number, because another proxy or an earlier berthd may have sent lists to the
 	// same process.
 	sequences uint64
+}
 
-	lines *rate.Limiter // of the log, because a provider can come and go often
+// presence is whether the provider is connected. proxy.mu guards it.
+type presence struct {
+	lost       bool      // it had confirmed its allocations, and its connection ended since
+	connection int       // counts changes of the connection
+	reachable  bool      // the connection is ready, and watch has recorded it
+	introduced bool      // the provider has confirmed its allocations on this connection
+	away       string    // why introduced is false
+	since      time.Time // of away: the end of the last connection with a confirmation
+}
 
-	mu           sync.Mutex
-	lost         bool // it had confirmed its allocations, and its connection ended since
-	breaker      *breaker.Breaker
-	alone        int                          // calls that continue without their callers
-	connection   int                          // counts changes of the connection
-	reachable    bool                         // the connection is ready, and watch has recorded it
-	introduced   bool                         // the provider has confirmed its allocations on this connection
-	away         string                       // why introduced is false
-	since        time.Time                    // of away: the end of the last connection with a confirmation
+// confirmations are what the provider has confirmed. proxy.mu guards them.
+type confirmations struct {
 	machine      *machine.Topology            // the last confirmed machine
 	acknowledged []*hintv1.ProviderAllocation // the last confirmed allocations
 	sequence     uint64                       // the number of acknowledged; 0: the provider does not have it
@@ -131,9 +149,6 @@ type proxy struct {
 	decided      bool                         // the provider knows that no admission of an earlier berthd is running
 	silent       bool                         // another proxy sends the allocations now
 	confirmation chan struct{}                // closed after the first confirmation
-	reservations map[string]reservation       // by admission
-	aborts       map[string]time.Time         // undelivered aborts, with the lease's end
-	quiet        time.Time                    // no explanation is requested until then
 }
 
 var (
@@ -164,12 +179,12 @@ func (r *Registry) newProxy(o ledger.ExternalProvider, decided bool) (*proxy, er
 	return &proxy{
 		registration: o, config: r.config, parts: r.parts, explanations: &r.explanations,
 		conn: conn, client: hintv1.NewHintProviderServiceClient(conn), release: sync.OnceFunc(func() { r.connections.release(conn) }),
-		wake: make(chan struct{}, 1), retired: make(chan struct{}), refused: make(chan error, 1), notifying: make(chan struct{}, 1),
-		sequences: 1 + rand.Uint64N(1<<62),
-		breaker:   breaker.New(r.config.Breaker), decided: decided, lines: rate.NewLimiter(rate.Every(time.Second), 20),
-		away: "no process has answered at " + o.Endpoint + " yet", since: r.parts.Now(),
-		confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{},
-		reservations: map[string]reservation{}, aborts: map[string]time.Time{},
+		retired: make(chan struct{}), refused: make(chan error, 1),
+		sending: sending{wake: make(chan struct{}, 1), notifying: make(chan struct{}, 1), sequences: 1 + rand.Uint64N(1<<62)},
+		breaker: breaker.New(r.config.Breaker), lines: rate.NewLimiter(rate.Every(time.Second), 20),
+		presence:      presence{away: "no process has answered at " + o.Endpoint + " yet", since: r.parts.Now()},
+		confirmations: confirmations{decided: decided, confirmation: make(chan struct{}), confirmed: map[string]ledger.Lease{}},
+		reservations:  map[string]reservation{}, aborts: map[string]time.Time{},
 	}, nil
 }
 

@@ -103,7 +103,8 @@ func TestBytesOfAQuestion(t *testing.T) {
 		for i := range n {
 			acknowledged = append(acknowledged, opaque(fmt.Sprintf("pod-%06d", i), make([]byte, 1024)))
 		}
-		p := &proxy{registration: ledger.ExternalProvider{Name: "slots"}, introduced: true, acknowledged: acknowledged, sequence: 7}
+		p := &proxy{registration: ledger.ExternalProvider{Name: "slots"}, presence: presence{introduced: true},
+			confirmations: confirmations{acknowledged: acknowledged, sequence: 7}}
 		q := &question{req: hint.Request{Pod: wantingSlots("new", 1, slot)},
 			all: append(slices.Clone(acknowledged), opaque("pod-new", make([]byte, 1024)))}
 		before := proto.Size(&hintv1.GetHintsRequest{Request: &hintv1.HintRequest{Provider: "slots", ContainerName: "c",
