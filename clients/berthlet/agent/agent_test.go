@@ -83,7 +83,7 @@ func TestSecured(t *testing.T) {
 `))
 		got, _ := h.runtime.Spec(h.id("a", "main"))
 		const own = "spec.containers[0].securityContext."
-		want := container.Spec{
+		want := container.Security{
 			NonRoot: "spec.securityContext.runAsNonRoot", Groups: []int64{7, 9}, StrictGroups: true,
 			Seccomp:  container.Profile{Kind: container.Localhost, Localhost: h.dir + "/seccomp/d/p.json", Field: own + "seccompProfile"},
 			AppArmor: container.Profile{Kind: container.Localhost, Localhost: "web", Field: own + "appArmorProfile"},
@@ -151,22 +151,27 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
 		want := container.Spec{
 			ID: h.id("a", "main"), PodUID: "a-uid", Name: "main", Image: "img", Pull: container.PullNever,
 			Command: []string{"/p", "wait"}, Args: []string{"pod", "$(OTHER)"}, Dir: "/w",
-			Env:  []container.Variable{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}, {Name: "MINE", Value: "pod"}},
-			User: &five, Privileged: true, ReadOnlyRoot: true, NoNewPrivileges: true,
-			Add: []string{"NET_ADMIN"}, Drop: []string{"ALL"}, HostIPC: true,
+			Env: []container.Variable{{Name: "DEVICE", Value: "d0"}, {Name: "MINE", Value: "plugin"}, {Name: "MINE", Value: "pod"}},
+			Security: container.Security{
+				User: &five, Privileged: true, ReadOnlyRoot: true, NoNewPrivileges: true,
+				Add: []string{"NET_ADMIN"}, Drop: []string{"ALL"},
+			},
+			HostNamespaces: container.HostNamespaces{HostIPC: true},
 			Mounts: []container.Mount{
 				{Path: "/own", HostPath: h.dir + "/pods/a-uid/volumes/own"},
 				{Path: "/theirs", HostPath: "/pinned/srv/sub", ReadOnly: true},
 				{Path: "/lib/d", HostPath: "/host/d", ReadOnly: true},
 			},
-			Devices:    []container.Device{{Path: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
-			CgroupPath: "/pods/a-uid/main", CgroupParent: "/pods/a-uid", OOMScoreAdj: 7,
-			Resources: container.Resources{
-				CPUs: "3", Mems: "1", CPUShares: 5, CPUQuotaUS: -1, CPUPeriodUS: 6, MemoryBytes: 8, MemorySwapBytes: 9,
-				HugePages: []container.HugePages{{Size: "2MB", Bytes: 10}}, Unified: map[string]string{"memory.min": "1"},
+			Devices: []container.Device{{Path: "/dev/d", HostPath: "/dev/null", Permissions: "rw"}},
+			Cgroup: container.Cgroup{
+				CgroupPath: "/pods/a-uid/main", CgroupParent: "/pods/a-uid", OOMScoreAdj: 7,
+				Resources: container.Resources{
+					CPUs: "3", Mems: "1", CPUShares: 5, CPUQuotaUS: -1, CPUPeriodUS: 6, MemoryBytes: 8, MemorySwapBytes: 9,
+					HugePages: []container.HugePages{{Size: "2MB", Bytes: 10}}, Unified: map[string]string{"memory.min": "1"},
+				},
+				StartCPUs: []string{"0", "3"},
 			},
-			StartCPUs: []string{"0", "3"},
-			LogRoot:   h.dir + "/logs", LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
+			LogRoot: h.dir + "/logs", LogPath: h.dir + "/logs/default_a_a-uid/main/0.log",
 		}
 		if fmt.Sprintf("%+v", got.User) == "" || *got.User != *want.User {
 			t.Errorf("user %v", got.User)

@@ -75,7 +75,7 @@ func (p place) shared(m podspec.Manifest, parent string) container.Pod {
 	meta, spec := m.Pod.GetMetadata(), m.Pod.GetSpec()
 	return container.Pod{
 		UID: meta.GetUid(), Namespace: meta.GetNamespace(), Name: meta.GetName(), Hostname: m.Hostname,
-		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(), CgroupParent: parent,
+		HostNamespaces: hostNamespaces(spec), CgroupParent: parent,
 		LogDir: p.podLogs(m), Groups: m.Shared.Groups, StrictGroups: m.Shared.StrictGroups, Sysctls: m.Shared.Sysctls,
 		Privileged: slices.ContainsFunc(m.Launches, func(l podspec.Launch) bool { return l.Security.Privileged }),
 	}
@@ -97,6 +97,10 @@ func resources(l *typesv1.LinuxResources) container.Resources {
 	return out
 }
 
+func hostNamespaces(spec *typesv1.PodSpec) container.HostNamespaces {
+	return container.HostNamespaces{HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc()}
+}
+
 // describe puts a container together from its manifest and from what berthd has
 // allocated, without the mounts and without what it may do.
 func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.AllocateResponse, step lifecycle.Step) container.Spec {
@@ -104,11 +108,13 @@ func (p place) describe(m podspec.Manifest, l podspec.Launch, a *allocationv1.Al
 	out := container.Spec{
 		ID: containerID(uid, l.Name, step.Attempt), PodUID: uid, Name: l.Name, Attempt: step.Attempt, Pause: step.Pause,
 		Image: l.Image, Pull: container.Pull(l.Pull), Command: l.Command, Args: l.Args, Dir: l.WorkingDir,
-		HostNetwork: spec.GetHostNetwork(), HostPID: spec.GetHostPid(), HostIPC: spec.GetHostIpc(),
-		Annotations: edits.GetAnnotations(),
-		CgroupPath:  a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetResources().GetOomScoreAdj()),
-		Resources: resources(a.GetResources()),
-		LogRoot:   p.logs, LogPath: p.log(m, l.Name, step.Attempt),
+		HostNamespaces: hostNamespaces(spec),
+		Annotations:    edits.GetAnnotations(),
+		Cgroup: container.Cgroup{
+			CgroupPath: a.GetCgroupPath(), CgroupParent: a.GetCgroupParent(), OOMScoreAdj: int(a.GetResources().GetOomScoreAdj()),
+			Resources: resources(a.GetResources()),
+		},
+		LogRoot: p.logs, LogPath: p.log(m, l.Name, step.Attempt),
 	}
 	for _, d := range edits.GetCdiDevices() {
 		out.CDIDevices = append(out.CDIDevices, d.GetName())

@@ -27,7 +27,7 @@ import (
 func (b *bench) spec(name string, args ...string) container.Spec {
 	return container.Spec{
 		ID: name, PodUID: "u1", Name: name, Image: b.image, Command: append([]string{"/probe"}, args...),
-		CgroupPath: b.cgroup + "/" + name, LogPath: filepath.Join(b.dir, "logs", name+".log"),
+		Cgroup: container.Cgroup{CgroupPath: b.cgroup + "/" + name}, LogPath: filepath.Join(b.dir, "logs", name+".log"),
 	}
 }
 
@@ -141,7 +141,8 @@ func TestHostNamespaces(t *testing.T) {
 	b := open(t)
 	s := b.spec("a", "show")
 	s.HostNetwork, s.HostPID, s.HostIPC = true, true, true
-	must(t, b.Open(ctx(t), container.Pod{UID: "u1", HostNetwork: true, HostPID: true, HostIPC: true}))
+	host := container.HostNamespaces{HostNetwork: true, HostPID: true, HostIPC: true}
+	must(t, b.Open(ctx(t), container.Pod{UID: "u1", HostNamespaces: host}))
 	_, lines := b.run(t, s)
 	got := facts(lines)
 	for _, kind := range []string{"net", "ipc", "uts", "pid"} {

@@ -24,7 +24,8 @@ func TestUndefaulted(t *testing.T) {
 		if slices.Contains(defaultCapabilities, name) {
 			t.Errorf("%s is given to everybody", name)
 		}
-		if got := capabilities(container.Spec{Add: []string{name}}, []string{name}); !slices.Equal(got, []string{name}) {
+		s := container.Spec{Security: container.Security{Add: []string{name}}}
+		if got := capabilities(s, []string{name}); !slices.Equal(got, []string{name}) {
 			t.Errorf("%s was asked for, and the container has %v", name, got)
 		}
 	}
@@ -71,12 +72,12 @@ func TestCapabilities(t *testing.T) {
 		want string
 	}{
 		{container.Spec{}, "CHOWN KILL"},
-		{container.Spec{Privileged: true}, "CHOWN KILL NET_ADMIN SYS_ADMIN"},
-		{container.Spec{Add: []string{"NET_ADMIN"}, Drop: []string{"KILL"}}, "CHOWN NET_ADMIN"},
-		{container.Spec{Drop: []string{"ALL"}}, ""},
-		{container.Spec{Drop: []string{"ALL"}, Add: []string{"net_admin"}}, "NET_ADMIN"},
-		{container.Spec{Add: []string{"ALL"}, Drop: []string{"CAP_SYS_ADMIN"}}, "CHOWN KILL NET_ADMIN"},
-		{container.Spec{Add: []string{"NOT_KNOWN_HERE"}}, "CHOWN KILL"},
+		{container.Spec{Security: container.Security{Privileged: true}}, "CHOWN KILL NET_ADMIN SYS_ADMIN"},
+		{container.Spec{Security: container.Security{Add: []string{"NET_ADMIN"}, Drop: []string{"KILL"}}}, "CHOWN NET_ADMIN"},
+		{container.Spec{Security: container.Security{Drop: []string{"ALL"}}}, ""},
+		{container.Spec{Security: container.Security{Drop: []string{"ALL"}, Add: []string{"net_admin"}}}, "NET_ADMIN"},
+		{container.Spec{Security: container.Security{Add: []string{"ALL"}, Drop: []string{"CAP_SYS_ADMIN"}}}, "CHOWN KILL NET_ADMIN"},
+		{container.Spec{Security: container.Security{Add: []string{"NOT_KNOWN_HERE"}}}, "CHOWN KILL"},
 	} {
 		got := strings.ReplaceAll(strings.Join(capabilities(row.s, known), " "), "CAP_", "")
 		if got != row.want {
@@ -87,7 +88,7 @@ func TestCapabilities(t *testing.T) {
 
 func TestSpec(t *testing.T) {
 	t.Parallel()
-	s := container.Spec{Command: []string{"/p"}, CgroupPath: "/pods/p/c",
+	s := container.Spec{Command: []string{"/p"}, Cgroup: container.Cgroup{CgroupPath: "/pods/p/c"},
 		Mounts: []container.Mount{{Path: "/a/../b", HostPath: "/h", ReadOnly: true}}}
 	sandbox := sandboxPaths("/s", wanted(false, true))
 	plain, err := ociSpec(s, image.Image{Dir: "/w"}, known, specs.User{UID: 5}, sandbox)

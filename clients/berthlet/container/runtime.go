@@ -36,9 +36,7 @@ type Pod struct {
 	UID, Namespace, Name string
 	// Hostname is the pod's own host name; unused with HostNetwork.
 	Hostname string
-	// HostNetwork, HostPID and HostIPC leave the pod in the machine's namespace.
-	// Without HostNetwork a pod has a loopback device and nothing else.
-	HostNetwork, HostPID, HostIPC bool
+	HostNamespaces
 	// CgroupParent is the pod's cgroup as Allocate names it.
 	CgroupParent string
 	// SandboxCPUs are the CPUs of the sandbox's process, if the runtime has one; in the kernel's
@@ -77,6 +75,29 @@ type Spec struct {
 	// Dir is the working directory; empty for the image's.
 	Dir string
 
+	Security
+	HostNamespaces // of the pod
+
+	Mounts  []Mount
+	Devices []Device
+	// CDIDevices are device names for a runtime that supports CDI.
+	CDIDevices  []string
+	Annotations map[string]string
+
+	Cgroup
+	// LogPath is the file of the output, in CRI's format. No link is followed in its path below
+	// LogRoot. An empty LogRoot means the file's own directory.
+	LogRoot, LogPath string
+}
+
+// HostNamespaces leave a pod in the machine's namespaces.
+type HostNamespaces struct {
+	// Without HostNetwork a pod has a loopback device and nothing else.
+	HostNetwork, HostPID, HostIPC bool
+}
+
+// Security is as whom a container runs, and what it may do.
+type Security struct {
 	// User and Group are nil for the image's.
 	User, Group *int64
 	// NonRoot is the manifest's field that forbids to run as user 0; empty if none does.
@@ -94,15 +115,10 @@ type Spec struct {
 	NoNewPrivileges bool
 	// Add and Drop name capabilities without "CAP_"; "ALL" is all of them.
 	Add, Drop []string
-	// HostNetwork, HostPID and HostIPC are the pod's.
-	HostNetwork, HostPID, HostIPC bool
+}
 
-	Mounts  []Mount
-	Devices []Device
-	// CDIDevices are device names for a runtime that supports CDI.
-	CDIDevices  []string
-	Annotations map[string]string
-
+// Cgroup is the container's cgroup with its values, and what its process has before the start.
+type Cgroup struct {
 	// CgroupPath is the container's cgroup below the mount point. Berthd sets its values before
 	// the start. It is empty for a runtime that creates the cgroup itself, with the values in
 	// Resources.
@@ -115,9 +131,6 @@ type Spec struct {
 	StartCPUs []string
 	// OOMScoreAdj is the score for the out-of-memory killer, -1000 to 1000.
 	OOMScoreAdj int
-	// LogPath is the file of the output, in CRI's format. No link is followed in its path below
-	// LogRoot. An empty LogRoot means the file's own directory.
-	LogRoot, LogPath string
 }
 
 // Profile confines a container.

@@ -116,7 +116,7 @@ func (b *tried) spec(name string, args ...string) container.Spec {
 	s := container.Spec{
 		ID: name + "-0", PodUID: b.uid, Name: name, Pause: 3 * time.Second,
 		Image: b.Image, Command: append([]string{b.Program}, args...),
-		LogPath: b.log(), CgroupParent: b.CgroupParent,
+		LogPath: b.log(), Cgroup: container.Cgroup{CgroupParent: b.CgroupParent},
 	}
 	if b.CgroupPath != nil {
 		s.CgroupPath = b.CgroupPath(s.ID)
