@@ -11,29 +11,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/numa"
 )
-
-// Fixture is a tree for the suite.
-type Fixture struct {
-	Tree  cgroup.Tree
-	Facts cgroup.Facts
-	// Root is where the suite may do as it likes. It need not exist.
-	Root cgroup.Name
-	// CPUs and Mems are what the machine has for Root.
-	CPUs cpuset.Set
-	Mems numa.Mask
-	// Start starts a process outside of Root. It ends when it is killed, at the
-	// latest with the test.
-	Start func(t *testing.T) Process
-}
-
-// Process is a process of a fixture.
-type Process struct {
-	PID int
-	// Fork makes it fork without end.
-	Fork func()
-}
 
 // Run holds an implementation of cgroup.Tree against the contract. Each call of
 // make returns a fixture with a Root of its own. What a tree lacks (a
@@ -71,84 +49,6 @@ func Run(t *testing.T, make func(t *testing.T) Fixture) {
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, &suite{Fixture: make(t)}) })
 	}
-}
-
-// suite is one test's fixture with shorthand.
-type suite struct{ Fixture }
-
-func (s *suite) name(components ...string) cgroup.Name {
-	return append(slices.Clone(s.Root), components...)
-}
-
-func (s *suite) ensure(t *testing.T, name cgroup.Name, v cgroup.Values) {
-	t.Helper()
-	if _, err := s.Tree.Ensure(t.Context(), cgroup.Node{Name: name, Values: v}); err != nil {
-		t.Fatalf("Ensure: %v", err)
-	}
-}
-
-func (s *suite) observe(t *testing.T, name cgroup.Name) cgroup.Observed {
-	t.Helper()
-	got, err := s.Tree.Observe(t.Context(), name, 0)
-	if err != nil {
-		t.Fatalf("Observe: %v", err)
-	}
-	return got.Find(name)
-}
-
-// holds checks that a cgroup is valid and has at least the given values.
-func (s *suite) holds(t *testing.T, name cgroup.Name, want cgroup.Values) {
-	t.Helper()
-	got := s.observe(t, name)
-	if got.State != cgroup.Valid {
-		t.Fatalf("cgroup %s is %s (%s), want valid", name, got.State, got.Reason)
-	}
-	files := map[string]string{}
-	for _, f := range got.Values.Files(s.Facts) {
-		files[f.Name] = f.Text
-	}
-	for _, f := range want.Files(s.Facts) {
-		if files[f.Name] != f.Text {
-			t.Errorf("cgroup %s: %s is %q, want %q", name, f.Name, files[f.Name], f.Text)
-		}
-	}
-}
-
-// need skips the test unless the tree has the controllers.
-func (s *suite) need(t *testing.T, controllers ...string) {
-	t.Helper()
-	for _, c := range controllers {
-		if !slices.Contains(s.Facts.Controllers, c) {
-			t.Skipf("the tree has no %s controller, only %v", c, s.Facts.Controllers)
-		}
-	}
-}
-
-// sample gives values for every controller that the tree has; n makes them
-// differ.
-func (s *suite) sample(n int64) cgroup.Values {
-	var v cgroup.Values
-	has := func(c string) bool { return slices.Contains(s.Facts.Controllers, c) }
-	if has("cpu") {
-		v.CPUShares = new(uint64(1024 * n))
-		v.CPUQuotaUS, v.CPUPeriodUS = new(5000*n), new(uint64(10_000))
-	}
-	if has("memory") {
-		v.MemoryBytes = new(64 << 20 * n)
-		if s.Facts.Version == cgroup.V2 {
-			v.Unified = map[string]string{"memory.low": "4096"}
-		}
-	}
-	if has("pids") {
-		v.PIDs = new(100 * n)
-	}
-	for i, size := range s.Facts.HugePageSizes {
-		if v.HugePages == nil {
-			v.HugePages = map[int64]int64{}
-		}
-		v.HugePages[size] = int64(i) * size * n
-	}
-	return v
 }
 
 func testEnsureCreates(t *testing.T, s *suite) {

@@ -8,33 +8,6 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-func (s *suite) procs(t *testing.T, name cgroup.Name) []int {
-	t.Helper()
-	got, err := s.Tree.Procs(t.Context(), name)
-	if err != nil {
-		t.Fatalf("Procs: %v", err)
-	}
-	return got
-}
-
-func (s *suite) move(t *testing.T, name cgroup.Name, pids ...int) {
-	t.Helper()
-	if err := s.Tree.Move(t.Context(), name, pids...); err != nil {
-		t.Fatalf("Move: %v", err)
-	}
-}
-
-// gone checks that nothing is left of a cgroup.
-func (s *suite) gone(t *testing.T, name cgroup.Name) {
-	t.Helper()
-	if got := s.observe(t, name); got.State != cgroup.Absent {
-		t.Errorf("cgroup %s is %s after Remove, want absent", name, got.State)
-	}
-	if left := s.procs(t, name); len(left) > 0 {
-		t.Errorf("processes %v are left in %s", left, name)
-	}
-}
-
 func testMoveAndProcs(t *testing.T, s *suite) {
 	a, b := s.name("pod", "a"), s.name("pod", "b")
 	s.ensure(t, a, cgroup.Values{})

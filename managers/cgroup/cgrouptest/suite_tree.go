@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/cgroup"
-	"github.com/berthd/berth/managers/cpuset"
 )
 
 func testCpusets(t *testing.T, s *suite) {
@@ -73,46 +72,5 @@ func testDiffAndApply(t *testing.T, s *suite) {
 		if t.Failed() {
 			t.Fatalf("at tree %d", i)
 		}
-	}
-}
-
-// pods are a parent and two children with the given CPUs.
-func (s *suite) pods(above, below cgroup.Values, parent, a, b cpuset.Set) []cgroup.Node {
-	with := func(v cgroup.Values, cpus cpuset.Set) cgroup.Values {
-		for _, c := range s.Facts.Controllers {
-			if c == "cpuset" {
-				v.CPUs, v.Mems = cpus, s.Mems
-			}
-		}
-		return v
-	}
-	if b.IsEmpty() {
-		b = a
-	}
-	return []cgroup.Node{
-		{Name: s.name("tier"), Values: with(above, parent)},
-		{Name: s.name("tier", "a"), Values: with(below, a)},
-		{Name: s.name("tier", "b"), Values: with(below, b)},
-	}
-}
-
-// reach applies what differs and checks that nothing differs then.
-func (s *suite) reach(t *testing.T, desired []cgroup.Node) {
-	t.Helper()
-	seen, err := s.Tree.Observe(t.Context(), s.Root, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cgroup.Apply(t.Context(), s.Tree, cgroup.Diff(desired, seen)); err != nil {
-		t.Fatalf("Apply: %v", err)
-	}
-	for _, n := range desired {
-		s.holds(t, n.Name, n.Values)
-	}
-	if seen, err = s.Tree.Observe(t.Context(), s.Root, -1); err != nil {
-		t.Fatal(err)
-	}
-	for _, op := range cgroup.Diff(desired, seen) {
-		t.Errorf("a second Diff still wants %s of %s: %+v", op.Kind, op.Name, op.Writes)
 	}
 }

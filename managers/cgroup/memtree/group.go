@@ -287,3 +287,46 @@ func exceeds(v, limit cgroup.Values) bool {
 func (g *group) refused(file string, value any, err error) error {
 	return errdefs.Unavailablef("write %q to %s of cgroup %s: %w", fmt.Sprint(value), file, g.name, err)
 }
+
+// Nature is how a process reacts to a kill.
+type Nature int
+
+const (
+	// Mortal processes die when killed.
+	Mortal Nature = iota
+	// Forking processes fork once more before they die, unless frozen. A
+	// loop that kills them one after the other never ends.
+	Forking
+	// Stuck processes do not die, like one that waits for a dead disk.
+	Stuck
+)
+
+// process runs in exactly one group.
+type process struct {
+	pid    int
+	nature Nature
+	group  *group
+	frozen bool
+	huge   hugePages
+	// cpuset is where v1 has moved it in the hierarchy of cpuset alone; nil for group.
+	cpuset *group
+}
+
+// pids lists the processes of a group and of those below, ascending.
+func (g *group) pids() []int {
+	if g == nil {
+		return nil
+	}
+	out := slices.Collect(maps.Keys(g.procs))
+	for _, c := range g.children {
+		out = append(out, c.pids()...)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// hugePages are the huge pages of one process, in bytes, and how many of them are pinned, by page size.
+type hugePages struct {
+	at     cgroup.HugeBytes
+	pinned map[int64]uint64
+}

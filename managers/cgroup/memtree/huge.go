@@ -11,12 +11,6 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// hugePages are the huge pages of one process, in bytes, and how many of them are pinned, by page size.
-type hugePages struct {
-	at     cgroup.HugeBytes
-	pinned map[int64]uint64
-}
-
 // SetFreeHugePages sets how many huge pages are free, by page size and node.
 func (t *Tree) SetFreeHugePages(free cgroup.HugeBytes) {
 	t.mu.Lock()

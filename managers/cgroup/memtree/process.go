@@ -5,30 +5,6 @@ import (
 	"slices"
 )
 
-// Nature is how a process reacts to a kill.
-type Nature int
-
-const (
-	// Mortal processes die when killed.
-	Mortal Nature = iota
-	// Forking processes fork once more before they die, unless frozen. A
-	// loop that kills them one after the other never ends.
-	Forking
-	// Stuck processes do not die, like one that waits for a dead disk.
-	Stuck
-)
-
-// process runs in exactly one group.
-type process struct {
-	pid    int
-	nature Nature
-	group  *group
-	frozen bool
-	huge   hugePages
-	// cpuset is where v1 has moved it in the hierarchy of cpuset alone; nil for group.
-	cpuset *group
-}
-
 // Spawn starts a process in the root and returns its number.
 func (t *Tree) Spawn(n Nature) int {
 	t.mu.Lock()
@@ -97,17 +73,4 @@ func (t *Tree) killAll(g *group) {
 	for _, c := range g.children {
 		t.killAll(c)
 	}
-}
-
-// pids lists the processes of a group and of those below, ascending.
-func (g *group) pids() []int {
-	if g == nil {
-		return nil
-	}
-	out := slices.Collect(maps.Keys(g.procs))
-	for _, c := range g.children {
-		out = append(out, c.pids()...)
-	}
-	slices.Sort(out)
-	return out
 }
