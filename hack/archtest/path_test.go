@@ -109,7 +109,8 @@ func TestAdmissionPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := readPath(string(page))
-	if len(steps) < mostFiles || steps[0].file != "server/internal/rpc/admission/service.go" || steps[len(steps)-1].file != "server/internal/store/store.go" {
+	if len(steps) < mostFiles || steps[0].file != "server/internal/rpc/admission/service.go" ||
+		steps[len(steps)-1].file != "server/internal/store/store.go" {
 		t.Fatalf("the path goes through %v, not from the socket to the disk", steps)
 	}
 	fset := token.NewFileSet()
@@ -157,7 +158,8 @@ func fourth() {}
 			t.Errorf("%s: %q, want %q", name, got, row.want)
 		}
 	}
-	if got := readPath("| 1 | `a/b.go` | `one`, `two` | x |\n| 2 | `c.go` | `three` | y |\n"); len(got) != 3 || got[1] != (pathStep{"a/b.go", "two"}) {
+	got := readPath("| 1 | `a/b.go` | `one`, `two` | x |\n| 2 | `c.go` | `three` | y |\n")
+	if len(got) != 3 || got[1] != (pathStep{"a/b.go", "two"}) {
 		t.Errorf("read %v", got)
 	}
 }

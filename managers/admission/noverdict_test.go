@@ -28,11 +28,13 @@ func TestLivingPodIsNotRejected(t *testing.T) {
 	asks := guaranteed("u", 2, 0)
 	digest := build(t, topology.BestEffort, ledgertest.NewJournal()).admit(t, asks).Pod.Digest
 	for name, fail := range map[string]func(h *fixture){
-		"a validator is away":       func(h *fixture) { h.with(t, &vetoer{err: errdefs.Unavailablef("connection refused")}) },
-		"a validator fails":         func(h *fixture) { h.with(t, &vetoer{err: errors.New("broken")}) },
-		"a validator refuses":       func(h *fixture) { h.with(t, &vetoer{err: errdefs.Refuse("Veto", "not here")}) },
-		"the kernel takes no value": func(h *fixture) { h.cgroups.fail["ensure"] = errdefs.Preconditionf("write cpu.max: invalid argument") },
-		"its cgroup has just gone":  func(h *fixture) { h.cgroups.fail["record"] = errdefs.NotFoundf("there is no such cgroup") },
+		"a validator is away": func(h *fixture) { h.with(t, &vetoer{err: errdefs.Unavailablef("connection refused")}) },
+		"a validator fails":   func(h *fixture) { h.with(t, &vetoer{err: errors.New("broken")}) },
+		"a validator refuses": func(h *fixture) { h.with(t, &vetoer{err: errdefs.Refuse("Veto", "not here")}) },
+		"the kernel takes no value": func(h *fixture) {
+			h.cgroups.fail["ensure"] = errdefs.Preconditionf("write cpu.max: invalid argument")
+		},
+		"its cgroup has just gone": func(h *fixture) { h.cgroups.fail["record"] = errdefs.NotFoundf("there is no such cgroup") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

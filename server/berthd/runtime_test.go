@@ -69,7 +69,9 @@ func (d *pluginHost) create(uid string, attempt uint32, a *allocationv1.Allocate
 		Config: &criv1.ContainerConfig{
 			Metadata: &criv1.ContainerMetadata{Name: "main", Attempt: attempt}, Image: &criv1.ImageSpec{Image: "probe"},
 			Command: []string{"/probe", "wait"}, Labels: labels,
-			Linux: &criv1.LinuxContainerConfig{Resources: &criv1.LinuxContainerResources{CpusetCpus: a.GetResources().GetCpusetCpus().GetList()}},
+			Linux: &criv1.LinuxContainerConfig{Resources: &criv1.LinuxContainerResources{
+				CpusetCpus: a.GetResources().GetCpusetCpus().GetList(),
+			}},
 		},
 	})
 	if err != nil {

@@ -78,7 +78,8 @@ var uses = map[string]described{
 	passOperations:    {counts, "cgroups", "how much berthd writes"},
 	admissionDuration: {histograms, "seconds", "rate of verdicts, and how long they take"},
 	stepDuration: {histograms, "seconds",
-		"which step makes admissions slow: `wait` (for other admissions), `hints`, `merge`, `plan`, `prepare` (calls of plugins and providers), `cgroup`, `record`, `commit`"},
+		"which step makes admissions slow: `wait` (for other admissions), `hints`, `merge`, `plan`, " +
+			"`prepare` (calls of plugins and providers), `cgroup`, `record`, `commit`"},
 	ledgerRevision:  {gauges, "revision", "whether the ledger changes"},
 	ledgerPods:      {gauges, "pods", "how many pods the node has"},
 	ledgerClaims:    {gauges, "claims", "how much each provider has given out"},
@@ -94,7 +95,8 @@ var uses = map[string]described{
 	ledgerBytes:     {gauges, "bytes", "whether the ledger's file grows"},
 	moveSteps:       {counts, "steps", "how much containers move; [live.md](live.md)"},
 	replacements: {counts, "losses",
-		"only with `hotplug.onLost: replace`: `moved` pods get others; `reported` ones keep what they have, because no others are free; `failed` ones are tried again, for example because of another operation on the pod; the log has the reason"},
+		"only with `hotplug.onLost: replace`: `moved` pods get others; `reported` ones keep what they have, because no others are free; " +
+			"`failed` ones are tried again, for example because of another operation on the pod; the log has the reason"},
 	historyEntries: {gauges, "entries", "how far back `berthctl history` goes, with the time of the oldest entry"},
 	historyBytes:   {gauges, "bytes", "compare with `history.bytes` of the configuration"},
 	historyOldest:  {gauges, "seconds", "the oldest moment for `--at`, unless an entry is damaged; no series without entries"},
@@ -115,7 +117,8 @@ type row struct {
 	labels     []string
 }
 
-var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: "[^"]*")?, constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}\}$`)
+var descriptor = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)"(?:, unit: "[^"]*")?, ` +
+	`constLabels: \{[^}]*\}, variableLabels: \{([^}]*)\}\}$`)
 
 // rows lists what a set with everything has registered.
 func rows(t *testing.T) (all []row) {
@@ -162,13 +165,16 @@ func page(all []row) string {
 	var out strings.Builder
 	out.WriteString(`# Which metrics does berthd have?
 
-With ` + "`http: ADDRESS`" + `, berthd serves these metrics at ` + "`/metrics`" + ` for Prometheus. Metrics that the kubelet has too have the kubelet's name,
-unit and labels, so that existing dashboards work. ` + "`go test ./server/internal/metrics -run TestPage -update`" + ` writes this page from the registered
-descriptors. A test compares it with ` + "`/metrics`" + ` of a real berthd. [alerts.md](alerts.md) has rules, a dashboard, and what to do about each alert.
+With ` + "`http: ADDRESS`" + `, berthd serves these metrics at ` + "`/metrics`" + ` for Prometheus. Metrics that the
+kubelet has too have the kubelet's name, unit and labels, so that existing dashboards work.
+` + "`go test ./server/internal/metrics -run TestPage -update`" + ` writes this page from the
+registered descriptors. A test compares it with ` + "`/metrics`" + ` of a real berthd. [alerts.md](alerts.md) has rules, a
+dashboard, and what to do about each alert.
 
 Series of a counter with labels appear with the first event, except those that alerts watch, which begin with 0. A scrape never waits for an
-admission. Beside a kubelet (` + "`kubeletMetrics: false`" + `), metrics with names of the kubelet are left out; those that rules and the dashboard use
-have a second name of berth. The verdict ` + "`error`" + ` counts what berthd has failed at, ` + "`invalid`" + ` a caller's mistakes. At most four scrapes run at the same time; others get the status 503.
+admission. Beside a kubelet (` + "`kubeletMetrics: false`" + `), metrics with names of the kubelet are left out;
+those that rules and the dashboard use have a second name of berth. The verdict ` + "`error`" + ` counts what berthd has
+failed at, ` + "`invalid`" + ` a caller's mistakes. At most four scrapes run at the same time; others get the status 503.
 `)
 	for _, section := range []struct {
 		title string

@@ -84,7 +84,9 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 // can be decoded has no more elements than were counted.
 func FuzzElements(f *testing.F) {
 	for _, m := range []proto.Message{
-		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Spec: &typesv1.PodSpec{Containers: make([]*typesv1.Container, 3)}}}},
+		&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+			Spec: &typesv1.PodSpec{Containers: make([]*typesv1.Container, 3)},
+		}}},
 		&topologyv1.MergeRequest{Options: map[string]string{"a": "b"}},
 	} {
 		encoded, err := proto.Marshal(m)

@@ -63,8 +63,9 @@ func TestEdgeCases(t *testing.T) {
 			},
 		},
 		{
-			name:   "a CPU that is being added",
-			tree:   files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).set(nodePath(0), "cpu2", "").set(cpuPath(2), "online", "1").online("0-2", "0-3"),
+			name: "a CPU that is being added",
+			tree: files{}.cpu(0, 0, 0, 0).cpu(1, 0, 1, 0).set(nodePath(0), "cpu2", "").
+				set(cpuPath(2), "online", "1").online("0-2", "0-3"),
 			cpus:   "0:0/0/0/0 1:1/0/0/0",
 			counts: "2 2 1 1 1",
 			also: func(t *testing.T, m *machine.Topology) {

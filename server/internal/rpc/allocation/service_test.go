@@ -161,7 +161,9 @@ func onA() *typesv1.ContainerAllocation {
 		Sharing: typesv1.CPUSharing_CPU_SHARING_EXCLUSIVE}}
 	gpu.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "g0"}}}}
 	nic.Payload = &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "n0"}}}}
-	memory.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 1 << 30}}}}
+	memory.Payload = &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{
+		{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0, 1}}, Bytes: 1 << 30},
+	}}}
 	return &typesv1.ContainerAllocation{
 		ContainerName: "main", Role: typesv1.ContainerRole_CONTAINER_ROLE_APP, Cpus: &typesv1.CPUSet{List: "2-3"}, ExclusiveCpus: true,
 		Claims: []*typesv1.Claim{cpu, gpu, nic, memory}, ContainerIds: []string{"c1", "c2"},
