@@ -7,7 +7,7 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall package image release generate released captures check outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
+.PHONY: help build install uninstall package image release generate released captures check check-release outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ check: ## Check format, vet, lint, dead code, proto, generated code, go.mod, arc
 	hack/verify.sh
 	hack/supply.sh check
 
+check-release: ## Check what a tag needs: names, version, changelog, images in deploy/, links, nothing left to do, a clean tree
+	@$(GO) run ./hack/names -check-release
+
 outdated: ## List modules of programs and tools that have a newer release
 	hack/outdated.sh
 
@@ -62,7 +65,7 @@ test-cluster: ## Run the tests that need a Kubernetes cluster; the first build o
 test-vm: ## Run the tests that need another kernel set-up, in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 500,000 histories of berth-nri, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, the package (amd64 and arm64) and the commands of docs/walk.md in virtual machines, Prometheus, third-party programs, containerd and a Kubernetes cluster, also in a virtual machine; make a release twice and compare
+test-all: ## Run the tests at full length under the race detector, 500,000 histories of berth-nri, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, the package (amd64 and arm64) and the commands of docs/walk.md in virtual machines, Prometheus, third-party programs, containerd and a Kubernetes cluster, also in a virtual machine; build with other names; make a release twice and compare
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_HISTORY=0-500000 $(GO) test -count=1 -timeout 3h -run '^TestRandomHistories$$' ./clients/nri/policy
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
@@ -79,6 +82,7 @@ test-all: ## Run the tests at full length under the race detector, 500,000 histo
 	hack/cluster/test.sh vm observe
 	hack/cluster/test.sh vm claims
 	hack/cluster/test.sh vm claims 4
+	BERTH_RENAME=1 $(GO) test -count=1 -timeout 1h -run '^TestRename$$' ./hack/names
 	hack/release.sh same
 
 mutants: ## Add defects to the managers and to berth-nri one by one; the recorded decisions, or a named test, must detect each one (about twelve minutes)

@@ -34,7 +34,7 @@ func program(t *testing.T, content string) string {
 func made(t *testing.T, roots ...string) (file, unpacked string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "image.tar")
-	args := append([]string{"-o", file, "-name", "localhost/berthd:1.2.3", "-program", "berthd", "-label", "a=b=c", "-created",
+	args := append([]string{"-o", file, "-name", "example.com/berthd:1.2.3", "-program", "berthd", "-label", "a=b=c", "-created",
 		"1793491200"}, roots...)
 	if err := run(args); err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestIndex(t *testing.T) {
 	if err != nil || len(manifest.Manifests) != 1 {
 		t.Fatal(manifest, err)
 	}
-	if got := manifest.Manifests[0].Annotations; got["io.containerd.image.name"] != "localhost/berthd:1.2.3" ||
+	if got := manifest.Manifests[0].Annotations; got["io.containerd.image.name"] != "example.com/berthd:1.2.3" ||
 		got["org.opencontainers.image.ref.name"] != "1.2.3" {
 		t.Errorf("annotations %v", got)
 	}
@@ -160,7 +160,7 @@ func TestDockerLoad(t *testing.T) {
 	}
 	var entries []struct{ RepoTags []string }
 	if err := json.Unmarshal(text, &entries); err != nil || len(entries) != 1 ||
-		strings.Join(entries[0].RepoTags, " ") != "localhost/berthd:1.2.3" {
+		strings.Join(entries[0].RepoTags, " ") != "example.com/berthd:1.2.3" {
 		t.Fatalf("%s: %v", text, err)
 	}
 	img, err := tarball.ImageFromPath(file, nil)
