@@ -36,6 +36,7 @@ func run(ctx context.Context, out io.Writer, set string, release bool, args []st
 		return err
 	}
 	r.dir = strings.TrimSpace(top)
+	r.call = r.command
 	now, err := r.names()
 	switch {
 	case err != nil:
@@ -60,6 +61,8 @@ type repository struct {
 	ctx context.Context
 	out io.Writer
 	dir string
+	// call runs a command of the project.
+	call func(program string, args ...string) error
 }
 
 func (r repository) path(name string) string { return filepath.Join(r.dir, filepath.FromSlash(name)) }
@@ -74,8 +77,8 @@ func (r repository) git(args ...string) (string, error) {
 	return string(text), nil
 }
 
-// call runs a command of the project, and shows its output.
-func (r repository) call(program string, args ...string) error {
+// command runs a command in the tree, and shows its output.
+func (r repository) command(program string, args ...string) error {
 	line := strings.Join(append([]string{program}, args...), " ")
 	fmt.Fprintln(r.out, "$", line)
 	cmd := exec.CommandContext(r.ctx, program, args...)

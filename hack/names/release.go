@@ -163,7 +163,8 @@ func imageFindings(line, prefix, version string, made []string) (findings []stri
 			findings = append(findings, fmt.Sprintf("the image %s has the tag %s, and the version is %s", m[1], m[2], version))
 		}
 	case strings.Contains(line, "image: ") || strings.HasPrefix(path.Base(m[1]), "berth"):
-		findings = append(findings, fmt.Sprintf("the image %s is none of %s/{%s}, which make release makes", m[1], prefix, strings.Join(made, ",")))
+		findings = append(findings, fmt.Sprintf("the image %s is none of %s/{%s}, which make release makes", m[1], prefix,
+			strings.Join(made, ",")))
 	}
 	if m := tagField.FindStringSubmatch(line); m != nil && m[2] != version {
 		findings = append(findings, fmt.Sprintf("%s is %s, and the version is %s", m[1], m[2], version))
