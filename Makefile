@@ -7,10 +7,10 @@ CHAOSTIME ?= 10m
 BENCH    ?= .
 
 .DEFAULT_GOAL := help
-.PHONY: help build install uninstall package image release generate released captures check check-release outdated sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
+.PHONY: help build install uninstall package image release generate released captures check check-release outdated update sbom test test-vm test-cluster test-all mutants demo bench fuzz cover clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## Build the programs, their manual and completions into bin/ as for a release; berthlet needs a C compiler
 	GO="$(GO)" hack/build.sh bin
@@ -50,6 +50,9 @@ check-release: ## Check what a tag needs: names, version, changelog, images in d
 
 outdated: ## List modules of programs and tools that have a newer release
 	hack/outdated.sh
+
+update: ## Take these releases, or only MODULES, and write those of the programs into CHANGELOG.md
+	hack/outdated.sh update $(MODULES)
 
 sbom: build ## Write a bill of materials (CycloneDX) and all licences of the programs into bin/
 	hack/supply.sh sbom bin

@@ -40,7 +40,7 @@ func foreignTypes(s *source) (findings []string) {
 			}
 			if x, ok := sel.X.(*ast.Ident); ok {
 				from := packages[x.Name]
-				if strings.Contains(from, "/berth/managers/") || strings.Contains(from, "/berth/server/") ||
+				if strings.HasPrefix(from, ownModule+"/managers/") || strings.HasPrefix(from, ownModule+"/server/") ||
 					strings.HasSuffix(from, "/hintserver") {
 					findings = append(findings,
 						s.finding(sel.Pos(), "%s names %s.%s: other modules use this package, so its signatures have types of its own or of api/", what, x.Name, sel.Sel.Name))

@@ -29,9 +29,11 @@ const (
 
 // kinds are the names in the order of names.yaml.
 var kinds = []kind{
-	{"module", regexp.MustCompile(`^` + host + parts + `$`), 100, "a module path in lower case that begins with a host, as github.com/OWNER/berth"},
+	{"module", regexp.MustCompile(`^` + host + parts + `$`), 100,
+		"a module path in lower case that begins with a host, as github.com/OWNER/berth"},
 	// The driver of dynamic resources is dra.DOMAIN, which may have 63 characters, and its sockets' paths 107.
-	{"domain", regexp.MustCompile(`^` + host + `$`), 50, "a DNS name in lower case with a dot, of at most 50 characters, as berth.OWNER.org"},
+	{"domain", regexp.MustCompile(`^` + host + `$`), 50,
+		"a DNS name in lower case with a dot, of at most 50 characters, as berth.OWNER.org"},
 	{"images", regexp.MustCompile(`^(localhost|` + host + `|` + label + `:[0-9]+|` + host + `:[0-9]+)` + parts + `$`), 100,
 		"a registry and a path in lower case, as ghcr.io/OWNER"},
 	{"homepage", regexp.MustCompile(`^` + url + `$`), 100, "an https URL without a slash at its end, as https://github.com/OWNER/berth"},
@@ -58,7 +60,8 @@ func (k kind) check(value string) error {
 }
 
 // placeholder finds hosts that nobody can reach: of this machine, or reserved for examples.
-var placeholder = regexp.MustCompile(`(^|[/@.])(localhost|example\.(com|net|org)|[a-z0-9-]+\.(invalid|example|test|localhost|local))([:/]|$)`)
+var placeholder = regexp.MustCompile(`(^|[/@.])(localhost|example\.(com|net|org)|` + label +
+	`\.(invalid|example|test|localhost|local))([:/]|$)`)
 
 // names are the values by kind.
 type names map[string]string

@@ -14,7 +14,8 @@ import (
 var (
 	chosenDomain = "k8s.moored" + ".dev"
 	chosen       = names{"module": "git.moored" + ".dev/tools/moor", "domain": chosenDomain, "images": "registry.moored" + ".dev/moor",
-		"homepage": "https://git.moored" + ".dev/tools/moor", "apt": "https://apt.moored" + ".dev/stable", "contact": "team@moored" + ".dev"}
+		"homepage": "https://git.moored" + ".dev/tools/moor",
+		"apt":      "https://apt.moored" + ".dev/stable", "contact": "team@moored" + ".dev"}
 )
 
 func setting(n names) string {
@@ -155,11 +156,12 @@ func read(t *testing.T, r repository, name string) string {
 func TestSet(t *testing.T) {
 	t.Parallel()
 	r, called := project(t, map[string]string{
-		"go.mod":               "module old.dev/dock\n",
-		"tools/go.mod":         "module old.dev/dock/tools\n",
-		"a.go":                 "package a\n\nimport (\n\t_ \"hold.dev/b\"\n\t_ \"old.dev/dock/c\"\n)\n",
-		"a.pb.go":              "\x0cold.dev/dock",
-		"page.md":              "`dra.dock.old.dev/claim`, `dra\\.dock\\.old\\.dev/claim`, [a](https://old.dev/dock/blob/main/a), dock@old.dev\n",
+		"go.mod":       "module old.dev/dock\n",
+		"tools/go.mod": "module old.dev/dock/tools\n",
+		"a.go":         "package a\n\nimport (\n\t_ \"hold.dev/b\"\n\t_ \"old.dev/dock/c\"\n)\n",
+		"a.pb.go":      "\x0cold.dev/dock",
+		"page.md": "`dra.dock.old.dev/claim`, `dra\\.dock\\.old\\.dev/claim`, " +
+			"[a](https://old.dev/dock/blob/main/a), dock@old.dev\n",
 		"deploy.yaml":          "image: localhost/dock/dockd\napt: https://old.dev/apt\n",
 		"others.md":            "kubernetes.io/os, https://old.dev/other, sock.old.dev\n",
 		"run.sh":               "#!/bin/sh\n",

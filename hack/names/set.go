@@ -37,7 +37,7 @@ func escaped(domain string) string { return strings.ReplaceAll(domain, ".", `\.`
 // makes sure that each name could be replaced again.
 func (r repository) set(now, next names) error {
 	if changes, err := r.changes(); err != nil || changes != "" {
-		return cmp.Or(err, fmt.Errorf("the tree has changes; commit or stash them first, so that the change of names is apart:\n%s", changes))
+		return cmp.Or(err, fmt.Errorf("the tree has changes; commit or stash them first:\n%s", changes))
 	}
 	if maps.Equal(now, next) {
 		fmt.Fprintln(r.out, "the names are these already")
