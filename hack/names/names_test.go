@@ -1,6 +1,10 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -109,6 +113,22 @@ func project(t *testing.T, files map[string]string) (r repository, called *[]str
 	return r, called
 }
 
+// packed is an archive of one file.
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	var out bytes.Buffer
+	zipped := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zipped)
+	err := archive.WriteHeader(&tar.Header{Name: "a.yaml", Mode: 0o644, Size: int64(len(text))})
+	if err == nil {
+		_, err = archive.Write([]byte(text))
+	}
+	if err := errors.Join(err, archive.Close(), zipped.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
 // now are the names before.
 var now = names{"module": "old.dev/dock", "domain": "dock.old.dev", "images": "localhost/dock", "homepage": "https://old.dev/dock",
 	"apt": "https://old.dev/apt", "contact": "dock@old.dev"}
@@ -170,6 +190,7 @@ func TestSet(t *testing.T) {
 	if err := os.Chmod(r.path("deploy.yaml"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	write(t, r.dir, map[string]string{"old.tar.gz": packed(t, "a: dra.dock.old.dev/v1"), "others.tar.gz": packed(t, "a: b")})
 	commit(t, r.dir)
 	if err := r.set(now, chosen); err != nil {
 		t.Fatal(err)
@@ -188,6 +209,12 @@ func TestSet(t *testing.T) {
 		if got := read(t, r, name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+	}
+	if text := unzipped(t, r.path("old.tar.gz")); !strings.Contains(text, "a: dra."+chosenDomain+"/v1\x00") {
+		t.Errorf("in the archive: %q", text)
+	}
+	if read(t, r, "others.tar.gz") != packed(t, "a: b") {
+		t.Error("an archive without a name has changed")
 	}
 	if info, err := os.Stat(r.path("deploy.yaml")); err != nil || info.Mode().Perm() != 0o755 {
 		t.Error(info.Mode(), err)

@@ -107,6 +107,15 @@ func (r repository) replaced(now, next names) (map[string][]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if strings.HasSuffix(name, ".tar.gz") {
+			data, err := archive(old, func(text string) (string, error) { return replaceIn(name, text, there, back) })
+			if err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", name, err))
+			} else if data != nil {
+				texts[name] = data
+			}
+			continue
+		}
 		text, err := replaceIn(name, string(old), there, back)
 		switch {
 		case err != nil:

@@ -294,7 +294,7 @@ func TestRefusedClaims(t *testing.T) {
 		"consumes \"gold\"":                  func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["gold"] = resource.MustParse("1") },
 		"DRAConsumableCapacity":              func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity = nil },
 		"whole number":                       func(c *resourceapi.ResourceClaim) { own(c).ConsumedCapacity["cpu"] = resource.MustParse("1500m") },
-		"expected dra.berthd":                configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
+		"expected dra.":                      configured(`{"apiVersion": "dra.berthd.github.io/v2", "kind": "BerthClaimParameters"}`),
 		"unknown field":                      configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "spread": true}`),
 		"duplicate field":                    configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "kind": "BerthClaimParameters"}`),
 		`environment "a=b"`:                  configured(`{"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters", "environment": "a=b"}`),
