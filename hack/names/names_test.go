@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// Names that stand in no file of the project, or they could not be chosen in TestRename.
+// Names that stand in no file of the project: otherwise TestRename could not choose them.
 var (
 	chosenDomain = "k8s.moored" + ".dev"
 	chosen       = names{"module": "git.moored" + ".dev/tools/moor", "domain": chosenDomain, "images": "registry.moored" + ".dev/moor",

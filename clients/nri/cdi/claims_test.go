@@ -59,7 +59,7 @@ func TestPreparedCPUs(t *testing.T) {
 	} {
 		line := ""
 		for _, l := range strings.Split(err.Error(), "\n") {
-			if strings.Contains(l, "github.io-"+uid+".json") {
+			if strings.Contains(l, filepath.Base(file(uid))) {
 				line = l
 			}
 		}
