@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes a release of the version in api/version/VERSION in dist/: deb and rpm packages, container
-# images, tarballs of the programs and of the sources, the SBOM, all licences, and SHA256SUMS of
-# everything. It builds what is committed: with other changes in the tree it refuses.
+# images, the Helm chart, tarballs of the programs and of the sources, the SBOM, all licences, and
+# SHA256SUMS of everything. It builds what is committed: with other changes in the tree it refuses.
 #
 #   hack/release.sh          makes the release
 #   hack/release.sh same     makes it twice, from two clones with a build cache each, and compares
@@ -67,6 +67,7 @@ for arch in $arches; do hack/stage.sh "$arch" "$work/stage/$arch"; done
 STAGED=$work/stage hack/package.sh $arches
 # shellcheck disable=SC2086
 STRICT=1 hack/image.sh $arches
+hack/chart.sh
 
 # pack NAME FOLDER makes dist/NAME.tar.gz of a folder.
 pack() {

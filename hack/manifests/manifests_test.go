@@ -83,8 +83,14 @@ var kustomize = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// build makes the objects of a kustomization. A field that the types do not have is an error.
+// build makes the objects of a kustomization.
 func build(t *testing.T, dir string) *objects {
+	t.Helper()
+	return parse(t, dir, buildText(t, dir))
+}
+
+// buildText is the output of kustomize.
+func buildText(t *testing.T, dir string) []byte {
 	t.Helper()
 	program, err := kustomize()
 	if err != nil {
@@ -97,19 +103,34 @@ func build(t *testing.T, dir string) *objects {
 	if err != nil {
 		t.Fatalf("kustomize build %s: %v: %s", dir, err, &errs)
 	}
+	return text
+}
+
+// parse decodes objects. A field that the types do not have is an error.
+func parse(t *testing.T, name string, text []byte) *objects {
+	t.Helper()
 	o := &objects{rules: map[string][]rbacv1.PolicyRule{}, subjects: map[string][]rbacv1.Subject{}}
+	for _, document := range documents(t, text) {
+		if err := o.add(document); err != nil {
+			t.Fatalf("%s: %v:\n%s", name, err, document)
+		}
+	}
+	return o
+}
+
+// documents splits YAML.
+func documents(t *testing.T, text []byte) (all [][]byte) {
+	t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for {
 		document, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return o
+			return all
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.add(document); err != nil {
-			t.Fatalf("%s: %v:\n%s", dir, err, document)
-		}
+		all = append(all, document)
 	}
 }
 
@@ -177,45 +198,50 @@ func TestObjects(t *testing.T) {
 	for _, dir := range kustomizations(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			o := build(t, dir)
-			reader := o.takeReader()
-			if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 {
-				t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces),
-					len(o.accounts), len(o.maps), len(o.sets))
-			}
-			set, account := o.sets[0], o.accounts[0]
-			for what, namespace := range map[string]string{"the service account": account.Namespace, "the ConfigMap": o.maps[0].Namespace,
-				"the DaemonSet": set.Namespace} {
-				if namespace != o.namespaces[0].Name {
-					t.Errorf("%s is in the namespace %q, and the namespace is %q", what, namespace, o.namespaces[0].Name)
-				}
-			}
-			for role := range o.rules {
-				name := account.Name
-				if role == "ClusterRole "+metricsReader {
-					name = metricsReader
-				}
-				if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: name,
-					Namespace: account.Namespace}) {
-					t.Errorf("%s is bound to %v", role, s)
-				}
-			}
-			if len(o.subjects) != len(o.rules) {
-				t.Errorf("%d bindings of %d roles", len(o.subjects), len(o.rules))
-			}
-			if len(o.policies) != len(o.policyBindings) {
-				t.Errorf("%d bindings of %d policies", len(o.policyBindings), len(o.policies))
-			}
-			for i, p := range o.policies {
-				user := fmt.Sprintf("%q", "system:serviceaccount:"+account.Namespace+":"+account.Name)
-				if o.policyBindings[i].Spec.PolicyName != p.Name || !strings.HasSuffix(p.Spec.MatchConditions[0].Expression, user) {
-					t.Errorf("the policy %s is not bound, or not for %s: %+v", p.Name, user, p.Spec.MatchConditions)
-				}
-			}
-			checkPod(t, set, account.Name, o.maps[0].Name)
-			checkMonitors(t, o, reader)
+			checkObjects(t, build(t, dir))
 		})
 	}
+}
+
+// checkObjects checks that objects fit together.
+func checkObjects(t *testing.T, o *objects) {
+	t.Helper()
+	reader := o.takeReader()
+	if len(o.namespaces) != 1 || len(o.accounts) != 1 || len(o.maps) != 1 || len(o.sets) != 1 {
+		t.Fatalf("%d namespaces, %d service accounts, %d ConfigMaps, %d DaemonSets, expected one of each", len(o.namespaces),
+			len(o.accounts), len(o.maps), len(o.sets))
+	}
+	set, account := o.sets[0], o.accounts[0]
+	for what, namespace := range map[string]string{"the service account": account.Namespace, "the ConfigMap": o.maps[0].Namespace,
+		"the DaemonSet": set.Namespace} {
+		if namespace != o.namespaces[0].Name {
+			t.Errorf("%s is in the namespace %q, and the namespace is %q", what, namespace, o.namespaces[0].Name)
+		}
+	}
+	for role := range o.rules {
+		name := account.Name
+		if role == "ClusterRole "+metricsReader {
+			name = metricsReader
+		}
+		if s := o.subjects[role]; len(s) != 1 || s[0] != (rbacv1.Subject{Kind: "ServiceAccount", Name: name,
+			Namespace: account.Namespace}) {
+			t.Errorf("%s is bound to %v", role, s)
+		}
+	}
+	if len(o.subjects) != len(o.rules) {
+		t.Errorf("%d bindings of %d roles", len(o.subjects), len(o.rules))
+	}
+	if len(o.policies) != len(o.policyBindings) {
+		t.Errorf("%d bindings of %d policies", len(o.policyBindings), len(o.policies))
+	}
+	for i, p := range o.policies {
+		user := fmt.Sprintf("%q", "system:serviceaccount:"+account.Namespace+":"+account.Name)
+		if o.policyBindings[i].Spec.PolicyName != p.Name || !strings.HasSuffix(p.Spec.MatchConditions[0].Expression, user) {
+			t.Errorf("the policy %s is not bound, or not for %s: %+v", p.Name, user, p.Spec.MatchConditions)
+		}
+	}
+	checkPod(t, set, account.Name, o.maps[0].Name)
+	checkMonitors(t, o, reader)
 }
 
 // metricsReader is the service account whose token reads the metrics.
@@ -423,67 +449,72 @@ func TestFlagsAndConfiguration(t *testing.T) {
 	for _, dir := range kustomizations(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
-			o := build(t, dir)
-			temp := t.TempDir()
-			kubelet := kubeletConfig
-			if len(o.classes) > 0 {
-				kubelet = claimsConfig
-			}
-			if strings.Contains(o.maps[0].Data["berthd.yaml"], "from: allocatable") {
-				kubelet = poolConfig
-			}
-			for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubelet} {
-				if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			dropIns := t.TempDir()
-			if err := os.WriteFile(filepath.Join(dropIns, "00.conf"), []byte(kubelet), 0o600); err != nil {
+			checkPrograms(t, built, build(t, dir))
+		})
+	}
+}
+
+// checkPrograms checks the flags of the containers, and the configuration, with the programs.
+func checkPrograms(t *testing.T, built string, o *objects) {
+	t.Helper()
+	temp := t.TempDir()
+	kubelet := kubeletConfig
+	if len(o.classes) > 0 {
+		kubelet = claimsConfig
+	}
+	if strings.Contains(o.maps[0].Data["berthd.yaml"], "from: allocatable") {
+		kubelet = poolConfig
+	}
+	for name, text := range map[string]string{"berthd.yaml": o.maps[0].Data["berthd.yaml"], "kubelet.yaml": kubelet} {
+		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropIns := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dropIns, "00.conf"), []byte(kubelet), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	berthd, nri := o.container(t, "berthd"), o.container(t, "berth-nri")
+	var args []string
+	for _, arg := range berthd.Args {
+		arg = strings.Replace(arg, "/etc/berth", temp, 1)
+		arg = strings.Replace(arg, "/var/lib/kubelet/conf.d", dropIns, 1)
+		args = append(args, strings.Replace(arg, "/var/lib/kubelet/config.yaml", temp+"/kubelet.yaml", 1))
+	}
+	run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
+	if kubelet == kubeletConfig {
+		for _, path := range []string{filepath.Join(temp, "kubelet.yaml"), filepath.Join(dropIns, "00.conf")} {
+			if err := os.WriteFile(path, []byte(unreserved), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			berthd, nri := o.container(t, "berthd"), o.container(t, "berth-nri")
-			var args []string
-			for _, arg := range berthd.Args {
-				arg = strings.Replace(arg, "/etc/berth", temp, 1)
-				arg = strings.Replace(arg, "/var/lib/kubelet/conf.d", dropIns, 1)
-				args = append(args, strings.Replace(arg, "/var/lib/kubelet/config.yaml", temp+"/kubelet.yaml", 1))
-			}
-			run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
-			if kubelet == kubeletConfig {
-				for _, path := range []string{filepath.Join(temp, "kubelet.yaml"), filepath.Join(dropIns, "00.conf")} {
-					if err := os.WriteFile(path, []byte(unreserved), 0o600); err != nil {
-						t.Fatal(err)
-					}
-				}
-				run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
-			}
-			dump := run(t, filepath.Join(built, "berthd"), append([]string{"config", "dump"}, args...)...)
-			for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n",
-				"policy: static\n"} {
-				if !strings.Contains(dump, want) {
-					t.Errorf("the configuration lacks %q:\n%s", want, dump)
-				}
-			}
-			// A flag that is not known comes before the help.
-			run(t, filepath.Join(built, "berth-nri"), append(slices.Clone(nri.Args), "--help")...)
-			if len(o.classes) > 0 {
-				dra := o.container(t, "berth-dra")
-				run(t, filepath.Join(built, "berth-dra"), append(slices.Clone(dra.Args), "--help")...)
-				if !slices.Contains(dra.Args, "--health-socket=/run/berth/berth-dra.health") {
-					t.Errorf("berth-dra is probed at another socket than it serves: %v", dra.Args)
-				}
-			}
-			if !slices.Contains(nri.Args, "--health-socket=/run/berth/berth-nri.health") {
-				t.Errorf("berth-nri is probed at another socket than it serves: %v", nri.Args)
-			}
-			for _, name := range []string{"berthd", "berth-nri"} {
-				run(t, filepath.Join(built, name), "probe", "ready", "--help")
-			}
-			checkChecks(t, built, o)
-			if set := o.sets[0]; !slices.Contains(nri.Args, "--daemon-set=$(POD_NAMESPACE)/"+set.Name) {
-				t.Errorf("berth-nri looks for another DaemonSet than %s: %v", set.Name, nri.Args)
-			}
-		})
+		}
+		run(t, filepath.Join(built, "berthd"), append([]string{"config", "validate", "--machine", "2s2n4c2t"}, args...)...)
+	}
+	dump := run(t, filepath.Join(built, "berthd"), append([]string{"config", "dump"}, args...)...)
+	for _, want := range []string{"beside: kubelet\n", "stateDir: /var/lib/berth\n", "listen: /run/berth/berth.sock\n",
+		"policy: static\n"} {
+		if !strings.Contains(dump, want) {
+			t.Errorf("the configuration lacks %q:\n%s", want, dump)
+		}
+	}
+	// A flag that is not known comes before the help.
+	run(t, filepath.Join(built, "berth-nri"), append(slices.Clone(nri.Args), "--help")...)
+	if len(o.classes) > 0 {
+		dra := o.container(t, "berth-dra")
+		run(t, filepath.Join(built, "berth-dra"), append(slices.Clone(dra.Args), "--help")...)
+		if !slices.Contains(dra.Args, "--health-socket=/run/berth/berth-dra.health") {
+			t.Errorf("berth-dra is probed at another socket than it serves: %v", dra.Args)
+		}
+	}
+	if !slices.Contains(nri.Args, "--health-socket=/run/berth/berth-nri.health") {
+		t.Errorf("berth-nri is probed at another socket than it serves: %v", nri.Args)
+	}
+	for _, name := range []string{"berthd", "berth-nri"} {
+		run(t, filepath.Join(built, name), "probe", "ready", "--help")
+	}
+	checkChecks(t, built, o)
+	if set := o.sets[0]; !slices.Contains(nri.Args, "--daemon-set=$(POD_NAMESPACE)/"+set.Name) {
+		t.Errorf("berth-nri looks for another DaemonSet than %s: %v", set.Name, nri.Args)
 	}
 }
 
