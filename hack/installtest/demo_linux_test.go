@@ -31,7 +31,8 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("%v:\n%s", err, text)
 	}
 	for _, want := range []string{
-		"berthd will decide, and nothing will run", "default/trainer admitted", "UnexpectedAdmissionError", "the same pods, CPUs and devices as before",
+		"berthd will decide, and nothing will run", "default/trainer admitted", "UnexpectedAdmissionError",
+		"the same pods, CPUs and devices as before",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the demo does not print %q", want)

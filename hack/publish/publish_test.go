@@ -75,7 +75,9 @@ func TestSignature(t *testing.T) {
 		"a file is missing": {func(dist string) error { return os.Remove(filepath.Join(dist, "a.deb")) }, public, "a.deb is missing"},
 		"no checksums":      {write(sumsFile, ""), public, "SHA256SUMS has no file"},
 		"a path outside":    {write(sumsFile, "00  ../a.deb\n"), public, "expected a checksum and a name"},
-		"no signature":      {func(dist string) error { return os.Remove(filepath.Join(dist, signatureFile)) }, public, "SHA256SUMS.minisig"},
+		"no signature": {func(dist string) error {
+			return os.Remove(filepath.Join(dist, signatureFile))
+		}, public, "SHA256SUMS.minisig"},
 		"no key":            {func(string) error { return nil }, public + "x", "-public "},
 		"checksums made anew": {func(dist string) error {
 			if err := write("a.deb", "b")(dist); err != nil {
@@ -195,7 +197,8 @@ func TestModule(t *testing.T) {
 	t.Parallel()
 	source, proxy, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	for file, text := range map[string]string{
-		filepath.Join(source, "go.mod"): "module example.org/of\n\ngo 1.26\n", filepath.Join(source, "of.go"): "package of\n\nconst Text = \"here\"\n",
+		filepath.Join(source, "go.mod"): "module example.org/of\n\ngo 1.26\n",
+		filepath.Join(source, "of.go"): "package of\n\nconst Text = \"here\"\n",
 		filepath.Join(outside, "go.mod"):  "module example.org/outside\n\ngo 1.26\n",
 		filepath.Join(outside, "main.go"): "package main\n\nimport \"example.org/of\"\n\nfunc main() { print(of.Text) }\n",
 	} {
@@ -207,8 +210,10 @@ func TestModule(t *testing.T) {
 		t.Helper()
 		c := exec.Command(name, args...)
 		c.Dir = dir
-		c.Env = append(os.Environ(), "GOPROXY=file://"+proxy, "GONOSUMDB=*", "GOFLAGS=-mod=mod -modcacherw", "GOMODCACHE="+filepath.Join(proxy, "cache"),
-			"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
+		c.Env = append(os.Environ(), "GOPROXY=file://"+proxy, "GONOSUMDB=*", "GOFLAGS=-mod=mod -modcacherw",
+			"GOMODCACHE="+filepath.Join(proxy, "cache"),
+			"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org")
 		text, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s %q: %v: %s", name, args, err, text)
@@ -228,7 +233,8 @@ func TestModule(t *testing.T) {
 	if out := command(outside, "go", "run", "."); out != "here" {
 		t.Errorf("it prints %q", out)
 	}
-	if err := writeModule(t.Context(), source, proxy, "HEAD", "v0.1.0"); err == nil || !strings.Contains(err.Error(), "is published already") {
+	err := writeModule(t.Context(), source, proxy, "HEAD", "v0.1.0")
+	if err == nil || !strings.Contains(err.Error(), "is published already") {
 		t.Errorf("the same version again: %v", err)
 	}
 }

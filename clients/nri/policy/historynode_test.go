@@ -188,7 +188,8 @@ const (
 )
 
 type nodeContainer struct {
-	// anyway means that CRI-O has started it, although its start was refused: a process that CRI-O does not know any more may be on its CPUs.
+	// anyway means that CRI-O has started it, although its start was refused: a process that CRI-O does not know any more may be on its
+	// CPUs.
 	anyway  bool
 	id      string
 	pod     *nodePod

@@ -158,9 +158,10 @@ func TestPCINodes(t *testing.T) {
 	for i := range shares {
 		shares[i] = fmt.Sprintf("gpu0::%d", i)
 	}
-	got := kubeletnode.PCINodes(d, kubelet.DeviceState{Entries: []kubelet.DeviceEntry{{IDs: map[int64][]string{0: shares}}, {IDs: map[int64][]string{
-		0: {"0000:3b:02.1", "0000:3b:02.2", "0000:3b:02.3", "0000:3b:02.4", "gpu0", "../devices/0000:3b:02.1"},
-	}}}})
+	got := kubeletnode.PCINodes(d, kubelet.DeviceState{Entries: []kubelet.DeviceEntry{{IDs: map[int64][]string{0: shares}}, {
+		IDs: map[int64][]string{
+			0: {"0000:3b:02.1", "0000:3b:02.2", "0000:3b:02.3", "0000:3b:02.4", "gpu0", "../devices/0000:3b:02.1"},
+		}}}})
 	if !maps.Equal(got, map[string]int{"0000:3b:02.1": 1}) {
 		t.Errorf("got %v", got)
 	}
