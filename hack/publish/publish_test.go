@@ -78,7 +78,7 @@ func TestSignature(t *testing.T) {
 		"no signature": {func(dist string) error {
 			return os.Remove(filepath.Join(dist, signatureFile))
 		}, public, "SHA256SUMS.minisig"},
-		"no key":            {func(string) error { return nil }, public + "x", "-public "},
+		"no key": {func(string) error { return nil }, public + "x", "-public "},
 		"checksums made anew": {func(dist string) error {
 			if err := write("a.deb", "b")(dist); err != nil {
 				return err
@@ -197,8 +197,8 @@ func TestModule(t *testing.T) {
 	t.Parallel()
 	source, proxy, outside := t.TempDir(), t.TempDir(), t.TempDir()
 	for file, text := range map[string]string{
-		filepath.Join(source, "go.mod"): "module example.org/of\n\ngo 1.26\n",
-		filepath.Join(source, "of.go"): "package of\n\nconst Text = \"here\"\n",
+		filepath.Join(source, "go.mod"):   "module example.org/of\n\ngo 1.26\n",
+		filepath.Join(source, "of.go"):    "package of\n\nconst Text = \"here\"\n",
 		filepath.Join(outside, "go.mod"):  "module example.org/outside\n\ngo 1.26\n",
 		filepath.Join(outside, "main.go"): "package main\n\nimport \"example.org/of\"\n\nfunc main() { print(of.Text) }\n",
 	} {
