@@ -68,7 +68,7 @@ test-cluster: ## Run the tests that need a Kubernetes cluster; the first build o
 test-vm: ## Run the tests that need another kernel set-up, in virtual machines: cgroup v1, hybrid, v2, NUMA
 	hack/vm/test.sh
 
-test-all: ## Run the tests at full length under the race detector, 500,000 histories of berth-nri, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, the package (amd64 and arm64) and the commands of docs/walk.md in virtual machines, Prometheus, third-party programs, containerd and a Kubernetes cluster, also in a virtual machine; build with other names; make a release twice and compare
+test-all: ## Run the tests at full length under the race detector, 500,000 histories of berth-nri, 10 min of random device plugin failures, every fuzz target for FUZZTIME (10s), make mutants, make test-vm, the package (amd64 and arm64) and the commands of docs/walk.md in virtual machines, Prometheus, third-party programs, containerd and a Kubernetes cluster, also in a virtual machine; build with other names; make a release twice, compare, and rehearse it
 	BERTH_LONG=1 $(GO) test -race -timeout 1h ./...
 	BERTH_HISTORY=0-500000 $(GO) test -count=1 -timeout 3h -run '^TestRandomHistories$$' ./clients/nri/policy
 	BERTH_CHAOS=$(CHAOSTIME) $(GO) test -count=1 -timeout 1h -v -run '^TestPluginChaos$$' ./server/berthd
@@ -86,7 +86,7 @@ test-all: ## Run the tests at full length under the race detector, 500,000 histo
 	hack/cluster/test.sh vm claims
 	hack/cluster/test.sh vm claims 4
 	BERTH_RENAME=1 $(GO) test -count=1 -timeout 1h -run '^TestRename$$' ./hack/names
-	hack/release.sh same
+	hack/release.sh rehearse
 
 mutants: ## Add defects to the managers and to berth-nri one by one; the recorded decisions, or a named test, must detect each one (about twelve minutes)
 	$(GO) run ./hack/mutants

@@ -32,7 +32,7 @@ else
 fi
 
 say "Keys, a registry and directories of this machine"
-(cd hack/publish && go build -o "$work/publish" .)
+go build -C hack/tools/publish -o "$work/publish" .
 mkdir -p "$work/keys" "$work/apt" "$work/proxy"
 "$work/publish" key -to "$work/keys"
 export GNUPGHOME=$work/gnupg

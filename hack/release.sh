@@ -22,7 +22,7 @@ arches=${ARCHES:-amd64 arm64}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
-publish() { (cd hack/publish && go build -o "$work/publish" .) && "$work/publish" "$@"; }
+publish() { go build -C hack/tools/publish -o "$work/publish" . && "$work/publish" "$@"; }
 
 if [ "${1:-}" = publish ]; then
 	missing=

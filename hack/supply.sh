@@ -49,7 +49,7 @@ vulnerabilities() {
 case ${1:-} in
 check)
 	echo "== licences"
-	for t in supply image; do
+	for t in supply image publish; do
 		$go test -C hack/tools/$t . >"$work/said" || { cat "$work/said"; exit 1; }
 	done
 	tool

@@ -20,7 +20,7 @@ func main() {
 	}
 }
 
-const usage = "expected sign, verify, images, module, key or registry: see hack/publish/doc.go"
+const usage = "expected sign, verify, images, module, key or registry: see hack/tools/publish/doc.go"
 
 // run carries out one command, and writes what it has made to out.
 func run(ctx context.Context, args []string, out io.Writer) error {

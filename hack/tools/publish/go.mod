@@ -1,4 +1,4 @@
-module github.com/berthd/berth/hack/publish
+module github.com/berthd/berth/hack/tools/publish
 
 go 1.26.7
 
