@@ -15,6 +15,7 @@ import (
 	devicev1 "github.com/berthd/berth/api/berth/device/v1"
 	inspectv1 "github.com/berthd/berth/api/berth/inspect/v1"
 	memoryv1 "github.com/berthd/berth/api/berth/memory/v1"
+	nodev1 "github.com/berthd/berth/api/berth/node/v1"
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/sentences"
 )
@@ -67,7 +68,12 @@ func (s *server) past(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	out["list"] = list
+	machine, err := nodev1.NewNodeServiceClient(s.Conn).GetMachine(ctx, &nodev1.GetMachineRequest{At: at})
+	if err != nil {
+		return nil, err
+	}
+	machine.SnapshotJson = nil
+	out["list"], out["machine"] = list, machine
 	return out, nil
 }
 

@@ -289,6 +289,14 @@ func TestWebDefrag(t *testing.T) {
 	if arrows == 0 || maps != 2 {
 		t.Errorf("%d arrows on %d maps", arrows, maps)
 	}
+	var large int
+	p.Eval(`document.querySelectorAll('#result .map[aria-label^="Map after"] .cell.planned[data-pod="large"]').length`, &large)
+	if large != 8 {
+		t.Errorf("the map after has %d CPUs of the pod, want 8", large)
+	}
+	if got := read(p, "#result"); !strings.Contains(got, "large would have the CPUs") {
+		t.Errorf("the plan does not tell what the pod would have: %s", got)
+	}
 	shot(t, p, "page-whatif")
 	noProblems(t, p)
 }

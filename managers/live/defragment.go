@@ -38,6 +38,8 @@ type DefragmentRequest struct {
 
 // Defragmentation is the moves of other pods after which a pod fits.
 type Defragmentation struct {
+	// UID of the pod.
+	UID string
 	// Verdict is the decision about the pod as things are. Of an admitted one, nothing has to move.
 	admission.Verdict
 	// Moves are in order. They are empty if no moves help, or if none were found; Why is the reason.
@@ -77,7 +79,7 @@ func (e *Engine) planDefragment(ctx context.Context, b admission.Basis, req Defr
 		}
 		return Defragmentation{}, err
 	}
-	out := Defragmentation{Verdict: s.verdict}
+	out := Defragmentation{UID: req.Pod.UID, Verdict: s.verdict}
 	if s.verdict.Outcome == admission.Admitted {
 		out.After = s.verdict.View
 		return out, nil

@@ -168,7 +168,26 @@ type ResourceState struct {
 	Held, Taken, Free uint64
 }
 
-// State returns what all nodes have and hold, by node; nothing under the policy
+// asOf returns what the machine had of a resource under the rules of a view, which may be one of the past with another
+// reservation.
+func (m *Manager) asOf(rules ledger.Rules, c *capacity) *capacity {
+	if m.claims { // the rules have what pods may have
+		return c
+	}
+	then := *c
+	for _, n := range rules.Memory {
+		if n.Resource != c.resource || !c.nodes.Contains(n.Node) {
+			continue
+		}
+		total, allocatable := int64(min(n.Total, maxBytes)), int64(min(n.Allocatable, maxBytes))
+		// The rest, which is neither reserved nor for pods, is in huge pages.
+		reserved := total - allocatable - (c.total[n.Node] - c.allocatable[n.Node] - c.reserved[n.Node])
+		then.total[n.Node], then.allocatable[n.Node], then.reserved[n.Node] = total, allocatable, max(0, reserved)
+	}
+	return &then
+}
+
+// State returns what all nodes have and hold under the rules of the view, by node; nothing under the policy
 // None.
 func (m *Manager) State(view *ledger.View) []NodeState {
 	t := m.table(view)
@@ -176,7 +195,9 @@ func (m *Manager) State(view *ledger.View) []NodeState {
 	for i, id := range m.ids {
 		out[i] = NodeState{Node: id, Blocks: t.use.Blocks[id], Group: t.group(id)}
 	}
+	rules := view.Rules()
 	for _, c := range m.capacities {
+		c = m.asOf(rules, c)
 		free, taken := t.free(c), t.takenOf(c)
 		for i, id := range m.ids {
 			if !c.nodes.Contains(id) {

@@ -229,7 +229,7 @@ func (l *Local) open(ctx context.Context, j *ledgertest.Journal) (*Daemon, error
 			Paths: noCgroups{}, Inventory: devices, History: events}))
 	lifecyclev1.RegisterLifecycleServiceServer(d, lifecycle.New(engine, opened, noCgroups{}))
 	nodev1.RegisterNodeServiceServer(d, rpcnode.New(rpcnode.Parts{
-		Machine: func() *machine.Topology { return l.machine }, View: opened.View,
+		Machine: func() *machine.Topology { return l.machine }, Ledger: history.Ledger{Ledger: opened},
 		Node: func() *node.Manager { return sets.On(opened.View()).Node },
 		Claims: func() ([]managerset.ClaimNode, bool) {
 			set := sets.On(opened.View())

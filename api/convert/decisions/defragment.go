@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "github.com/berthd/berth/api/berth/admission/v1"
 	"github.com/berthd/berth/api/convert"
+	"github.com/berthd/berth/api/convert/allocations"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/live"
 )
@@ -55,6 +56,11 @@ func DefragmentEvent(e live.DefragmentEvent) *admissionv1.DefragmentResponse {
 func defragmentPlan(d *live.Defragmentation) *admissionv1.DefragmentPlan {
 	out := &admissionv1.DefragmentPlan{
 		Verdict: verdicts[d.Outcome], Reason: string(d.Reason), Message: d.Message, Fits: d.Fits(), Why: d.Why,
+	}
+	if d.Fits() {
+		if pod, ok := d.After.Pod(d.UID); ok {
+			out.Allocation = allocations.Pod(d.After, pod)
+		}
 	}
 	for _, m := range d.Moves {
 		move := &admissionv1.PlannedMove{PodUid: m.UID, Plan: MovePlan(m.Plan)}

@@ -63,6 +63,12 @@ function banner(revision, entries) {
 function pastState(answer, revision, entries) {
   const s = pastScene(answer);
   return [banner(revision, entries), el('div', { class: 'ofthepast' }, pictureOf(s, (x) => draw(x, { label: `Map of the past, revision ${revision},` }).picture)), legend(s),
-    el('p', { class: 'soft' }, 'Devices have no health in the past, and the machine is that of now.'),
+    el('p', { class: 'soft' }, unknownThen(answer)),
     table(['', 'Pod', 'CPUs'], s.pods.slice(0, 200).map((p, i) => [mark(i), name(p.name), p.cpus.length ? ranges(p.cpus).replaceAll(',', ', ') : 'shared']))];
+}
+
+/** unknownThen says what is not known of the past. @param {any} answer */
+export function unknownThen(answer) {
+  return 'The machine, and what is reserved, are those of then. Devices are those of now, without their health.'
+    + (answer.machine.otherPolicy ? ' The policy or the configuration was another one.' : '');
 }

@@ -73,12 +73,12 @@ async function mapOf(t) {
 }
 
 /**
- * pastScene is a state of the past as the map takes it. The machine is that of now.
+ * pastScene is a state of the past as the map takes it, on the machine of that time.
  * @param {any} answer
  * @param {import('./pod.js').PodOnMap[]} [extra]
  * @returns {import('./pod.js').Scene}
  */
 export function pastScene(answer, extra = []) {
   const taken = new Set(extra.flatMap((p) => p.cpus));
-  return { machine: known.machine, state: withMemory(answer, extra), pods: instead(order((answer.list.pods || []).map(podOnMap)), extra), shared: ids(answer.cpu.shared?.list).filter((id) => !taken.has(id)) };
+  return { machine: answer.machine, state: withMemory(answer, extra), pods: instead(order((answer.list.pods || []).map(podOnMap)), extra), shared: ids(answer.cpu.shared?.list).filter((id) => !taken.has(id)) };
 }

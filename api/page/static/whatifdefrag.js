@@ -1,6 +1,6 @@
 // @ts-check
 // The plan of a defragmentation: which pods would move so that another one fits.
-import { count, el, list } from './dom.js';
+import { count, el, list, ranges } from './dom.js';
 import { api } from './net.js';
 import { podOnMap } from './pod.js';
 import { known, podName, scene } from './store.js';
@@ -27,7 +27,8 @@ function result(plan) {
   const why = [...new Set([plan.why, plan.verdict === 'VERDICT_ADMITTED' || !plan.message ? '' : plan.fits ? `Without them: ${plan.message}` : plan.message].filter((t) => t))].map((t) => el('p', {}, t));
   if (!moves.length) return el('div', {}, head, ...why);
   const after = moves.map((/** @type {any} */ m) => afterMove(known.pods.get(m.podUid), m.plan));
+  const wanted = { ...podOnMap(plan.allocation), planned: true, pod: null };
   const shown = moves.map((/** @type {any} */ m, /** @type {number} */ i) => ({ from: podOnMap(known.pods.get(m.podUid)).cpus, to: after[i].cpus }));
-  return el('div', {}, head, ...why, list(moves.map((/** @type {any} */ m) => `${podName(m.podUid)}: ${cost(m.plan)}`)),
-    ...beforeAndAfter(scene(), scene(after), shown), steps(moves.map((/** @type {any} */ m) => m.plan)));
+  return el('div', {}, head, ...why, list(moves.map((/** @type {any} */ m) => `${podName(m.podUid)}: ${cost(m.plan)}`)), wanted.cpus.length ? el('p', {}, `${wanted.name} would have the CPUs `, ranges(wanted.cpus)) : el('p', {}, `${wanted.name} would run on the shared CPUs.`),
+    ...beforeAndAfter(scene(), scene([...after, wanted]), shown), steps(moves.map((/** @type {any} */ m) => m.plan)));
 }

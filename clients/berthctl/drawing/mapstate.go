@@ -24,8 +24,6 @@ type mapAnswers struct {
 	memory *memoryv1.GetStateResponse
 	device *devicev1.GetStateResponse
 	list   *allocationv1.ListResponse
-	// allocatable has what claims may have.
-	allocatable *nodev1.GetAllocatableResponse
 }
 
 // sameRevision is how often the answers are read again until all are of one revision.
@@ -34,7 +32,7 @@ const sameRevision = 5
 // MapState reads what a map shows. Pods that were admitted since a time are marked; the zero
 // time marks none.
 func MapState(ctx context.Context, s *command.Session, since time.Time) (nodemap.State, error) {
-	node, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{})
+	node, err := s.Node().GetMachine(ctx, &nodev1.GetMachineRequest{At: s.Past})
 	if err != nil {
 		return nodemap.State{}, err
 	}
@@ -64,16 +62,14 @@ func MapState(ctx context.Context, s *command.Session, since time.Time) (nodemap
 	if !a.agree() {
 		s.Warn("pods come and go too fast: parts of this map are of different revisions")
 	}
+	if node.GetOtherPolicy() {
+		s.Warn("the policy or the configuration was another one at that time: the CPUs and memory that it reserved are shown, " +
+			"its other settings are not known")
+	}
 	state := nodemap.State{
 		Machine: m, Offline: command.Set(node.GetOfflineCpus()), Reserved: command.Set(a.cpu.GetReserved()),
-		Shared: command.Set(a.cpu.GetShared()),
+		Shared: command.Set(a.cpu.GetShared()), ForClaims: command.Set(a.cpu.GetResourceClaims()),
 		Memory: mapMemory(a.memory), Revision: a.list.GetRevision(),
-	}
-	for _, n := range a.allocatable.GetResourceClaims() {
-		if a.allocatable.GetResourceClaimsFromAllocatable() {
-			break // pods may have them, too
-		}
-		state.ForClaims = state.ForClaims.Union(command.Set(n.GetCpus()))
 	}
 	users := command.UsersOf(a.list.GetPods())
 	for _, p := range a.list.GetPods() {
@@ -101,9 +97,6 @@ func answersAt(ctx context.Context, s *command.Session) (a mapAnswers, err error
 		return a, err
 	}
 	if a.device, err = s.Device().GetState(ctx, &devicev1.GetStateRequest{At: s.Past}); err != nil {
-		return a, err
-	}
-	if a.allocatable, err = s.Node().GetAllocatable(ctx, &nodev1.GetAllocatableRequest{}); err != nil {
 		return a, err
 	}
 	a.list, err = s.Allocation().List(ctx, &allocationv1.ListRequest{At: s.Past})

@@ -305,7 +305,7 @@ func (a *App) registerNode(s grpc.ServiceRegistrar, counted *schedulers) error {
 	}
 	c := a.given.Config
 	nodev1.RegisterNodeServiceServer(s, node.New(node.Parts{
-		Machine: a.machine.inUse, Places: a.machine.offlinePlaces, Node: d.managers.wholeNode, View: a.Ledger.View,
+		Machine: a.machine.inUse, Places: a.machine.offlinePlaces, Node: d.managers.wholeNode, Ledger: a.Ledger,
 		Status: func(context.Context) (*nodev1.GetStatusResponse, error) {
 			return nodeStatus(c, k, a.state.start.NoDevices, counted.excess()), nil
 		},

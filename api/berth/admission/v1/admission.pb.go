@@ -1506,7 +1506,9 @@ type DefragmentPlan struct {
 	Moves []*PlannedMove `protobuf:"bytes,5,rep,name=moves,proto3" json:"moves,omitempty"`
 	// Why there are no moves after which the pod fits; else empty. The search is bounded, so
 	// there may be some that were not found.
-	Why           string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	Why string `protobuf:"bytes,6,opt,name=why,proto3" json:"why,omitempty"`
+	// What the pod would have, now or after the moves; absent unless it fits.
+	Allocation    *v1.PodAllocation `protobuf:"bytes,7,opt,name=allocation,proto3" json:"allocation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1581,6 +1583,13 @@ func (x *DefragmentPlan) GetWhy() string {
 		return x.Why
 	}
 	return ""
+}
+
+func (x *DefragmentPlan) GetAllocation() *v1.PodAllocation {
+	if x != nil {
+		return x.Allocation
+	}
+	return nil
 }
 
 // PlannedMove is a move of one pod.
@@ -2372,14 +2381,17 @@ const file_berth_admission_v1_admission_proto_rawDesc = "" +
 	"\bprogress\x18\x02 \x01(\v2 .berth.admission.v1.MoveProgressH\x00R\bprogress\x124\n" +
 	"\x05moved\x18\x03 \x01(\v2\x1c.berth.admission.v1.PodMovedH\x00R\x05moved\x12>\n" +
 	"\x06result\x18\x04 \x01(\v2$.berth.admission.v1.DefragmentResultH\x00R\x06resultB\a\n" +
-	"\x05event\"\xd6\x01\n" +
+	"\x05event\"\x95\x02\n" +
 	"\x0eDefragmentPlan\x125\n" +
 	"\averdict\x18\x01 \x01(\x0e2\x1b.berth.admission.v1.VerdictR\averdict\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
 	"\x04fits\x18\x04 \x01(\bR\x04fits\x125\n" +
 	"\x05moves\x18\x05 \x03(\v2\x1f.berth.admission.v1.PlannedMoveR\x05moves\x12\x10\n" +
-	"\x03why\x18\x06 \x01(\tR\x03why\"\x86\x01\n" +
+	"\x03why\x18\x06 \x01(\tR\x03why\x12=\n" +
+	"\n" +
+	"allocation\x18\a \x01(\v2\x1d.berth.types.v1.PodAllocationR\n" +
+	"allocation\"\x86\x01\n" +
 	"\vPlannedMove\x12\x17\n" +
 	"\apod_uid\x18\x01 \x01(\tR\x06podUid\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2532,8 +2544,9 @@ var file_berth_admission_v1_admission_proto_goTypes = []any{
 	(*v1.Trace)(nil),                // 38: berth.types.v1.Trace
 	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
 	(*v1.Claim)(nil),                // 40: berth.types.v1.Claim
-	(*v1.MovePlan)(nil),             // 41: berth.types.v1.MovePlan
-	(*v1.ResourceRequirements)(nil), // 42: berth.types.v1.ResourceRequirements
+	(*v1.PodAllocation)(nil),        // 41: berth.types.v1.PodAllocation
+	(*v1.MovePlan)(nil),             // 42: berth.types.v1.MovePlan
+	(*v1.ResourceRequirements)(nil), // 43: berth.types.v1.ResourceRequirements
 }
 var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	31, // 0: berth.admission.v1.AdmitRequest.pod:type_name -> berth.types.v1.Pod
@@ -2566,45 +2579,46 @@ var file_berth_admission_v1_admission_proto_depIdxs = []int32{
 	22, // 27: berth.admission.v1.DefragmentResponse.result:type_name -> berth.admission.v1.DefragmentResult
 	1,  // 28: berth.admission.v1.DefragmentPlan.verdict:type_name -> berth.admission.v1.Verdict
 	19, // 29: berth.admission.v1.DefragmentPlan.moves:type_name -> berth.admission.v1.PlannedMove
-	41, // 30: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
-	39, // 31: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
-	39, // 32: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
-	39, // 33: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
-	39, // 34: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
-	29, // 35: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
-	30, // 36: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
-	24, // 37: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
-	42, // 38: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
-	0,  // 39: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
-	2,  // 40: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
-	36, // 41: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
-	2,  // 42: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
-	42, // 43: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
-	1,  // 44: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
-	36, // 45: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
-	37, // 46: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
-	38, // 47: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
-	39, // 48: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
-	2,  // 49: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
-	34, // 50: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
-	41, // 51: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
-	2,  // 52: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
-	11, // 53: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
-	3,  // 54: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
-	12, // 55: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
-	23, // 56: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
-	14, // 57: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
-	16, // 58: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
-	10, // 59: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
-	13, // 60: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
-	25, // 61: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
-	15, // 62: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
-	17, // 63: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
-	59, // [59:64] is the sub-list for method output_type
-	54, // [54:59] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	41, // 30: berth.admission.v1.DefragmentPlan.allocation:type_name -> berth.types.v1.PodAllocation
+	42, // 31: berth.admission.v1.PlannedMove.plan:type_name -> berth.types.v1.MovePlan
+	39, // 32: berth.admission.v1.PodMoved.duration:type_name -> google.protobuf.Duration
+	39, // 33: berth.admission.v1.PodMoved.throttled:type_name -> google.protobuf.Duration
+	39, // 34: berth.admission.v1.PodMoved.cpu_pressure:type_name -> google.protobuf.Duration
+	39, // 35: berth.admission.v1.PodMoved.memory_pressure:type_name -> google.protobuf.Duration
+	29, // 36: berth.admission.v1.PodMoved.bytes_before:type_name -> berth.admission.v1.PodMoved.BytesBeforeEntry
+	30, // 37: berth.admission.v1.PodMoved.bytes_after:type_name -> berth.admission.v1.PodMoved.BytesAfterEntry
+	24, // 38: berth.admission.v1.ResizeRequest.containers:type_name -> berth.admission.v1.ContainerResources
+	43, // 39: berth.admission.v1.ResizeRequest.resources:type_name -> berth.types.v1.ResourceRequirements
+	0,  // 40: berth.admission.v1.ResizeRequest.trace_level:type_name -> berth.admission.v1.TraceLevel
+	2,  // 41: berth.admission.v1.ResizeRequest.max_disruption:type_name -> berth.admission.v1.Disruption
+	36, // 42: berth.admission.v1.ResizeRequest.qos_class:type_name -> berth.types.v1.QOSClass
+	2,  // 43: berth.admission.v1.ResizeRequest.max_move_disruption:type_name -> berth.admission.v1.Disruption
+	43, // 44: berth.admission.v1.ContainerResources.resources:type_name -> berth.types.v1.ResourceRequirements
+	1,  // 45: berth.admission.v1.ResizeResponse.verdict:type_name -> berth.admission.v1.Verdict
+	36, // 46: berth.admission.v1.ResizeResponse.qos_class:type_name -> berth.types.v1.QOSClass
+	37, // 47: berth.admission.v1.ResizeResponse.allocations:type_name -> berth.types.v1.ContainerAllocation
+	38, // 48: berth.admission.v1.ResizeResponse.trace:type_name -> berth.types.v1.Trace
+	39, // 49: berth.admission.v1.ResizeResponse.retry_after:type_name -> google.protobuf.Duration
+	2,  // 50: berth.admission.v1.ResizeResponse.disruption:type_name -> berth.admission.v1.Disruption
+	34, // 51: berth.admission.v1.ResizeResponse.shared_cpus:type_name -> berth.types.v1.CPUSet
+	42, // 52: berth.admission.v1.ResizeResponse.plan:type_name -> berth.types.v1.MovePlan
+	2,  // 53: berth.admission.v1.ResizeResponse.move_disruption:type_name -> berth.admission.v1.Disruption
+	11, // 54: berth.admission.v1.ResizeResponse.condition:type_name -> berth.admission.v1.Condition
+	3,  // 55: berth.admission.v1.AdmissionService.Admit:input_type -> berth.admission.v1.AdmitRequest
+	12, // 56: berth.admission.v1.AdmissionService.RemovePod:input_type -> berth.admission.v1.RemovePodRequest
+	23, // 57: berth.admission.v1.AdmissionService.Resize:input_type -> berth.admission.v1.ResizeRequest
+	14, // 58: berth.admission.v1.AdmissionService.SyncPods:input_type -> berth.admission.v1.SyncPodsRequest
+	16, // 59: berth.admission.v1.AdmissionService.Defragment:input_type -> berth.admission.v1.DefragmentRequest
+	10, // 60: berth.admission.v1.AdmissionService.Admit:output_type -> berth.admission.v1.AdmitResponse
+	13, // 61: berth.admission.v1.AdmissionService.RemovePod:output_type -> berth.admission.v1.RemovePodResponse
+	25, // 62: berth.admission.v1.AdmissionService.Resize:output_type -> berth.admission.v1.ResizeResponse
+	15, // 63: berth.admission.v1.AdmissionService.SyncPods:output_type -> berth.admission.v1.SyncPodsResponse
+	17, // 64: berth.admission.v1.AdmissionService.Defragment:output_type -> berth.admission.v1.DefragmentResponse
+	60, // [60:65] is the sub-list for method output_type
+	55, // [55:60] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_berth_admission_v1_admission_proto_init() }

@@ -80,11 +80,13 @@ type GetStateResponse struct {
 	// unless strict-cpu-reservation is on.
 	Shared *v1.CPUSet `protobuf:"bytes,5,opt,name=shared,proto3" json:"shared,omitempty"`
 	// CPUs that are out of the shared pool.
-	Exclusive     *v1.CPUSet  `protobuf:"bytes,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	Assignments   []*v1.Claim `protobuf:"bytes,7,rep,name=assignments,proto3" json:"assignments,omitempty"`
-	Revision      uint64      `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Exclusive   *v1.CPUSet  `protobuf:"bytes,6,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Assignments []*v1.Claim `protobuf:"bytes,7,rep,name=assignments,proto3" json:"assignments,omitempty"`
+	Revision    uint64      `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The part of the reserved CPUs that only resource claims may have.
+	ResourceClaims *v1.CPUSet `protobuf:"bytes,9,opt,name=resource_claims,json=resourceClaims,proto3" json:"resource_claims,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetStateResponse) Reset() {
@@ -171,6 +173,13 @@ func (x *GetStateResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetStateResponse) GetResourceClaims() *v1.CPUSet {
+	if x != nil {
+		return x.ResourceClaims
+	}
+	return nil
 }
 
 // GetTopologyHintsRequest selects one container, or with an empty container
@@ -361,7 +370,7 @@ const file_berth_cpu_v1_cpu_proto_rawDesc = "" +
 	"\n" +
 	"\x16berth/cpu/v1/cpu.proto\x12\fberth.cpu.v1\x1a\x1aberth/types/v1/types.proto\"9\n" +
 	"\x0fGetStateRequest\x12&\n" +
-	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xc6\x03\n" +
+	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\x87\x04\n" +
 	"\x10GetStateResponse\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12E\n" +
 	"\aoptions\x18\x02 \x03(\v2+.berth.cpu.v1.GetStateResponse.OptionsEntryR\aoptions\x12(\n" +
@@ -370,7 +379,8 @@ const file_berth_cpu_v1_cpu_proto_rawDesc = "" +
 	"\x06shared\x18\x05 \x01(\v2\x16.berth.types.v1.CPUSetR\x06shared\x124\n" +
 	"\texclusive\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetR\texclusive\x127\n" +
 	"\vassignments\x18\a \x03(\v2\x15.berth.types.v1.ClaimR\vassignments\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x04R\brevision\x1a:\n" +
+	"\brevision\x18\b \x01(\x04R\brevision\x12?\n" +
+	"\x0fresource_claims\x18\t \x01(\v2\x16.berth.types.v1.CPUSetR\x0eresourceClaims\x1a:\n" +
 	"\fOptionsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"g\n" +
@@ -423,20 +433,21 @@ var file_berth_cpu_v1_cpu_proto_depIdxs = []int32{
 	8,  // 4: berth.cpu.v1.GetStateResponse.shared:type_name -> berth.types.v1.CPUSet
 	8,  // 5: berth.cpu.v1.GetStateResponse.exclusive:type_name -> berth.types.v1.CPUSet
 	9,  // 6: berth.cpu.v1.GetStateResponse.assignments:type_name -> berth.types.v1.Claim
-	10, // 7: berth.cpu.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
-	11, // 8: berth.cpu.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
-	8,  // 9: berth.cpu.v1.GetAllocatableResponse.cpus:type_name -> berth.types.v1.CPUSet
-	0,  // 10: berth.cpu.v1.CPUService.GetState:input_type -> berth.cpu.v1.GetStateRequest
-	2,  // 11: berth.cpu.v1.CPUService.GetTopologyHints:input_type -> berth.cpu.v1.GetTopologyHintsRequest
-	4,  // 12: berth.cpu.v1.CPUService.GetAllocatable:input_type -> berth.cpu.v1.GetAllocatableRequest
-	1,  // 13: berth.cpu.v1.CPUService.GetState:output_type -> berth.cpu.v1.GetStateResponse
-	3,  // 14: berth.cpu.v1.CPUService.GetTopologyHints:output_type -> berth.cpu.v1.GetTopologyHintsResponse
-	5,  // 15: berth.cpu.v1.CPUService.GetAllocatable:output_type -> berth.cpu.v1.GetAllocatableResponse
-	13, // [13:16] is the sub-list for method output_type
-	10, // [10:13] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 7: berth.cpu.v1.GetStateResponse.resource_claims:type_name -> berth.types.v1.CPUSet
+	10, // 8: berth.cpu.v1.GetTopologyHintsRequest.pod:type_name -> berth.types.v1.Pod
+	11, // 9: berth.cpu.v1.GetTopologyHintsResponse.topology_hints:type_name -> berth.types.v1.TopologyHints
+	8,  // 10: berth.cpu.v1.GetAllocatableResponse.cpus:type_name -> berth.types.v1.CPUSet
+	0,  // 11: berth.cpu.v1.CPUService.GetState:input_type -> berth.cpu.v1.GetStateRequest
+	2,  // 12: berth.cpu.v1.CPUService.GetTopologyHints:input_type -> berth.cpu.v1.GetTopologyHintsRequest
+	4,  // 13: berth.cpu.v1.CPUService.GetAllocatable:input_type -> berth.cpu.v1.GetAllocatableRequest
+	1,  // 14: berth.cpu.v1.CPUService.GetState:output_type -> berth.cpu.v1.GetStateResponse
+	3,  // 15: berth.cpu.v1.CPUService.GetTopologyHints:output_type -> berth.cpu.v1.GetTopologyHintsResponse
+	5,  // 16: berth.cpu.v1.CPUService.GetAllocatable:output_type -> berth.cpu.v1.GetAllocatableResponse
+	14, // [14:17] is the sub-list for method output_type
+	11, // [11:14] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_berth_cpu_v1_cpu_proto_init() }

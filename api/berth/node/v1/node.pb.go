@@ -737,9 +737,11 @@ func (x *GetVersionResponse) GetPlatform() string {
 	return ""
 }
 
-// GetMachineRequest is empty.
+// GetMachineRequest selects a machine.
 type GetMachineRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Absent is the machine in use. A state that is not kept is NOT_FOUND with HISTORY_NOT_KEPT.
+	At            *v1.Moment `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -774,6 +776,13 @@ func (*GetMachineRequest) Descriptor() ([]byte, []int) {
 	return file_berth_node_v1_node_proto_rawDescGZIP(), []int{9}
 }
 
+func (x *GetMachineRequest) GetAt() *v1.Moment {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // GetMachineResponse describes the machine.
 type GetMachineResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -791,7 +800,13 @@ type GetMachineResponse struct {
 	NohzFullCpus *v1.CPUSet `protobuf:"bytes,7,opt,name=nohz_full_cpus,json=nohzFullCpus,proto3" json:"nohz_full_cpus,omitempty"`
 	// The offline CPUs that were online since the start of berthd, with their position. The kernel does not report the
 	// position of other offline CPUs. The core is that of the other threads that are online.
+	// Of an offline CPU of the past, it is the position that the CPU has today.
 	OfflinePlaces []*CPU `protobuf:"bytes,8,rep,name=offline_places,json=offlinePlaces,proto3" json:"offline_places,omitempty"`
+	// The revision of the state of the past; 0 for the machine in use.
+	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The policy or the configuration in force was another one at that time. Only a digest of it is kept: states of that
+	// time have its reserved CPUs and memory, with the names and options of today's policies.
+	OtherPolicy   bool `protobuf:"varint,10,opt,name=other_policy,json=otherPolicy,proto3" json:"other_policy,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +895,20 @@ func (x *GetMachineResponse) GetOfflinePlaces() []*CPU {
 		return x.OfflinePlaces
 	}
 	return nil
+}
+
+func (x *GetMachineResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *GetMachineResponse) GetOtherPolicy() bool {
+	if x != nil {
+		return x.OtherPolicy
+	}
+	return false
 }
 
 // CPU is one hardware thread.
@@ -2469,8 +2498,9 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x1d\n" +
 	"\n" +
 	"go_version\x18\x03 \x01(\tR\tgoVersion\x12\x1a\n" +
-	"\bplatform\x18\x04 \x01(\tR\bplatform\"\x13\n" +
-	"\x11GetMachineRequest\"\xa3\x03\n" +
+	"\bplatform\x18\x04 \x01(\tR\bplatform\";\n" +
+	"\x11GetMachineRequest\x12&\n" +
+	"\x02at\x18\x01 \x01(\v2\x16.berth.types.v1.MomentR\x02at\"\xe2\x03\n" +
 	"\x12GetMachineResponse\x12&\n" +
 	"\x04cpus\x18\x01 \x03(\v2\x12.berth.node.v1.CPUR\x04cpus\x12-\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x17.berth.node.v1.NUMANodeR\x05nodes\x129\n" +
@@ -2479,7 +2509,10 @@ const file_berth_node_v1_node_proto_rawDesc = "" +
 	"\rsnapshot_json\x18\x05 \x01(\fR\fsnapshotJson\x12;\n" +
 	"\risolated_cpus\x18\x06 \x01(\v2\x16.berth.types.v1.CPUSetR\fisolatedCpus\x12<\n" +
 	"\x0enohz_full_cpus\x18\a \x01(\v2\x16.berth.types.v1.CPUSetR\fnohzFullCpus\x129\n" +
-	"\x0eoffline_places\x18\b \x03(\v2\x12.berth.node.v1.CPUR\rofflinePlaces\"\x83\x01\n" +
+	"\x0eoffline_places\x18\b \x03(\v2\x12.berth.node.v1.CPUR\rofflinePlaces\x12\x1a\n" +
+	"\brevision\x18\t \x01(\x04R\brevision\x12!\n" +
+	"\fother_policy\x18\n" +
+	" \x01(\bR\votherPolicy\"\x83\x01\n" +
 	"\x03CPU\x12\x10\n" +
 	"\x03cpu\x18\x01 \x01(\rR\x03cpu\x12\x12\n" +
 	"\x04core\x18\x02 \x01(\rR\x04core\x12\x16\n" +
@@ -2732,72 +2765,74 @@ var file_berth_node_v1_node_proto_goTypes = []any{
 	nil,                            // 45: berth.node.v1.GetReservationResponse.KubeEntry
 	nil,                            // 46: berth.node.v1.GetReservationResponse.EvictionEntry
 	nil,                            // 47: berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	(*v1.CPUSet)(nil),              // 48: berth.types.v1.CPUSet
-	(*timestamppb.Timestamp)(nil),  // 49: google.protobuf.Timestamp
-	(*v11.Drift)(nil),              // 50: berth.cgroup.v1.Drift
+	(*v1.Moment)(nil),              // 48: berth.types.v1.Moment
+	(*v1.CPUSet)(nil),              // 49: berth.types.v1.CPUSet
+	(*timestamppb.Timestamp)(nil),  // 50: google.protobuf.Timestamp
+	(*v11.Drift)(nil),              // 51: berth.cgroup.v1.Drift
 }
 var file_berth_node_v1_node_proto_depIdxs = []int32{
 	4,  // 0: berth.node.v1.SetHugePagesRequest.pools:type_name -> berth.node.v1.HugePagePool
 	6,  // 1: berth.node.v1.SetHugePagesResponse.pools:type_name -> berth.node.v1.HugePagePoolResult
 	9,  // 2: berth.node.v1.ReloadResponse.changes:type_name -> berth.node.v1.FieldChange
-	14, // 3: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
-	15, // 4: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
-	48, // 5: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
-	48, // 6: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
-	48, // 7: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
-	14, // 8: berth.node.v1.GetMachineResponse.offline_places:type_name -> berth.node.v1.CPU
-	48, // 9: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
-	16, // 10: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
-	36, // 11: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
-	37, // 12: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
-	38, // 13: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
-	39, // 14: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
-	40, // 15: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
-	41, // 16: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
-	21, // 17: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
-	48, // 18: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
-	42, // 19: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
-	43, // 20: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
-	44, // 21: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
-	45, // 22: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
-	46, // 23: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
-	26, // 24: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
-	2,  // 25: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
-	0,  // 26: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
-	1,  // 27: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
-	29, // 28: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
-	47, // 29: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
-	49, // 30: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
-	32, // 31: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
-	33, // 32: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
-	50, // 33: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
-	34, // 34: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
-	35, // 35: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
-	10, // 36: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
-	12, // 37: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
-	17, // 38: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
-	19, // 39: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
-	22, // 40: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
-	24, // 41: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
-	27, // 42: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
-	30, // 43: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
-	7,  // 44: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
-	3,  // 45: berth.node.v1.NodeService.SetHugePages:input_type -> berth.node.v1.SetHugePagesRequest
-	11, // 46: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
-	13, // 47: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
-	18, // 48: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
-	20, // 49: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
-	23, // 50: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
-	25, // 51: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
-	28, // 52: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
-	31, // 53: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
-	8,  // 54: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
-	5,  // 55: berth.node.v1.NodeService.SetHugePages:output_type -> berth.node.v1.SetHugePagesResponse
-	46, // [46:56] is the sub-list for method output_type
-	36, // [36:46] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	48, // 3: berth.node.v1.GetMachineRequest.at:type_name -> berth.types.v1.Moment
+	14, // 4: berth.node.v1.GetMachineResponse.cpus:type_name -> berth.node.v1.CPU
+	15, // 5: berth.node.v1.GetMachineResponse.nodes:type_name -> berth.node.v1.NUMANode
+	49, // 6: berth.node.v1.GetMachineResponse.offline_cpus:type_name -> berth.types.v1.CPUSet
+	49, // 7: berth.node.v1.GetMachineResponse.isolated_cpus:type_name -> berth.types.v1.CPUSet
+	49, // 8: berth.node.v1.GetMachineResponse.nohz_full_cpus:type_name -> berth.types.v1.CPUSet
+	14, // 9: berth.node.v1.GetMachineResponse.offline_places:type_name -> berth.node.v1.CPU
+	49, // 10: berth.node.v1.NUMANode.cpus:type_name -> berth.types.v1.CPUSet
+	16, // 11: berth.node.v1.NUMANode.huge_pages:type_name -> berth.node.v1.HugePages
+	36, // 12: berth.node.v1.NUMANode.distances:type_name -> berth.node.v1.NUMANode.DistancesEntry
+	37, // 13: berth.node.v1.GetCapacityResponse.capacity:type_name -> berth.node.v1.GetCapacityResponse.CapacityEntry
+	38, // 14: berth.node.v1.GetAllocatableResponse.allocatable:type_name -> berth.node.v1.GetAllocatableResponse.AllocatableEntry
+	39, // 15: berth.node.v1.GetAllocatableResponse.absolute:type_name -> berth.node.v1.GetAllocatableResponse.AbsoluteEntry
+	40, // 16: berth.node.v1.GetAllocatableResponse.limit:type_name -> berth.node.v1.GetAllocatableResponse.LimitEntry
+	41, // 17: berth.node.v1.GetAllocatableResponse.requested:type_name -> berth.node.v1.GetAllocatableResponse.RequestedEntry
+	21, // 18: berth.node.v1.GetAllocatableResponse.resource_claims:type_name -> berth.node.v1.ClaimNode
+	49, // 19: berth.node.v1.ClaimNode.cpus:type_name -> berth.types.v1.CPUSet
+	42, // 20: berth.node.v1.ClaimNode.resources:type_name -> berth.node.v1.ClaimNode.ResourcesEntry
+	43, // 21: berth.node.v1.GetReservationResponse.reservation:type_name -> berth.node.v1.GetReservationResponse.ReservationEntry
+	44, // 22: berth.node.v1.GetReservationResponse.system:type_name -> berth.node.v1.GetReservationResponse.SystemEntry
+	45, // 23: berth.node.v1.GetReservationResponse.kube:type_name -> berth.node.v1.GetReservationResponse.KubeEntry
+	46, // 24: berth.node.v1.GetReservationResponse.eviction:type_name -> berth.node.v1.GetReservationResponse.EvictionEntry
+	26, // 25: berth.node.v1.GetStatusResponse.system_containers:type_name -> berth.node.v1.SystemContainer
+	2,  // 26: berth.node.v1.SystemContainer.part:type_name -> berth.node.v1.SystemContainer.Part
+	0,  // 27: berth.node.v1.GetConfigResponse.drift_policy:type_name -> berth.node.v1.DriftPolicy
+	1,  // 28: berth.node.v1.GetConfigResponse.devices_unknown:type_name -> berth.node.v1.UnknownDevicePolicy
+	29, // 29: berth.node.v1.GetConfigResponse.mounted_subsystems:type_name -> berth.node.v1.MountedSubsystem
+	47, // 30: berth.node.v1.GetConfigResponse.system_cgroups_limit:type_name -> berth.node.v1.GetConfigResponse.SystemCgroupsLimitEntry
+	50, // 31: berth.node.v1.GetUsageResponse.read_time:type_name -> google.protobuf.Timestamp
+	32, // 32: berth.node.v1.GetUsageResponse.cpu_times:type_name -> berth.node.v1.CPUTime
+	33, // 33: berth.node.v1.GetUsageResponse.containers:type_name -> berth.node.v1.ContainerUsage
+	51, // 34: berth.node.v1.GetUsageResponse.drifts:type_name -> berth.cgroup.v1.Drift
+	34, // 35: berth.node.v1.ContainerUsage.numa_memory:type_name -> berth.node.v1.NUMAMemory
+	35, // 36: berth.node.v1.ContainerUsage.huge_pages:type_name -> berth.node.v1.HugePageUsage
+	10, // 37: berth.node.v1.NodeService.GetVersion:input_type -> berth.node.v1.GetVersionRequest
+	12, // 38: berth.node.v1.NodeService.GetMachine:input_type -> berth.node.v1.GetMachineRequest
+	17, // 39: berth.node.v1.NodeService.GetCapacity:input_type -> berth.node.v1.GetCapacityRequest
+	19, // 40: berth.node.v1.NodeService.GetAllocatable:input_type -> berth.node.v1.GetAllocatableRequest
+	22, // 41: berth.node.v1.NodeService.GetReservation:input_type -> berth.node.v1.GetReservationRequest
+	24, // 42: berth.node.v1.NodeService.GetStatus:input_type -> berth.node.v1.GetStatusRequest
+	27, // 43: berth.node.v1.NodeService.GetConfig:input_type -> berth.node.v1.GetConfigRequest
+	30, // 44: berth.node.v1.NodeService.GetUsage:input_type -> berth.node.v1.GetUsageRequest
+	7,  // 45: berth.node.v1.NodeService.Reload:input_type -> berth.node.v1.ReloadRequest
+	3,  // 46: berth.node.v1.NodeService.SetHugePages:input_type -> berth.node.v1.SetHugePagesRequest
+	11, // 47: berth.node.v1.NodeService.GetVersion:output_type -> berth.node.v1.GetVersionResponse
+	13, // 48: berth.node.v1.NodeService.GetMachine:output_type -> berth.node.v1.GetMachineResponse
+	18, // 49: berth.node.v1.NodeService.GetCapacity:output_type -> berth.node.v1.GetCapacityResponse
+	20, // 50: berth.node.v1.NodeService.GetAllocatable:output_type -> berth.node.v1.GetAllocatableResponse
+	23, // 51: berth.node.v1.NodeService.GetReservation:output_type -> berth.node.v1.GetReservationResponse
+	25, // 52: berth.node.v1.NodeService.GetStatus:output_type -> berth.node.v1.GetStatusResponse
+	28, // 53: berth.node.v1.NodeService.GetConfig:output_type -> berth.node.v1.GetConfigResponse
+	31, // 54: berth.node.v1.NodeService.GetUsage:output_type -> berth.node.v1.GetUsageResponse
+	8,  // 55: berth.node.v1.NodeService.Reload:output_type -> berth.node.v1.ReloadResponse
+	5,  // 56: berth.node.v1.NodeService.SetHugePages:output_type -> berth.node.v1.SetHugePagesResponse
+	47, // [47:57] is the sub-list for method output_type
+	37, // [37:47] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_berth_node_v1_node_proto_init() }

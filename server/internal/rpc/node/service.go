@@ -9,14 +9,15 @@ import (
 	"sync/atomic"
 
 	nodev1 "github.com/berthd/berth/api/berth/node/v1"
+	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/convert"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
 	"github.com/berthd/berth/managers/node"
 	"github.com/berthd/berth/managers/workload"
+	"github.com/berthd/berth/server/internal/rpc"
 	"github.com/berthd/berth/server/internal/usage"
 )
 
@@ -27,8 +28,8 @@ type Parts struct {
 	// Places returns the offline CPUs of a machine whose place is known.
 	Places func(*machine.Topology) []machine.CPU
 	// Node returns the manager in force; a change of policy replaces it.
-	Node func() *node.Manager
-	View func() *ledger.View
+	Node   func() *node.Manager
+	Ledger rpc.Past
 	// Claims returns what resource claims may have, by NUMA node.
 	Claims func() (nodes []managerset.ClaimNode, onePool bool)
 	// Status describes the current state of the system.
@@ -100,7 +101,7 @@ func (s *service) Reload(ctx context.Context, req *nodev1.ReloadRequest) (*nodev
 	if err != nil {
 		return nil, err
 	}
-	out := &nodev1.ReloadResponse{Notes: r.Notes, Revision: s.View().Revision()}
+	out := &nodev1.ReloadResponse{Notes: r.Notes, Revision: s.Ledger.View().Revision()}
 	for _, c := range r.Changes {
 		out.Changes = append(out.Changes, &nodev1.FieldChange{Field: c.Field, OldValue: c.From, NewValue: c.To, Applied: c.Applied,
 			Reason: c.Reason})
@@ -136,7 +137,7 @@ func (s *service) GetAllocatable(context.Context, *nodev1.GetAllocatableRequest)
 	n := s.Node()
 	out := &nodev1.GetAllocatableResponse{
 		Allocatable: amounts(n.Allocatable()), Absolute: amounts(n.Absolute()),
-		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.View())),
+		Limit: amounts(n.Limit()), Requested: amounts(n.Requested(s.Ledger.View())),
 	}
 	claims, onePool := s.Claims()
 	out.ResourceClaimsFromAllocatable = onePool
@@ -176,8 +177,11 @@ func (s *service) GetConfig(context.Context, *nodev1.GetConfigRequest) (*nodev1.
 func amounts(q workload.Quantities) map[string]string { return convert.AmountTexts(q, nil) }
 
 // GetMachine implements NodeService.
-func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
+func (s *service) GetMachine(ctx context.Context, req *nodev1.GetMachineRequest) (*nodev1.GetMachineResponse, error) {
 	m := s.Machine()
+	if req.GetAt() != nil {
+		return s.machineAt(ctx, req.GetAt(), m)
+	}
 	if last := s.described.Load(); last != nil && last.machine == m {
 		return last.message, nil
 	}
@@ -187,6 +191,24 @@ func (s *service) GetMachine(context.Context, *nodev1.GetMachineRequest) (*nodev
 	}
 	s.described.Store(&described{m, message})
 	return message, nil
+}
+
+// machineAt describes the machine of a state of the past. A CPU that was offline then, and is not today, is where it is today.
+func (s *service) machineAt(ctx context.Context, at *typesv1.Moment, today *machine.Topology) (*nodev1.GetMachineResponse, error) {
+	view, err := rpc.ViewAt(ctx, s.Ledger, at)
+	if err != nil {
+		return nil, err
+	}
+	m := view.Machine()
+	if today, err = today.With(s.Places(today)); err != nil {
+		return nil, err
+	}
+	out, err := describe(m, machine.Places(m, today))
+	if err != nil {
+		return nil, err
+	}
+	out.Revision, out.OtherPolicy = view.Revision(), view.Rules().ConfigDigest != s.Ledger.View().Rules().ConfigDigest
+	return out, nil
 }
 
 func describe(m *machine.Topology, offline []machine.CPU) (*nodev1.GetMachineResponse, error) {

@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -16,6 +18,8 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/history"
+	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -92,6 +96,60 @@ func TestMachineChanges(t *testing.T) {
 	}
 }
 
+// TestMachineOfThePast: the machine of a state is that of its time. A CPU that was offline then has its place of today.
+func TestMachineOfThePast(t *testing.T) {
+	t.Parallel()
+	whole := machinetest.Build("2s1n1c2t")
+	less, err := whole.Without(cpuset.Of(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := history.New(history.Limits{Entries: 100}, time.Now)
+	l, _ := ledgertest.OpenChanging(t, journal.Options{
+		History: h, Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: less, ConfigDigest: "a"}, EpochID: 1 << 60, BootID: "boot",
+	})
+	put := func(uid string) *ledger.View {
+		t.Helper()
+		v, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutPod(ledgertest.Pod(uid, "c")); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	then := put("a")
+	if _, err := l.SetRules(t.Context(), ledger.Rules{Machine: whole, ConfigDigest: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	now := put("b")
+	client := serve(t, node.Parts{
+		Machine: func() *machine.Topology { return whole }, Places: noPlaces, Ledger: history.Ledger{Ledger: l, History: h},
+	})
+	third := []*nodev1.CPU{{Cpu: 3, Core: 1, Socket: 1, NumaNode: 1, UncoreCache: 1}}
+	for _, tt := range []struct {
+		revision uint64
+		cpus     int
+		offline  string
+		places   []*nodev1.CPU
+		other    bool
+	}{{then.Revision(), 3, "3", third, true}, {now.Revision(), 4, "", nil, false}} {
+		got, err := client.GetMachine(t.Context(), &nodev1.GetMachineRequest{
+			At: &typesv1.Moment{Moment: &typesv1.Moment_Revision{Revision: tt.revision}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.GetCpus()) != tt.cpus || got.GetOfflineCpus().GetList() != tt.offline || got.GetOtherPolicy() != tt.other ||
+			got.GetRevision() != tt.revision || !proto.Equal(&nodev1.GetMachineResponse{OfflinePlaces: got.GetOfflinePlaces()},
+			&nodev1.GetMachineResponse{OfflinePlaces: tt.places}) {
+			t.Errorf("revision %d: %v", tt.revision, got)
+		}
+	}
+	_, err = client.GetMachine(t.Context(), &nodev1.GetMachineRequest{At: &typesv1.Moment{}})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a moment without a time and a revision: %v", err)
+	}
+}
+
 // The snapshot makes the same machine elsewhere.
 func TestSnapshotLoads(t *testing.T) {
 	t.Parallel()
@@ -133,7 +191,7 @@ func TestAmounts(t *testing.T) {
 	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
 	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
-		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, View: l.View, Config: config,
+		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, Ledger: history.Ledger{Ledger: l}, Config: config,
 		Claims: func() ([]managerset.ClaimNode, bool) {
 			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}},
 				true

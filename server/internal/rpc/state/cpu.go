@@ -44,6 +44,9 @@ func (s *cpuService) GetState(ctx context.Context, req *cpuv1.GetStateRequest) (
 		Exclusive: convert.CPUSet(view.ExclusiveCPUs()),
 		Revision:  view.Revision(),
 	}
+	if rules := view.Rules(); !rules.OnePool { // else pods may have them, too
+		out.ResourceClaims = convert.CPUSet(rules.ClaimCPUs)
+	}
 	for c := range view.Claims() {
 		if c.CPUs != nil {
 			out.Assignments = append(out.Assignments, convert.Claim(&c))
