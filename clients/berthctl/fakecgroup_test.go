@@ -256,6 +256,10 @@ func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.Se
 		plan.Why = "it would not fit either without all that can move"
 	default:
 		plan.Fits = true
+		plan.Allocation = &typesv1.PodAllocation{
+			Uid: "new", Namespace: "default", Name: name,
+			Containers: []*typesv1.ContainerAllocation{{ContainerName: "app", Claims: []*typesv1.Claim{cpuClaim("new", "app", "1-3")}}},
+		}
 		plan.Moves = []*admissionv1.PlannedMove{{PodUid: webUID, Namespace: "default", Name: "web", Plan: movedWeb().GetPlan()}}
 	}
 	if err := send(&admissionv1.DefragmentResponse{Event: &admissionv1.DefragmentResponse_Plan{Plan: plan}}); err != nil ||

@@ -338,13 +338,13 @@ type fakeCPU struct {
 }
 
 func (f fakeCPU) GetState(context.Context, *cpuv1.GetStateRequest) (*cpuv1.GetStateResponse, error) {
-	reserved := "0"
+	reserved, ofClaims := "0", ""
 	if f.claims {
-		reserved = "0,4-7"
+		reserved, ofClaims = "0,4-7", "4-7"
 	}
 	return &cpuv1.GetStateResponse{
 		Policy: "static", Options: map[string]string{"full-pcpus-only": "true"},
-		All: &typesv1.CPUSet{List: "0-7"}, Reserved: &typesv1.CPUSet{List: reserved},
+		All: &typesv1.CPUSet{List: "0-7"}, Reserved: &typesv1.CPUSet{List: reserved}, ResourceClaims: &typesv1.CPUSet{List: ofClaims},
 		Shared: &typesv1.CPUSet{List: "0,3-7"}, Exclusive: &typesv1.CPUSet{List: "1-2"},
 		Assignments: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2")}, Revision: 12,
 	}, nil
