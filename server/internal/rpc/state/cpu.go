@@ -44,7 +44,7 @@ func (s *cpuService) GetState(ctx context.Context, req *cpuv1.GetStateRequest) (
 		Exclusive: convert.CPUSet(view.ExclusiveCPUs()),
 		Revision:  view.Revision(),
 	}
-	if rules := view.Rules(); !rules.OnePool { // else pods may have them, too
+	if rules := view.Rules(); !rules.OnePool && !rules.ClaimCPUs.IsEmpty() { // else pods may have them, too
 		out.ResourceClaims = convert.CPUSet(rules.ClaimCPUs)
 	}
 	for c := range view.Claims() {
