@@ -2,6 +2,8 @@ package memory
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -204,5 +206,37 @@ func TestPolicyNone(t *testing.T) {
 	wantText(t, "policy", n.Describe().Policy, PolicyNone)
 	if s := n.State(n.View()); len(s) > 0 {
 		t.Errorf("state %v", s)
+	}
+}
+
+// TestStateOfThePast: what nodes had is that of the view's rules: with those of today the same, with those of then what was there then.
+func TestStateOfThePast(t *testing.T) {
+	t.Parallel()
+	topo := machinetest.Build("1s2n1c", machinetest.Memory(0, 16*gi), machinetest.Memory(1, 16*gi), machinetest.HugePages(1, 2*mi/ki, 512))
+	n := newNode(t, topo, func(c *Config) {
+		c.Reserved = []Reservation{reserve(0, "memory", gi)}
+		c.SystemReserved = memoryOnly(gi)
+	})
+	bare := n.State(n.View())
+	rules := ledger.Rules{Machine: topo, Memory: n.Baseline()}
+	if now := n.State(ledgertest.New(t, rules).View()); !reflect.DeepEqual(now, bare) {
+		t.Errorf("with the rules of today:\n%+v\nwithout:\n%+v", now, bare)
+	}
+	rules.Memory = slices.Clone(rules.Memory)
+	for i := range rules.Memory {
+		if r := &rules.Memory[i]; r.Node == 1 && r.Resource == "memory" {
+			r.Total, r.Allocatable = 8*gi, 6*gi // 1 GiB of the rest is in huge pages
+		}
+	}
+	then := n.State(ledgertest.New(t, rules).View())
+	if !reflect.DeepEqual(then[0], bare[0]) {
+		t.Errorf("node 0: %+v, was %+v", then[0], bare[0])
+	}
+	want := ResourceState{Resource: "memory", Total: 8 * gi, SystemReserved: gi, Allocatable: 6 * gi, Free: 6 * gi}
+	if !slices.Contains(then[1].Resources, want) {
+		t.Errorf("node 1: %+v, want %+v", then[1].Resources, want)
+	}
+	if again := n.State(n.View()); !reflect.DeepEqual(again, bare) {
+		t.Errorf("afterwards: %+v", again)
 	}
 }

@@ -106,7 +106,8 @@ func TestMachineOfThePast(t *testing.T) {
 	}
 	h := history.New(history.Limits{Entries: 100}, time.Now)
 	l, _ := ledgertest.OpenChanging(t, journal.Options{
-		History: h, Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: less, ConfigDigest: "a"}, EpochID: 1 << 60, BootID: "boot",
+		History: h, Journal: ledgertest.NewJournal(), Rules: ledger.Rules{Machine: less, ConfigDigest: "a"}, EpochID: 1 << 60,
+		BootID: "boot",
 	})
 	put := func(uid string) *ledger.View {
 		t.Helper()
@@ -191,7 +192,8 @@ func TestAmounts(t *testing.T) {
 	config := &nodev1.GetConfigResponse{CgroupVersion: 2, EnforceNodeAllocatable: []string{"pods"}}
 	lacks := &nodev1.GetStatusResponse{SoftRequirements: []string{"soft"}, KernelSettings: []string{"kernel"}, ResetExtendedResources: true}
 	client := serve(t, node.Parts{
-		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager }, Ledger: history.Ledger{Ledger: l}, Config: config,
+		Machine: func() *machine.Topology { return m }, Node: func() *nodes.Manager { return manager },
+		Ledger: history.Ledger{Ledger: l}, Config: config,
 		Claims: func() ([]managerset.ClaimNode, bool) {
 			return []managerset.ClaimNode{{Node: 1, CPUs: cpuset.Of(2, 3), Step: 2, Memory: workload.Quantities{workload.Memory: 4096}}},
 				true
