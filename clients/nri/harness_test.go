@@ -178,6 +178,11 @@ func (n *node) clean() {
 			n.t.Error(err)
 		}
 	}
+	if n.containerd.CRIO { // killed while it removes a pod, it may leave the sandbox's process
+		if left := nodetest.KillIn(n.cgroupOf()); len(left) > 0 {
+			n.t.Logf("CRI-O has left %v", left)
+		}
+	}
 	// The parents that runc has made for its containers.
 	if err := errors.Join(nodetest.RemoveCgroups(ctx, n.cgroupOf()), os.RemoveAll(n.dir)); err != nil {
 		n.t.Error(err)
