@@ -112,9 +112,10 @@ containerd --config "$work/containerd.toml" >"$work/containerd.log" 2>&1 &
 runtime=$!
 ctr=(ctr --address "$work/c/sock")
 until "${ctr[@]}" version >/dev/null 2>&1; do kill -0 "$runtime"; sleep 0.1; done
-while read -r image; do
+mapfile -t images <"$work/digests"
+for image in "${images[@]}"; do
 	"${ctr[@]}" images pull --plain-http "$image" >/dev/null
 	program=${image%@*} program=${program##*/}
-	"${ctr[@]}" run --rm "$image" "$program" "/usr/bin/$program" --version | grep -F "$version"
-done <"$work/digests"
+	"${ctr[@]}" run --rm "$image" "$program" "/usr/bin/$program" --version | grep -F "$program version $version,"
+done
 say "Rehearsed"
