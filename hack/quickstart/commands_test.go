@@ -85,7 +85,8 @@ cgroups: {tree: memory}
 node: {enforceNodeAllocatable: [none]}
 `
 
-const ended = "kill %1\nwait %1\ntrap - EXIT\n"
+// ended ends the first job. By its number it could not be waited for if bash has seen its end already.
+const ended = "first=$(jobs -p %1)\nkill $first\nwait $first\ntrap - EXIT\n"
 
 // podOf is a pod with a container.
 func podOf(name, container, cpus string) string {

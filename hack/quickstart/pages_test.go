@@ -221,7 +221,7 @@ func TestPages(t *testing.T) {
 			if len(commands) == 0 {
 				t.Fatal("the page has no commands")
 			}
-			out := r.run(tried + strings.Join(commands, "") + row.then + "kill %1\nwait %1\n[ ! -e /run/berth-try ]\ntrap - EXIT\n")
+			out := r.run(tried + strings.Join(commands, "") + row.then + ended + "[ ! -e /run/berth-try ]\n")
 			for _, want := range row.want {
 				if !regexp.MustCompile(want).MatchString(out) {
 					t.Errorf("the output lacks %q:\n%s", want, out)
