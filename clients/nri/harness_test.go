@@ -178,7 +178,7 @@ func (n *node) clean() {
 			n.t.Error(err)
 		}
 	}
-	if n.containerd.CRIO { // killed while it removes a pod, it may leave the sandbox's process
+	if n.containerd != nil && n.containerd.CRIO { // killed while it removes a pod, it may leave the sandbox's process
 		if left := nodetest.KillIn(n.cgroupOf()); len(left) > 0 {
 			n.t.Logf("CRI-O has left %v", left)
 		}
