@@ -90,29 +90,32 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	p.ends.replace(m)
 	p.tracks.introduce(m, cpus)
-	updates := p.writer.clear(m)
-	if err := p.early(m, updates); err != nil {
-		log.Debug("a container is not made yet", "error", err)
-		p.tracks.apply(m, placement.Ended, cpuset.Set{})
-		p.tracks.discard(m)
-		return nil, nil, refusal.New("create container "+m.name, err)
+	writes := p.writer.clear(m)
+	early := p.runtime.StartsAnyway && !m.own.IsEmpty()
+	if early {
+		if err := p.unmoved(m, writes); err != nil { // an error carries no updates, so none is sent
+			log.Debug("a container is not made yet", "error", err)
+			p.tracks.apply(m, placement.Ended, cpuset.Set{})
+			p.tracks.discard(m)
+			return nil, nil, refusal.New("create container "+m.name, err)
+		}
 	}
 	if m.own.IsEmpty() {
 		p.agenda.kick() // other members may have to move; the new one does not wait for them
 	}
+	updates := p.writer.response(writes)
+	for _, u := range updates {
+		u.IgnoreFailure = !early
+	}
 	return adjust, updates, nil
 }
 
-// early returns why a member must not be made yet, if the runtime would start it anyway: another container may be on its CPUs then, and no
+// unmoved returns why a member must not be made yet that the runtime would start anyway: another container may be on its CPUs then, and no
 // update of the answer moves that. Those that are in the answer have to succeed, and the runtime carries them out first.
-func (p *Policy) early(m *member, updates []*api.ContainerUpdate) error {
-	if !p.runtime.StartsAnyway || m.own.IsEmpty() {
-		return nil
-	}
+func (p *Policy) unmoved(m *member, writes []placement.Write) error {
 	moves := map[string]bool{}
-	for _, u := range updates {
-		moves[u.GetContainerId()] = true
-		u.IgnoreFailure = false
+	for _, w := range writes {
+		moves[w.ID] = true
 	}
 	return p.tracks.vacateBut(m, moves)
 }

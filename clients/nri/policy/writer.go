@@ -139,13 +139,18 @@ func setQuota(u *api.ContainerUpdate, quota int64) {
 // answer returns the updates for the answer to an event: those of the members that chosen selects. If answers are the only way to the
 // runtime, it returns all updates that are due, except that of a member which the event is about.
 func (wr *writer) answer(about *member, chosen func(*member, placement.Container) bool) []*api.ContainerUpdate {
+	return wr.response(wr.owed(about, chosen))
+}
+
+// owed returns the writes of such an answer.
+func (wr *writer) owed(about *member, chosen func(*member, placement.Container) bool) []placement.Write {
 	if wr.gate.released {
 		return nil
 	}
 	if !wr.runtime.Requests {
 		chosen = everyone
 	}
-	return wr.response(wr.tracks.due(wr.view.shared, func(m *member, c placement.Container) bool { return m != about && chosen(m, c) }))
+	return wr.tracks.due(wr.view.shared, func(m *member, c placement.Container) bool { return m != about && chosen(m, c) })
 }
 
 // response converts writes for a response. A failed update must not make the runtime fail its own
@@ -162,15 +167,15 @@ func (wr *writer) response(writes []placement.Write) (out []*api.ContainerUpdate
 	return out
 }
 
-// clear returns the updates that move other members off a member's exclusive CPUs.
-func (wr *writer) clear(m *member) []*api.ContainerUpdate {
+// clear returns the writes that move other members off a member's exclusive CPUs.
+func (wr *writer) clear(m *member) []placement.Write {
 	if m.own.IsEmpty() {
-		return wr.answer(m, nobody)
+		return wr.owed(m, nobody)
 	}
 	for _, other := range wr.node.all() {
 		_, _, _ = wr.tracks.observe(other) // a member that cannot be read keeps its possible CPUs
 	}
-	return wr.answer(m, func(_ *member, c placement.Container) bool { return c.Anywhere || c.PossibleCPUs.Overlaps(m.own) })
+	return wr.owed(m, func(_ *member, c placement.Container) bool { return c.Anywhere || c.PossibleCPUs.Overlaps(m.own) })
 }
 
 // A runtime that has not answered a requested update for patience times its deadline for an event does not work. defaultDeadline is that
