@@ -300,8 +300,8 @@ func (c treatment) step(command string) string {
 		command = strings.Replace(command, "berthd ", "berthd config validate ", 1)
 	}
 	if c.endless {
-		return c.before + fmt.Sprintf("%s > endless 2>&1 &\nending=$!\nuntil [ -s endless ]; do kill -0 $ending; done\n"+
-			"kill $ending\nwait $ending || :\ncat endless\n", command)
+		return c.before + fmt.Sprintf("%s > endless 2>&1 &\nending=$!\nuntil grep -Eq '%s' endless; do kill -0 $ending; sleep 0.1; done\n"+
+			"kill $ending\nwait $ending || :\ncat endless\n", command, c.want)
 	}
 	return c.before + fmt.Sprintf("code=0\n%s || code=$?\n[ $code = %d ]\n", command, c.code)
 }
