@@ -168,7 +168,7 @@ func TestRunbooksOfClusters(t *testing.T) {
 	sections := regexp.MustCompile(`(?m)^## `).Split(read(t, "../../docs/alerts.md"), -1)[1:]
 	for _, s := range sections {
 		name, text, _ := strings.Cut(s, "\n")
-		if !strings.Contains(text, "    kubectl ") {
+		if !strings.Contains(text, "\nkubectl ") {
 			t.Errorf("%s has no line for kubectl", name)
 		}
 		if !regexp.MustCompile("journalctl|systemctl|berthctl|panel|metrics are complete").MatchString(text) {

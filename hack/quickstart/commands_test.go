@@ -38,7 +38,7 @@ type pageCommands struct {
 	setup, end string
 	// node means that the machine is a node whose kubelet decides.
 	node bool
-	// treated are the commands that need a treatment.
+	// treated are the commands that need a treatment. A key that ends in … stands for all commands that begin with it.
 	treated map[string]treatment
 }
 
@@ -60,6 +60,11 @@ const (
 	pythonLane  = "hack/apiconformance/python_test.go"
 	imageLane   = "hack/tools/image/image_test.go"
 	checkLane   = "clients/berthctl/kubeletcheck_test.go"
+
+	manifestsLane = "hack/manifests/manifests_test.go"
+	schedulerLane = "clients/nri/clusterscheduler_test.go"
+	claimsLane    = "clients/nri/daemonsetclaims_test.go"
+	criLane       = "clients/berthlet/containerd_test.go"
 )
 
 // ownEtc lets a reader write to /etc.
@@ -115,9 +120,7 @@ var commandsOfPages = []pageCommands{
 			"sudo PYTHONPATH=generated venv/bin/python3 agent.py /run/berth-try/berth.sock pod.json nproc": {
 				why: needsPython, lane: pythonLane, has: "agent.py"},
 		}},
-	{page: "check.md", node: true, setup: `mkdir -p /var/lib/kubelet
-cp cpu_manager_state memory_manager_state /var/lib/kubelet
-`, files: map[string]string{
+	{page: "check.md", node: true, setup: "cp cpu_manager_state memory_manager_state /var/lib/kubelet\n", files: map[string]string{
 		"pods.json":            rejected,
 		"cpu_manager_state":    `{"policyName":"static","defaultCpuSet":"0,4-5","entries":{"u-db":{"app":"3"}},"checksum":0}`,
 		"memory_manager_state": `{"policyName":"None","machineState":{},"entries":{},"checksum":0}`,
@@ -227,6 +230,107 @@ cp config.yaml /var/lib/kubelet/config.yaml
 			lane: "server/berthd/tracing_test.go", has: "OTEL_EXPORTER_OTLP_ENDPOINT"},
 	}},
 	{page: "configuration.md", setup: daemon, end: ended, files: map[string]string{"berthd.yaml": configured}},
+	{page: "kubernetes.md", node: true, end: "trap - EXIT\n", setup: tried + `cp cpu_manager_state /var/lib/kubelet
+sed -i 's/Policy: .*/Policy: none/' /var/lib/kubelet/config.yaml
+`, files: map[string]string{
+		"pods.json": `{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Pod",
+	"metadata": {"name": "db", "namespace": "shop", "uid": "u-db"}, "spec": {"containers": [{"name": "app",
+	"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}]}, "status": {"phase": "Running", "qosClass": "Guaranteed"}}]}
+`,
+		"cpu_manager_state": `{"policyName":"static","defaultCpuSet":"0-2,4-7","entries":{"u-db":{"app":"3"}},"checksum":0}`,
+	}, treated: map[string]treatment{
+		"kubectl apply -k deploy/kubernetes":                     {why: needsCluster, lane: installLane, has: `"apply", "-k"`},
+		"kubectl -n berth-system rollout status daemonset/berth": {why: needsCluster, lane: installLane, has: `"rollout", "status"`},
+		"kubectl -n berth-system exec daemonset/berth -c berthd -- berthctl get pods": {
+			why: needsCluster, lane: "clients/nri/cluster_test.go", has: `"get", "pods"`},
+		"helm …":                     {why: needsCluster, lane: "hack/manifests/chart_test.go", has: "hack/tools/helm"},
+		"kubectl describe node NODE": {why: needsCluster, lane: installLane, has: "BerthReady"},
+		"kubectl -n berth-system logs daemonset/berth -c berth-nri": {
+			why: needsCluster, lane: observeLane, has: `"logs", "daemonset/`},
+		"kubectl -n berth-system exec daemonset/berth -c berthd -- berthctl describe node": {
+			why: needsCluster, lane: "clients/nri/daemonset_test.go", has: `"describe", "node"`},
+		"kubectl -n berth-system get pods -o custom-columns=…": {
+			why: needsCluster, lane: installLane, has: "status.initContainerStatuses[0].state.terminated.message"},
+		"kubectl patch node NODE --subresource=status -p …": {
+			why: needsCluster, lane: installLane, has: `{"status":{"conditions":[{"type":"BerthReady","$patch":"delete"}]}}`},
+		"kubectl create namespace berth-system": {why: needsCluster, lane: manifestsLane, has: "Namespace"},
+		"kubectl -n berth-system create secret generic berth-metrics …": {
+			why: needsCluster, lane: manifestsLane, has: "berth-metrics"},
+		"kubectl apply -k deploy/kubernetes/overlays/…": {why: needsCluster, lane: manifestsLane, has: "deploy/kubernetes/overlays/*"},
+		"kubectl apply -k deploy/kubernetes/crd":        {why: needsCluster, lane: "clients/nri/daemonset_test.go", has: "crd"},
+		"kubectl get noderesourcetopologies …":          {why: needsCluster, lane: schedulerLane, has: "noderesourcetopologies"},
+		"kubectl delete noderesourcetopologies --all":   {why: needsCluster, lane: schedulerLane, has: "noderesourcetopologies"},
+		"kubectl delete -f deploy/kubernetes/overlays/node-resource-topology/…": {
+			why: needsCluster, lane: "clients/nri/topology_test.go", has: "/overlays/node-resource-topology/rbac.yaml"},
+		"kubectl delete -k deploy/kubernetes": {why: needsCluster, lane: installLane, has: `"delete", "-k"`},
+		"kubectl get pods -A --field-selector spec.nodeName=NODE -o json > pods.json": {
+			why: needsCluster, lane: "clients/nri/cluster_test.go", has: "--field-selector"},
+		"berthctl ledger import --kind cpu -f /var/lib/kubelet/cpu_manager_state --pods pods.json --owner kubernetes": {want: "1 pod taken over"},
+		"kill %1": {want: "kill %1"},
+	}},
+	{page: "dra.md", treated: map[string]treatment{
+		"kubectl apply -k deploy/kubernetes/overlays/dra": {why: needsCluster, lane: claimsLane, has: `"kubernetes/overlays/"+name`},
+		"kubectl -n berth-system rollout status daemonset/berth": {
+			why: needsCluster, lane: claimsLane, has: `"rollout", "status", "daemonset/berth"`},
+		"kubectl get resourceslices": {why: needsCluster, lane: "clients/nri/clusterclaims_test.go", has: `"get", "resourceslices"`},
+		"kubectl get pod train -o …": {
+			why: needsCluster, lane: "clients/nri/clusterhealth_test.go", has: "AllocatedResourcesStatus"},
+	}},
+	{page: "alerts.md", treated: map[string]treatment{
+		"kubectl …": {why: needsCluster, lane: "hack/monitoring/monitoring_test.go", has: "func TestRunbooksOfClusters("},
+	}},
+	{page: "berthlet.md", treated: map[string]treatment{
+		"berthd …":   {why: needsBuild, lane: packageLane, has: "berthd"},
+		"berthlet …": {why: needsBuild, lane: packageLane, has: `"berthlet", "exec"`},
+	}},
+	{page: "runtime.md", treated: map[string]treatment{
+		"berthd …":   {why: needsEngine, lane: criLane, has: "--runtime-endpoint"},
+		"berthlet …": {why: needsEngine, lane: criLane, has: "--runtime-endpoint"},
+	}},
+}
+
+// pagesRunElsewhere are the pages whose commands other tests run, with a part of what these have.
+var pagesRunElsewhere = map[string][2]string{
+	"cli-examples.md": {"clients/berthctl/docs_test.go", "cli-examples.md"},
+	"cli-output.md":   {"clients/berthctl/docs_test.go", "cli-output.md"},
+	"incident.md":     {"hack/quickstart/incident_test.go", "incident.md"},
+	"nri.md":          {"hack/quickstart/node_test.go", "nri.md"},
+	"performance.md":  {"hack/bench/main.go", "-against"}, // they take minutes
+	"plugin.md":       {"hack/quickstart/pages_test.go", "plugin.md"},
+	"walk.md":         {walkLane, "walk.md"},
+}
+
+// TestEveryPageOfCommands: each page with commands is in one of the tables.
+func TestEveryPageOfCommands(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages: %v", len(pages), err)
+	}
+	for _, path := range pages {
+		page := filepath.Base(path)
+		here := slices.ContainsFunc(commandsOfPages, func(p pageCommands) bool { return p.page == page })
+		other, elsewhere := pagesRunElsewhere[page]
+		if !here && !elsewhere && slices.ContainsFunc(commandsOf(t, page), isCommand) {
+			t.Errorf("docs/%s has commands: add it to commandsOfPages", page)
+		}
+		if elsewhere {
+			if text, err := os.ReadFile(filepath.Join("../..", other[0])); err != nil || !strings.Contains(string(text), other[1]) {
+				t.Errorf("docs/%s: %s does not have %q: %v", page, other[0], other[1], err)
+			}
+		}
+		if text, err := os.ReadFile(path); err != nil || indented.Match(text) {
+			t.Errorf("docs/%s: write code between lines of three backquotes, so that its commands are found: %v", page, err)
+		}
+	}
+}
+
+// indented is code without a fence.
+var indented = regexp.MustCompile("(?m)^\\n    (berth|kubectl|helm|make|\\$ )")
+
+// isCommand tells a command from output, a drawing, or a part of a file.
+func isCommand(line string) bool {
+	return regexp.MustCompile(`^(sudo )?(berth[a-z-]*|kubectl|helm|make|go|git|curl|openssl|systemctl|crictl|ctr|apt) `).MatchString(line)
 }
 
 // commandsOf gives the commands of a page: those of its sessions, and the lines of its other blocks, without their comments.
@@ -264,8 +368,24 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 	return commands
 }
 
+// treatmentOf looks up a command.
+func (c pageCommands) treatmentOf(command string) treatment {
+	for key, t := range c.treated {
+		if matches(key, command) {
+			return t
+		}
+	}
+	return treatment{}
+}
+
+// matches reports whether a key of a table stands for a command.
+func matches(key, command string) bool {
+	prefix, many := strings.CutSuffix(key, "…")
+	return key == command || many && strings.HasPrefix(command, prefix)
+}
+
 // runs are the programs that run here: they do nothing to the machine beyond what the reader has in place of it.
-var runs = []string{"berthctl", "berthd", "mkdir", "rm"}
+var runs = []string{"berthctl", "berthd", "kill", "mkdir", "openssl", "rm"}
 
 // mayRun reports whether a command is one of those programs, as root or not.
 func mayRun(command string) bool {
@@ -316,7 +436,7 @@ func TestPagesOfCommands(t *testing.T) {
 			}
 			var script strings.Builder
 			for _, command := range commands {
-				c := row.treated[command]
+				c := row.treatmentOf(command)
 				if c.why == "" && !mayRun(command) {
 					t.Fatalf("%s: say in commandsOfPages why it does not run here, and where it does", command)
 				}
@@ -333,7 +453,7 @@ func TestPagesOfCommands(t *testing.T) {
 				}
 			}
 			for _, command := range slices.Sorted(maps.Keys(row.treated)) {
-				if !slices.Contains(commands, command) {
+				if !slices.ContainsFunc(commands, func(c string) bool { return matches(command, c) }) {
 					t.Errorf("the page has no command %s", command)
 				}
 			}
@@ -344,7 +464,7 @@ func TestPagesOfCommands(t *testing.T) {
 			r := newReader(t, files)
 			setup := row.setup
 			if row.node {
-				setup += nodeOf(kubeletnode.New(t))
+				setup = nodeOf(kubeletnode.New(t)) + setup
 			}
 			out := r.run(setup + script.String() + row.end)
 			for command, c := range row.treated {
