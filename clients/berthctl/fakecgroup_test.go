@@ -258,7 +258,10 @@ func (f fakeAdmission) Defragment(req *admissionv1.DefragmentRequest, to grpc.Se
 		plan.Fits = true
 		plan.Allocation = &typesv1.PodAllocation{
 			Uid: "new", Namespace: "default", Name: name,
-			Containers: []*typesv1.ContainerAllocation{{ContainerName: "app", Claims: []*typesv1.Claim{cpuClaim("new", "app", "1-3")}}},
+			Containers: []*typesv1.ContainerAllocation{{ContainerName: "app", Claims: []*typesv1.Claim{cpuClaim("new", "app", "1-3"), {
+				PodUid: "new", ContainerName: "app", Provider: "device", Resource: "example.com/gpu",
+				Payload: &typesv1.Claim_Device{Device: &typesv1.DeviceClaim{Devices: []*typesv1.Device{{Id: "gpu-1"}}}},
+			}}}},
 		}
 		plan.Moves = []*admissionv1.PlannedMove{{PodUid: webUID, Namespace: "default", Name: "web", Plan: movedWeb().GetPlan()}}
 	}

@@ -298,6 +298,13 @@ func TestWebDefrag(t *testing.T) {
 		t.Errorf("the plan does not tell what the pod would have: %s", got)
 	}
 	shot(t, p, "page-whatif")
+	writePod(t, p, podText("small", "3"))
+	p.Until(`document.querySelector('#verdict')?.innerText.includes('no pod moves')`)
+	p.Eval(`document.querySelectorAll('#result .map[aria-label^="Map after"] .cell.planned[data-pod="small"]').length`, &large)
+	p.Eval(`document.querySelectorAll('#result .move').length`, &arrows)
+	if large != 3 || arrows != 0 {
+		t.Errorf("without moves, the map after has %d CPUs of the pod and %d arrows, want 3 and none", large, arrows)
+	}
 	noProblems(t, p)
 }
 

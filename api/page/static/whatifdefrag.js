@@ -25,10 +25,10 @@ function result(plan) {
   const text = plan.verdict === 'VERDICT_ADMITTED' ? '✓ The pod fits as things are: no pod moves.' : plan.fits ? `✓ The pod fits after ${count(moves.length, 'move')}.` : '× The pod does not fit.';
   const head = el('p', { id: 'verdict' }, el('span', { class: `badge ${plan.fits ? 'good' : 'bad'}` }, text));
   const why = [...new Set([plan.why, plan.verdict === 'VERDICT_ADMITTED' || !plan.message ? '' : plan.fits ? `Without them: ${plan.message}` : plan.message].filter((t) => t))].map((t) => el('p', {}, t));
-  if (!moves.length) return el('div', {}, head, ...why);
+  if (!plan.allocation) return el('div', {}, head, ...why);
   const after = moves.map((/** @type {any} */ m) => afterMove(known.pods.get(m.podUid), m.plan));
   const wanted = { ...podOnMap(plan.allocation), planned: true, pod: null };
   const shown = moves.map((/** @type {any} */ m, /** @type {number} */ i) => ({ from: podOnMap(known.pods.get(m.podUid)).cpus, to: after[i].cpus }));
-  return el('div', {}, head, ...why, list(moves.map((/** @type {any} */ m) => `${podName(m.podUid)}: ${cost(m.plan)}`)), wanted.cpus.length ? el('p', {}, `${wanted.name} would have the CPUs `, ranges(wanted.cpus)) : el('p', {}, `${wanted.name} would run on the shared CPUs.`),
-    ...beforeAndAfter(scene(), scene([...after, wanted]), shown), steps(moves.map((/** @type {any} */ m) => m.plan)));
+  return el('div', {}, head, ...why, moves.length ? list(moves.map((/** @type {any} */ m) => `${podName(m.podUid)}: ${cost(m.plan)}`)) : null, wanted.cpus.length ? el('p', {}, `${wanted.name} would have the CPUs `, ranges(wanted.cpus)) : el('p', {}, `${wanted.name} would run on the shared CPUs.`),
+    ...beforeAndAfter(scene(), scene([...after, wanted]), shown), moves.length ? steps(moves.map((/** @type {any} */ m) => m.plan)) : null);
 }

@@ -91,10 +91,16 @@ func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
 			claims = append(claims, step.GetClaim())
 		}
 	}
+	Add(state, uid, name, claims)
+}
+
+// Add puts a pod with its claims and its containers' on the machine.
+func Add(state *nodemap.State, uid, name string, claims []*typesv1.Claim) {
 	pod := MapPod(uid, name, claims, nil)
 	pod.New = true
-	state.Pods = append(state.Pods, pod)
+	state.Pods = append(slices.Clone(state.Pods), pod)
 	state.Shared = state.Shared.Minus(pod.CPUs)
+	state.Memory, state.Devices = slices.Clone(state.Memory), slices.Clone(state.Devices)
 	for _, b := range pod.Blocks {
 		Hold(state.Memory, b)
 	}

@@ -104,7 +104,8 @@ func showPlannedDefrag(ctx context.Context, s *command.Session, req *admissionv1
 			after = afterMove(after, pod, pod.GetContainers(), m.GetPlan())
 		}
 		if plan.GetAllocation() != nil {
-			after = withPod(after, plan.GetAllocation())
+			pod := plan.GetAllocation()
+			drawing.Add(&after, pod.GetUid(), command.PodName(pod), command.AllClaims(pod))
 		}
 		if err := showMaps(s, state, after, plan.GetFits(), o); err != nil {
 			return err
@@ -238,20 +239,6 @@ func showMaps(s *command.Session, before, after nodemap.State, changes bool, o n
 	}
 	fmt.Fprint(s.Out, "\nthe machine after:\n\n")
 	return drawing.ShowMap(s.Ctl, after, o)
-}
-
-// withPod returns a state of the machine with one more pod.
-func withPod(state nodemap.State, pod *typesv1.PodAllocation) nodemap.State {
-	added := drawing.MapPod(pod.GetUid(), command.PodName(pod), pod.GetClaims(), pod.GetContainers())
-	added.New = true
-	out := state
-	out.Pods = append(slices.Clone(state.Pods), added)
-	out.Shared = state.Shared.Minus(added.CPUs)
-	out.Memory = slices.Clone(state.Memory)
-	for _, b := range added.Blocks {
-		drawing.Hold(out.Memory, b)
-	}
-	return out
 }
 
 // afterMove returns a state of the machine after a move, or a resize, of a pod, with what its containers have then.
