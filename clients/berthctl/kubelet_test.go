@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"hash/crc32"
 	"io/fs"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/api/podspec"
+	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
 	"github.com/berthd/berth/hack/testing/kubeletnode"
 	"github.com/berthd/berth/server/observe"
@@ -31,6 +33,9 @@ func ctl(t *testing.T, stdin string, args ...string) (code int, out, problems st
 	code = run(t.Context(), command.Env{
 		In: strings.NewReader(stdin), Out: &stdout, Err: &stderr, Observe: observed, Check: checked, Now: time.Now,
 		Getenv: func(string) string { return "" },
+		Dial: func(ctx context.Context, endpoint string) (*berth.Client, error) {
+			return berth.Dial(ctx, endpoint, berth.Options{Attempts: 1})
+		},
 	}, args)
 	return code, stdout.String(), stderr.String()
 }

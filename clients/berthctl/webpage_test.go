@@ -121,7 +121,7 @@ func daemonWith(t *testing.T, shape, settings string) (socket string, client *be
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	if err := client.WaitReady(t.Context()); err != nil {
+	if err := client.WaitReady(process.Context(t.Context())); err != nil {
 		t.Fatalf("%v\n%s", err, log)
 	}
 	return socket, client

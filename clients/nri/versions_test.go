@@ -127,7 +127,7 @@ func (n *versionNode) start(name, version string, requests bool, flags []string)
 	client, err := berth.Dial(n.t.Context(), n.path("berthd/berth.sock"), berth.Options{})
 	if err == nil {
 		defer client.Close()
-		err = client.WaitReady(n.t.Context())
+		err = client.WaitReady(n.berthd.Context(n.t.Context()))
 	}
 	if err != nil {
 		n.t.Fatal(err)

@@ -1,6 +1,10 @@
 package nodetest
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -60,6 +64,19 @@ func StartWith(start func(*exec.Cmd) error, cmd *exec.Cmd, log Log) (*Process, e
 func (p *Process) Wait() error {
 	<-p.Ended
 	return p.err
+}
+
+// Context ends when the program does, so that nobody waits for what an ended program would have to do.
+func (p *Process) Context(parent context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(parent)
+	go func() {
+		select {
+		case <-p.Ended:
+			cancel(fmt.Errorf("%s has ended: %w", p.Cmd.Path, cmp.Or(p.err, errors.New("in good order"))))
+		case <-parent.Done():
+		}
+	}()
+	return ctx
 }
 
 // End sends a signal and waits until the program has ended.
