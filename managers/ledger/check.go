@@ -171,7 +171,7 @@ func (c *checker) record(p *Pod) {
 // reports whether the owner is known. Claims are in order of their owners, so
 // the last answer is often the next one.
 func (c *checker) find(p *Pod, o Owner) (*workload.Container, bool) {
-	if o == c.owner {
+	if o == c.owner && o != (Owner{}) { // that of nobody is the owner before the first claim
 		return c.container, true
 	}
 	at := c.names.At(o.Container)

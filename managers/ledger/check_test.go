@@ -82,6 +82,7 @@ func TestCheck(t *testing.T) {
 		"own set inside pod's set": {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "2"))},
 			want: []string{"cpu-overlap a a/c"}},
 		"own set beside pod's set": {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "3"))}},
+		"claim of nobody": {pods: []*ledger.Pod{foreign(pod("a", "c"), ledger.Owner{}, exclusive("c", "1"))}, want: []string{"owner  a"}},
 		"pod with a container's":   {pods: []*ledger.Pod{with(pod("a", "c"), exclusive(whole, "1"))}, want: []string{"payload a"}},
 		"container with a pod's": {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", ledger.CPUPod))},
 			want: []string{"payload a/c"}},
