@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	gort "runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/berthd/berth/managers/admission"
@@ -19,9 +20,10 @@ import (
 	"github.com/berthd/berth/server/internal/runtime"
 )
 
-// counted is a tree and a runtime that count what is read, written and listed.
+// counted is a tree and a runtime that count what is read, written and listed. Calls to a runtime that take long go on beside the test.
 type counted struct {
 	facts cgroup.Facts
+	mu    sync.Mutex // guards what is below
 	nodes map[string]cgroup.Observed
 	below map[string][]cgroup.Name
 	boxes map[string]runtime.Container // by id
@@ -30,7 +32,15 @@ type counted struct {
 	read, wrote, listed, updated int
 }
 
+func (c *counted) locked(do func(*counted)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	do(c)
+}
+
 func (c *counted) Observe(_ context.Context, n cgroup.Name, depth int) (*cgroup.Snapshot, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	s := &cgroup.Snapshot{Facts: c.facts}
 	var visit func(n cgroup.Name, depth int)
 	visit = func(n cgroup.Name, depth int) {
@@ -52,6 +62,8 @@ func (c *counted) Observe(_ context.Context, n cgroup.Name, depth int) (*cgroup.
 }
 
 func (c *counted) Ensure(_ context.Context, n cgroup.Node) (created bool, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.wrote++
 	for i := range len(n.Name) + 1 {
 		name := n.Name[:i]
@@ -75,6 +87,8 @@ func (c *counted) Move(context.Context, cgroup.Name, ...int) error { return nil 
 func (c *counted) Frozen(context.Context, cgroup.Name) (cgroup.Name, error) { return nil, nil }
 
 func (c *counted) Procs(_ context.Context, n cgroup.Name) ([]int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.read++
 	return []int{1}, nil
 }
@@ -82,6 +96,8 @@ func (c *counted) Procs(_ context.Context, n cgroup.Name) ([]int, error) {
 func (c *counted) Remove(context.Context, cgroup.Name) error { return nil }
 
 func (c *counted) List(_ context.Context, ids ...string) (out []runtime.Container, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(ids) == 0 {
 		for _, b := range c.boxes {
 			c.listed++
@@ -98,6 +114,8 @@ func (c *counted) List(_ context.Context, ids ...string) (out []runtime.Containe
 }
 
 func (c *counted) Sandboxes(_ context.Context, pods ...string) (out []runtime.Sandbox, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if len(pods) == 0 {
 		for pod := range c.pods {
 			pods = append(pods, pod)
@@ -111,8 +129,11 @@ func (c *counted) Sandboxes(_ context.Context, pods ...string) (out []runtime.Sa
 }
 
 func (c *counted) Update(ctx context.Context, id string, v cgroup.Values) error {
+	c.mu.Lock()
 	c.updated++
-	if b := c.boxes[id]; b.Cgroup != nil {
+	b := c.boxes[id]
+	c.mu.Unlock()
+	if b.Cgroup != nil {
 		_, err := c.Ensure(ctx, cgroup.Node{Name: b.Cgroup, Values: v})
 		return err
 	}
@@ -181,7 +202,7 @@ func (n *node) admit(uid string) {
 	}
 	n.update(func(d *ledger.Draft) { d.PutPod(p) })
 	if n.beside {
-		n.on.pods[uid] = uid + "-sandbox"
+		n.on.locked(func(c *counted) { c.pods[uid] = uid + "-sandbox" })
 		_, err := n.on.Ensure(n.t.Context(), cgroup.Node{Name: name("/kubepods/pod" + uid + "/" + uid + "-sandbox")})
 		n.must(err)
 	}
@@ -200,7 +221,9 @@ func (n *node) start(uid string) {
 	owner := ledger.Owner{Pod: uid, Container: "c"}
 	if n.beside {
 		at := name("/kubepods/pod" + uid + "/id-" + uid)
-		n.on.boxes["id-"+uid] = runtime.Container{ID: "id-" + uid, Owner: owner, Phase: runtime.Running, Cgroup: at}
+		n.on.locked(func(c *counted) {
+			c.boxes["id-"+uid] = runtime.Container{ID: "id-" + uid, Owner: owner, Phase: runtime.Running, Cgroup: at}
+		})
 		_, err := n.on.Ensure(n.t.Context(), cgroup.Node{Name: at})
 		n.must(err)
 	}
@@ -212,13 +235,13 @@ func (n *node) start(uid string) {
 
 // cost returns what a call reads, writes, lists and updates, and how often it allocates.
 func (n *node) cost(do func()) (operations [4]int, allocations uint64) {
-	c := n.on
-	c.read, c.wrote, c.listed, c.updated = 0, 0, 0, 0
+	n.on.locked(func(c *counted) { c.read, c.wrote, c.listed, c.updated = 0, 0, 0, 0 })
 	var before, after gort.MemStats
 	gort.ReadMemStats(&before)
 	do()
 	gort.ReadMemStats(&after)
-	return [4]int{c.read, c.wrote, c.listed, c.updated}, after.Mallocs - before.Mallocs
+	n.on.locked(func(c *counted) { operations = [4]int{c.read, c.wrote, c.listed, c.updated} })
+	return operations, after.Mallocs - before.Mallocs
 }
 
 // The events of one container cost the same with 10 and with 500 other containers: in
@@ -247,7 +270,7 @@ func TestEventCostsItsContainer(t *testing.T) { //nolint:paralleltest // see abo
 				{"a container has started", func(n *node) { n.start("new") }, func(n *node) { n.must(n.Follow(t.Context())) }},
 				{"a container with own CPUs is started and nobody is on them", nil, func(n *node) { n.prestart("own") }},
 				{"a container ends", func(n *node) {
-					delete(n.on.boxes, "id-new")
+					n.on.locked(func(c *counted) { delete(c.boxes, "id-new") })
 					n.update(func(d *ledger.Draft) { d.Unbind("id-new") })
 				}, func(n *node) { n.must(n.Follow(t.Context())) }},
 				{"a pod goes", nil, func(n *node) {
