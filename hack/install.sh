@@ -14,7 +14,7 @@ if [ "$1" = --remove ]; then
 	[ -e "$list" ] || { echo "$list is missing: 'make install' has installed nothing below $prefix" >&2; exit 1; }
 	while read -r file; do rm -f "$prefix/$file"; done <"$list"
 	rm "$list"
-	find "$prefix/share/berth" "$prefix/share/doc/berth" -depth -type d -empty -delete
+	for folder in "$prefix/share/berth" "$prefix/share/doc/berth"; do [ ! -d "$folder" ] || find "$folder" -depth -type d -empty -delete; done
 	exit
 fi
 for made in berthd berthctl berthlet berth-nri berth-dra share; do

@@ -63,6 +63,9 @@ func TestUninstall(t *testing.T) {
 	if err := os.CopyFS(moved, os.DirFS(root)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.RemoveAll(filepath.Join(moved, "share/doc")); err != nil { // as by those who need no documentation
+		t.Fatal(err)
+	}
 	if err := run("--remove", "PREFIX="+moved); err != nil {
 		t.Fatal(err)
 	}
