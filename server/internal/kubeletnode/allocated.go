@@ -120,6 +120,10 @@ func parseAllocated(data []byte) (map[string]allocatedPod, error) {
 	out := map[string]allocatedPod{}
 	for i := range pods {
 		uid := pods[i].Pod.GetMetadata().GetUid()
+		if _, there := out[uid]; there {
+			return nil, errdefs.Invalidf("data: podList: pod %s: metadata.uid: %s is that of another pod, too", title(pods[i].Pod),
+				kubelet.Printable(uid))
+		}
 		if out[uid] = (allocatedPod{whole: &pods[i]}); pods[i].Pod.GetMetadata().GetName() == "" {
 			out[uid] = inner.Entries[uid] // the kubelet has made it of an older file: the roles of its containers are not known
 		}

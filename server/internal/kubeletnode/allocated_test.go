@@ -98,6 +98,14 @@ func TestReconstruct(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	twice := make([]corev1.Pod, 2)
+	for i := range twice {
+		twice[i].UID, twice[i].Name, twice[i].Spec.Containers = "u1", fmt.Sprint("p", i), []corev1.Container{{Name: "c", Image: "x"}}
+	}
+	const want = "data: podList: pod default/p1: metadata.uid: u1 is that of another pod, too"
+	if _, err := parseAllocated(whole(t, "{}", twice...)); err == nil || err.Error() != want {
+		t.Errorf("two pods with a uid: %v, want %s", err, want)
+	}
 }
 
 // whole is a file as Kubernetes 1.38 writes it (pkg/kubelet/allocation/state/checkpoint_v2.go): the list in protobuf, and entries for an
