@@ -2,6 +2,7 @@ package kubeletnode
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -233,5 +234,39 @@ func TestDamagedAmounts(t *testing.T) {
 		if got := fmt.Sprint(r.Damaged); !strings.HasPrefix(got, row.want) || len(r.Damaged) > 1 {
 			t.Errorf("%s: %s", name, got)
 		}
+	}
+}
+
+// TestSame: a reading is another one if any part of the answers may be.
+func TestSame(t *testing.T) {
+	t.Parallel()
+	read := func(change func(*Node)) *Node {
+		n := &Node{
+			States: map[kubelet.Kind][]byte{kubelet.CPU: []byte("a")}, allocatedText: []byte("b"), unmanifest: []string{"static pods: c"},
+			manifests: []manifest{{pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Name: "d"}}}},
+		}
+		change(n)
+		return n
+	}
+	for name, change := range map[string]func(*Node){
+		"a state file":                  func(n *Node) { n.States[kubelet.CPU] = []byte("x") },
+		"a state file less":             func(n *Node) { n.States = nil },
+		"amounts":                       func(n *Node) { n.allocatedText = []byte("x") },
+		"why amounts are not known":     func(n *Node) { n.unallocated = errors.New("x") },
+		"a manifest":                    func(n *Node) { n.manifests[0].pod.Metadata.Name = "x" },
+		"a manifest with a uid":         func(n *Node) { n.manifests[0].given = true },
+		"a manifest less":               func(n *Node) { n.manifests = nil },
+		"a manifest that is not read":   func(n *Node) { n.unmanifest = nil },
+		"a kubelet that runs":           func(n *Node) { n.Running = true },
+		"a source":                      func(n *Node) { n.Sources = []Source{{What: "x"}} },
+		"a state file that is not read": func(n *Node) { n.Unread = map[kubelet.Kind]error{kubelet.Memory: errors.New("x")} },
+	} {
+		before := read(func(*Node) {})
+		if after := read(change); before.Same(after) || after.Same(before) {
+			t.Errorf("%s: the readings are the same", name)
+		}
+	}
+	if !read(func(*Node) {}).Same(read(func(*Node) {})) {
+		t.Error("the same reading is another one")
 	}
 }

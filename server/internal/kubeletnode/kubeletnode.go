@@ -24,6 +24,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	typesv1 "github.com/berthd/berth/api/berth/types/v1"
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/device"
@@ -161,7 +163,9 @@ func Inspect(ctx context.Context, root fs.FS, told []byte) (*Node, error) {
 func (n *Node) Same(o *Node) bool {
 	text := func(err error) string { return fmt.Sprint(err) }
 	return maps.EqualFunc(n.States, o.States, bytes.Equal) && reflect.DeepEqual(n.Devices, o.Devices) &&
-		bytes.Equal(n.allocatedText, o.allocatedText) && n.Changing == o.Changing &&
+		bytes.Equal(n.allocatedText, o.allocatedText) && text(n.unallocated) == text(o.unallocated) &&
+		n.Changing == o.Changing && n.Running == o.Running && slices.Equal(n.unmanifest, o.unmanifest) &&
+		slices.EqualFunc(n.manifests, o.manifests, func(a, b manifest) bool { return a.given == b.given && proto.Equal(a.pod, b.pod) }) &&
 		maps.EqualFunc(n.Unread, o.Unread, func(a, b error) bool { return text(a) == text(b) }) &&
 		slices.EqualFunc(n.Sources, o.Sources, func(a, b Source) bool { return a.What == b.What && text(a.Missing) == text(b.Missing) })
 }
