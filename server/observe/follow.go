@@ -115,6 +115,8 @@ type follower struct {
 	app  *app.App
 	last reading
 	told *bool // the kubelet has told its configuration, also before a change of it
+	// untold means that it did not at the last reading of everything.
+	untold bool
 	// explained are the rejected pods that need no other explanation, by uid.
 	explained map[string]bool
 	// unsure are the rejected pods whose explanation does not have the kubelet's reason, and that a later reading may explain.
@@ -227,6 +229,7 @@ func (f *follower) readWhole(ctx context.Context) (*kubeletnode.Node, error) {
 		return kubeletnode.Read(ctx, f.root, nil)
 	}
 	text, err := f.Told(ctx)
+	f.untold = err != nil && *f.told
 	switch {
 	case err == nil:
 		*f.told = true
@@ -305,7 +308,7 @@ func (f *follower) follow(ctx context.Context) error {
 			if f.problem.Swap(nil) != nil {
 				f.tell(nil)
 			}
-			all = false
+			all = f.untold // it may have another one since
 		}
 		if err := wait(ctx, min(max(apart, (share-1)*time.Since(began)), late)); err != nil {
 			return err

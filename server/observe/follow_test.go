@@ -440,16 +440,22 @@ func TestFollowsAnotherMachine(t *testing.T) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.told = func() ([]byte, error) { return []byte(text), err }
-		o.reload <- os.Interrupt
 	}
 	tells(`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cpuManagerPolicy": "static",
 		"reservedSystemCPUs": "0", "topologyManagerPolicy": "best-effort"}`, nil)
+	o.reload <- os.Interrupt
 	nodetest.Eventually(t, 30*time.Second, "the policy that the kubelet tells", func() bool {
 		return strings.Contains(policy(), "best-effort")
 	})
 	tells("", errdefs.Unavailablef("it restarts"))
+	o.reload <- os.Interrupt
 	nodetest.Eventually(t, 30*time.Second, "it is logged", func() bool { return strings.Contains(o.log.String(), "it restarts") })
 	if got := policy(); !strings.Contains(got, "best-effort") {
 		t.Errorf("while the kubelet does not answer: %s", got)
 	}
+	// It is asked again with the next change, because it may tell something else.
+	tells(`{"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration", "cpuManagerPolicy": "static",
+		"reservedSystemCPUs": "0", "topologyManagerPolicy": "none"}`, nil)
+	writeAll(t, root, map[string]string{"var/lib/kubelet/cpu_manager_state": `{"policyName":"none","defaultCpuSet":"","checksum":0}`})
+	nodetest.Eventually(t, 30*time.Second, "what the kubelet tells then", func() bool { return strings.Contains(policy(), `"none"`) })
 }
