@@ -14,7 +14,7 @@ const (
 )
 
 // CheckAmounts returns why a kubelet would not start with allocated_pods_state or actuated_pods_state. Errors are of class Invalid: no
-// JSON object, a checksum that does not fit (Kubernetes 1.33 to 1.38, pkg/kubelet/allocation/state).
+// JSON object, a checksum that does not fit, no list or object of pods (Kubernetes 1.33 to 1.38, pkg/kubelet/allocation/state).
 func CheckAmounts(data []byte) error {
 	var file struct {
 		Data     string `json:"data"`
@@ -26,8 +26,12 @@ func CheckAmounts(data []byte) error {
 	if sum := checksum("(string)" + file.Data); file.Checksum != sum {
 		return wrongChecksum(file.Checksum, sum)
 	}
-	if !json.Valid([]byte(file.Data)) {
-		return errdefs.Invalidf("data: expected JSON")
+	var inner struct {
+		Pods    []byte                     `json:"podList"` // from Kubernetes 1.38 on
+		Entries map[string]json.RawMessage `json:"entries"`
+	}
+	if err := json.Unmarshal([]byte(file.Data), &inner); err != nil {
+		return errdefs.Invalidf("data: %w", misread(err))
 	}
 	return nil
 }
