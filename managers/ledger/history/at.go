@@ -39,7 +39,7 @@ func (l Ledger) At(ctx context.Context, m Moment) (*ledger.View, error) {
 }
 
 // pasts is the number of computed states that are kept for the next call. A map of the past makes
-// four calls about the same moment.
+// five calls about the same moment.
 const pasts = 4
 
 // computed returns a kept state. After a commit none is valid.
