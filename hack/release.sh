@@ -7,8 +7,9 @@
 #   hack/release.sh same     makes it twice, from two clones with a build cache each, and compares
 #                            every file byte by byte
 #   hack/release.sh publish  signs dist/ and brings it to the places that people install from. RELEASE_KEY is a private key
-#                            of minisign, REGISTRY the beginning of the images' names, APT_DIR a directory for the apt
-#                            repository, and APT_KEY the key of gpg's that signs it. The module is published by the tag alone
+#                            of minisign, REGISTRY the beginning of the images' names (after `docker login`),
+#                            APT_DIR a directory for the apt repository, and APT_KEY the key of gpg's that signs it. The module
+#                            is published by the tag alone
 #   hack/release.sh rehearse [DIST]
 #                            publishes DIST, or what 'same' makes, with keys made for this to a registry, an apt repository
 #                            and a module proxy on this machine, and installs from them as a stranger would

@@ -11,14 +11,17 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
 const archiveSuffix = ".oci.tar"
@@ -77,29 +80,38 @@ func push(ctx context.Context, archive, to string) (digest string, err error) {
 		return "", fmt.Errorf("expected one image, and there are %d", len(outer.Manifests))
 	}
 	of := outer.Manifests[0]
-	if of.MediaType.IsIndex() {
-		return pushed(tag, of.Digest, func() error {
-			images, err := content.ImageIndex(of.Digest)
-			if err != nil {
-				return err
-			}
-			return remote.WriteIndex(tag, images, remote.WithContext(ctx))
-		})
-	}
-	return pushed(tag, of.Digest, func() error {
-		image, err := content.Image(of.Digest)
-		if err != nil {
-			return err
-		}
-		return remote.Write(tag, image, remote.WithContext(ctx))
-	})
-}
-
-func pushed(tag name.Tag, digest v1.Hash, write func() error) (string, error) {
-	if err := write(); err != nil {
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
+	if err := unpublished(tag, of.Digest, options); err != nil {
 		return "", err
 	}
-	return tag.Context().Digest(digest.String()).Name(), nil
+	if of.MediaType.IsIndex() {
+		images, err := content.ImageIndex(of.Digest)
+		if err == nil {
+			err = remote.WriteIndex(tag, images, options...)
+		}
+		return tag.Context().Digest(of.Digest.String()).Name(), err
+	}
+	image, err := content.Image(of.Digest)
+	if err == nil {
+		err = remote.Write(tag, image, options...)
+	}
+	return tag.Context().Digest(of.Digest.String()).Name(), err
+}
+
+// unpublished checks that a tag has no other image. Some registries do not say whether they have a name that they refuse to read.
+func unpublished(tag name.Tag, digest v1.Hash, options []remote.Option) error {
+	there, err := remote.Head(tag, options...)
+	var refused *transport.Error
+	switch {
+	case err == nil && there.Digest != digest:
+		return fmt.Errorf("%s is published already, with other content: raise the version", tag)
+	case err == nil:
+		return nil
+	case errors.As(err, &refused) &&
+		slices.Contains([]int{http.StatusNotFound, http.StatusForbidden, http.StatusUnauthorized}, refused.StatusCode):
+		return nil // the push is refused, too, if the password is wrong
+	}
+	return err
 }
 
 // cutVersion cuts PROGRAM-VERSION before the first number.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -188,6 +189,73 @@ func TestImages(t *testing.T) {
 	if tag, err := name.NewTag(to + "/berthd:0.1.0"); err != nil {
 		t.Error(err)
 	} else if _, err := remote.Image(tag); err != nil {
+		t.Error(err)
+	}
+}
+
+// oneImage makes a release with one image.
+func oneImage(t *testing.T) (dist string) {
+	t.Helper()
+	image, err := random.Image(1024, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "berthd-0.1.0.oci.tar"
+	dist = release(t, nil)
+	archive(t, filepath.Join(dist, name), func(to layout.Path) error { return to.AppendImage(image) })
+	sum, err := sumOf(filepath.Join(dist, name))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dist, sumsFile), []byte(sum+"  "+name+"\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dist
+}
+
+// TestImagesOnce: a version that is published never gets another content, and a push that was interrupted can be repeated.
+func TestImagesOnce(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	to := strings.TrimPrefix(server.URL, "http://") + "/berth"
+	first, other := oneImage(t), oneImage(t)
+	var before, after strings.Builder
+	if err := run(t.Context(), []string{"images", "-to", to, first}, &before); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t.Context(), []string{"images", "-to", to, other}, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "/berth/berthd:0.1.0 is published already, with other content: raise the version") {
+		t.Errorf("another image of the same version: %v", err)
+	}
+	if err := run(t.Context(), []string{"images", "-to", to, first}, &after); err != nil || before.String() != after.String() {
+		t.Errorf("the same image again: %v, %s, and before %s", err, &after, &before)
+	}
+}
+
+// TestImagesWithLogin: a registry gets the name and the password that `docker login` has stored. It is not parallel to other tests, because
+// they are looked for in a directory of the environment.
+func TestImagesWithLogin(t *testing.T) { //nolint:paralleltest // see above
+	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "owner" || password != "of it" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		images.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	host, dir, dist := strings.TrimPrefix(server.URL, "http://"), t.TempDir(), oneImage(t)
+	t.Setenv("DOCKER_CONFIG", dir)
+	if err := run(t.Context(), []string{"images", "-to", host + "/berth", dist}, io.Discard); err == nil {
+		t.Error("pushed without a password")
+	}
+	stored := fmt.Sprintf(`{"auths": {%q: {"username": "owner", "password": "of it"}}}`, host)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(stored), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := run(t.Context(), []string{"images", "-to", host + "/berth", dist}, io.Discard); err != nil {
 		t.Error(err)
 	}
 }
