@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,19 +69,26 @@ func writeModule(ctx context.Context, source, dir, commit, version string) error
 	if _, err := os.Stat(filepath.Join(to, version+".zip")); err == nil {
 		return fmt.Errorf("-version %s: is published already, and a module's version never changes", version)
 	}
+	var zipped bytes.Buffer
+	if err := zip.CreateFromVCS(&zipped, module.Version{Path: path, Version: version}, root, revision, ""); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		end  string
+		text []byte
+	}{{".info", info}, {".mod", []byte(mod + "\n")}, {".part", zipped.Bytes()}} {
+		if err := os.WriteFile(filepath.Join(to, version+f.end), f.text, 0o644); err != nil {
+			return err
+		}
+	}
+	// What is in the list is whole.
+	if err := os.Rename(filepath.Join(to, version+".part"), filepath.Join(to, version+".zip")); err != nil {
+		return err
+	}
 	list, err := os.OpenFile(filepath.Join(to, "list"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintln(list, version)
-	if err = errors.Join(err, list.Close(), os.WriteFile(filepath.Join(to, version+".info"), info, 0o644),
-		os.WriteFile(filepath.Join(to, version+".mod"), []byte(mod+"\n"), 0o644)); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(to, version+".zip"))
-	if err != nil {
-		return err
-	}
-	err = zip.CreateFromVCS(f, module.Version{Path: path, Version: version}, root, revision, "")
-	return errors.Join(err, f.Close())
+	return errors.Join(err, list.Close())
 }

@@ -294,8 +294,21 @@ func TestModule(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(source, "broken.go"), []byte("not committed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeModule(t.Context(), source, proxy, "HEAD", "v0.1.0"); err != nil {
+	// What no module can have is refused, and the same version can be published without it.
+	bad := filepath.Join(source, "aux.go")
+	if err := os.WriteFile(bad, []byte("package of\n"), 0o600); err != nil {
 		t.Fatal(err)
+	}
+	command(source, "git", "add", "aux.go")
+	command(source, "git", "commit", "-q", "-m", "second")
+	if err := writeModule(t.Context(), source, proxy, "HEAD", "v0.1.0"); err == nil || !strings.Contains(err.Error(), "aux.go") {
+		t.Errorf("a file with a name of Windows: %v", err)
+	}
+	if err := writeModule(t.Context(), source, proxy, "HEAD~1", "v0.1.0"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := os.ReadFile(filepath.Join(proxy, "example.org/of/@v/list")); err != nil || string(list) != "v0.1.0\n" {
+		t.Errorf("the list of versions is %q, %v", list, err)
 	}
 	command(outside, "go", "get", "example.org/of@latest")
 	if out := command(outside, "go", "run", "."); out != "here" {
