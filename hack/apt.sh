@@ -12,6 +12,13 @@ dist=$(realpath "$1") dir=$(realpath -m "$2") key=$3
 for tool in dpkg-scanpackages gpg; do
 	command -v "$tool" >/dev/null || { echo "missing: $tool (Debian: apt-get install dpkg-dev gpg)" >&2; exit 1; }
 done
+# A name may also be a part of that of others, whose keys nobody shall trust.
+mapfile -t signers < <(gpg --batch --with-colons --list-secret-keys -- "$key" 2>/dev/null | awk -F: '$1 == "sec" {of = 1} $1 == "fpr" && of {print $10; of = 0}')
+case ${#signers[@]} in
+0) echo "$key: gpg has no key to sign with that is called so (gpg --list-secret-keys)" >&2; exit 1 ;;
+1) ;;
+*) echo "$key: gpg has ${#signers[@]} keys that are called so; name one by its fingerprint: ${signers[*]}" >&2; exit 1 ;;
+esac
 shopt -s nullglob
 debs=("$dist"/*.deb)
 [ ${#debs[@]} -gt 0 ] || { echo "$dist has no package (*.deb): make package" >&2; exit 1; }
@@ -50,4 +57,4 @@ cd dists/stable
 	done
 } >Release
 gpg --batch --yes --local-user "$key" --clearsign --output InRelease Release
-gpg --batch --yes --output "$dir/berth.gpg" --export "$key"
+gpg --batch --yes --output "$dir/berth.gpg" --export "${signers[0]}"
