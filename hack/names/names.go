@@ -59,9 +59,15 @@ func (k kind) check(value string) error {
 	return nil
 }
 
-// placeholder finds hosts that nobody can reach: of this machine, or reserved for examples.
-var placeholder = regexp.MustCompile(`(^|[/@.])(localhost|example\.(com|net|org)|` + label +
-	`\.(invalid|example|test|localhost|local))([:/]|$)`)
+// reachable reports whether strangers may reach the host of a name: it is not of this machine, of a private network, or reserved for
+// examples.
+func reachable(name string) bool {
+	name = strings.TrimPrefix(name, "https://")
+	name = name[strings.IndexByte(name, '@')+1:]
+	return !unreachable.MatchString(regexp.MustCompile(`^[^:/]*`).FindString(name))
+}
+
+var unreachable = regexp.MustCompile(`^[^.]*$|(^|\.)(localhost|invalid|test|local|internal|home\.arpa|example(\.(com|net|org))?)$`)
 
 // names are the values by kind.
 type names map[string]string

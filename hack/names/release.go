@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path"
@@ -9,13 +10,20 @@ import (
 	"strings"
 )
 
+const (
+	number = `(0|[1-9][0-9]*)`
+	part   = `(` + number + `|[0-9]*[a-z][0-9a-z]*)`
+)
+
 var (
-	semver  = regexp.MustCompile(`^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9a-z]+(\.[0-9a-z]+)*)?$`)
+	semver  = regexp.MustCompile(`^` + number + `\.` + number + `\.` + number + `(-` + part + `(\.` + part + `)*)?$`)
 	heading = regexp.MustCompile(`(?m)^## (.*)$`)
-	// imageLine finds images of manifests, of kustomizations and of a chart's values.
-	imageLine = regexp.MustCompile(`\b(?:image|repository|name): "?([a-z0-9][a-z0-9.:-]*/[a-z0-9./_-]+?)(?::([^\s"',}]+))?["\s,}]`)
-	tagField  = regexp.MustCompile(`\b(newTag|tag|appVersion): ["']?([^\s"',}]+)`)
-	programs  = regexp.MustCompile(`(?m)^for program in (.*berthd.*); do$`)
+	// imageField finds what may be an image: in manifests, in kustomizations and in a chart's values.
+	imageField = regexp.MustCompile(`\b(image|newName|name|repository):\s*["']?([^\s"',{}]+)`)
+	// versionField finds the versions in these, and those of a chart itself.
+	versionField = regexp.MustCompile(`(?:\b(newTag|tag|digest|appVersion)|^(version)): ["']?([^\s"',{}]+)`)
+	manifest     = regexp.MustCompile(`^deploy/.*\.ya?ml$`)
+	programs     = regexp.MustCompile(`(?m)^for program in (.*berthd.*); do$`)
 )
 
 // checkRelease checks what a tag of the next commit needs, all of it before it fails.
@@ -78,7 +86,7 @@ func (r repository) uncommitted() ([]string, error) {
 // placeholders finds names that the owner has not chosen yet.
 func placeholders(n names) (findings []string) {
 	for _, k := range kinds {
-		if placeholder.MatchString(n[k.name]) {
+		if !reachable(n[k.name]) {
 			findings = append(findings, fmt.Sprintf("%s: %s is %s, a placeholder; choose %s: go run ./hack/names -set %s=...", file, k.name,
 				n[k.name], k.wants, k.name))
 		}
@@ -131,7 +139,7 @@ func (r repository) images(prefix, version string) ([]string, error) {
 	seen := 0
 	for _, name := range files {
 		// Pods of examples have images of their users.
-		if !strings.HasPrefix(name, "deploy/") || path.Ext(name) != ".yaml" || strings.Contains(name, "/examples/") {
+		if !manifest.MatchString(name) || strings.Contains(name, "/examples/") {
 			continue
 		}
 		text, err := os.ReadFile(r.path(name))
@@ -139,7 +147,11 @@ func (r repository) images(prefix, version string) ([]string, error) {
 			return nil, err
 		}
 		for i, line := range strings.Split(string(text), "\n") {
-			found, ours := imageFindings(line+"\n", prefix, version, made)
+			line, _, _ = strings.Cut(line, "#")
+			found, ours := imageFindings(line, prefix, version, made)
+			if path.Base(name) == "Chart.yaml" || !strings.HasPrefix(line, "version:") { // which is another one elsewhere
+				found = append(found, versionFindings(line, version)...)
+			}
 			for _, f := range found {
 				findings = append(findings, fmt.Sprintf("%s:%d: %s", name, i+1, f))
 			}
@@ -154,20 +166,43 @@ func (r repository) images(prefix, version string) ([]string, error) {
 
 // imageFindings checks a line of a manifest, and counts its images of berth.
 func imageFindings(line, prefix, version string, made []string) (findings []string, ours int) {
-	m := imageLine.FindStringSubmatch(line)
-	switch {
-	case m == nil:
-	case strings.HasPrefix(m[1], prefix+"/") && slices.Contains(made, m[1][len(prefix)+1:]):
-		ours++
-		if m[2] != "" && m[2] != version {
-			findings = append(findings, fmt.Sprintf("the image %s has the tag %s, and the version is %s", m[1], m[2], version))
+	for _, m := range imageField.FindAllStringSubmatch(line, -1) {
+		field, image := m[1], m[2]
+		name, tag := cutImage(image)
+		program, inPrefix := strings.CutPrefix(name, prefix+"/")
+		switch {
+		case field == "repository":
+			if image != prefix {
+				findings = append(findings, fmt.Sprintf("the repository %s is not %s, which %s has", image, prefix, file))
+			}
+		case inPrefix && slices.Contains(made, program):
+			ours++
+			if tag != "" && tag != version {
+				findings = append(findings, fmt.Sprintf("the image %s has the tag %s, and the version is %s", name, tag, version))
+			}
+		case field != "name" || strings.Contains(name, "/") && strings.HasPrefix(path.Base(name), "berth"):
+			findings = append(findings, fmt.Sprintf("the image %s is none of %s/{%s}, which make release makes", name, prefix,
+				strings.Join(made, ",")))
 		}
-	case strings.Contains(line, "image: ") || strings.HasPrefix(path.Base(m[1]), "berth"):
-		findings = append(findings, fmt.Sprintf("the image %s is none of %s/{%s}, which make release makes", m[1], prefix,
-			strings.Join(made, ",")))
-	}
-	if m := tagField.FindStringSubmatch(line); m != nil && m[2] != version {
-		findings = append(findings, fmt.Sprintf("%s is %s, and the version is %s", m[1], m[2], version))
 	}
 	return findings, ours
+}
+
+// cutImage cuts an image before its tag, or its digest, which comes before the tag.
+func cutImage(image string) (name, tag string) {
+	name, digest, _ := strings.Cut(image, "@")
+	if i := strings.LastIndexByte(name, ':'); i > strings.LastIndexByte(name, '/') {
+		name, tag = name[:i], name[i+1:]
+	}
+	return name, cmp.Or(digest, tag)
+}
+
+// versionFindings checks the versions of a line.
+func versionFindings(line, version string) (findings []string) {
+	for _, m := range versionField.FindAllStringSubmatch(line, -1) {
+		if m[3] != version {
+			findings = append(findings, fmt.Sprintf("%s is %s, and the version is %s", m[1]+m[2], m[3], version))
+		}
+	}
+	return findings
 }
