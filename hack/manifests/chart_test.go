@@ -297,6 +297,13 @@ func TestChartRefusesValues(t *testing.T) {
 		{values{"image": "localhost"}, []string{"/image", "want object"}},
 		{values{"image": values{"repository": ""}}, []string{"/image/repository"}},
 		{values{"image": values{"repository": "a b\nc: d"}}, []string{"/image/repository"}},
+		{values{"image": values{"repository": "ghcr.io/Owner"}}, []string{"/image/repository"}},
+		{values{"image": values{"repository": "ghcr.io/owner:1"}}, []string{"/image/repository"}},
+		{values{"image": values{"repository": "ghcr.io//owner"}}, []string{"/image/repository"}},
+		{values{"image": values{"repository": "https://ghcr.io/owner"}}, []string{"/image/repository"}},
+		{values{"image": values{"repository": nil}}, []string{"/image", "repository"}},
+		{values{"image": nil}, []string{"image"}},
+		{values{"distribution": nil}, []string{"missing property 'distribution'"}},
 		{values{"dra": "yes"}, []string{"/dra", "want boolean"}},
 		{values{"observe": 1}, []string{"/observe", "want boolean"}},
 		{values{"distribution": "kind"}, []string{"/distribution", "'kubeadm'", "'talos'"}},
@@ -339,6 +346,44 @@ func TestChartConfiguration(t *testing.T) {
 				t.Errorf("the image of %s is %s", name, image)
 			}
 		}
+	}
+}
+
+// TestChartWithoutValues: a default that is removed (`--set observe=null`), and one that values of an older chart do not have
+// (`--reuse-values`), is false.
+func TestChartWithoutValues(t *testing.T) {
+	t.Parallel()
+	names, all := []string{"none"}, []values{{}}
+	for _, name := range slices.Sorted(maps.Keys(chartSchema(t).Properties)) {
+		if p := chartSchema(t).Properties[name]; p.Default == false || p.Default == "" {
+			names, all = append(names, name), append(all, values{name: nil})
+		}
+	}
+	results := render(t, chart, all...)
+	for i, r := range results {
+		if r.Error != "" || r.Objects != results[0].Objects {
+			t.Errorf("without %s: %s; the same objects: %t", names[i], r.Error, r.Objects == results[0].Objects)
+		}
+	}
+}
+
+// TestChartInAnother: the chart is a part of another one, which has values for all of its parts.
+func TestChartInAnother(t *testing.T) {
+	t.Parallel()
+	parent := t.TempDir()
+	if err := os.CopyFS(filepath.Join(parent, "charts/berth"), os.DirFS(chart)); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"Chart.yaml": "apiVersion: v2\nname: platform\nversion: 1.0.0\n", "values.yaml": "global: {region: a}\nberth: {wholeCores: true}\n",
+	} {
+		if err := os.WriteFile(filepath.Join(parent, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, want := render(t, parent, values{})[0], render(t, chart, values{"wholeCores": true})[0]
+	if have.Error != "" || !reflect.DeepEqual(byName(t, []byte(have.Objects)), byName(t, []byte(want.Objects))) {
+		t.Errorf("in another chart: %s", have.Error)
 	}
 }
 
