@@ -31,7 +31,8 @@ for deb in "${debs[@]}"; do
 		echo "${deb##*/} is published already, with other content: raise the version" >&2
 		exit 1
 	fi
-	cp "$deb" "$there"
+	install -m 644 "$deb" "$there.part"
+	mv "$there.part" "$there"
 done
 cd "$dir"
 arches=()

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestAptKey: machines that use the repository trust the key that signs it, and no other key of whoever signs.
-func TestAptKey(t *testing.T) {
+// TestAptRepository: machines that use the repository trust the key that signs it, and no other key of whoever signs.
+func TestAptRepository(t *testing.T) {
 	t.Parallel()
 	needs(t, "gpg", "gpgconf", "gpgv", "dpkg-deb", "dpkg-scanpackages")
 	keys, err := os.MkdirTemp("", "gpg") // the path of its agent's socket has at most 107 bytes
@@ -79,6 +79,17 @@ func TestAptKey(t *testing.T) {
 			t.Errorf("%s: %v: %s", key, err, text)
 		}
 	}
+	// A publication that was cut off can be repeated.
+	cut := t.TempDir()
+	for _, program := range []string{"cp", "install"} {
+		put(t, filepath.Join(cut, program), "#!/bin/sh\nfor to; do :; done\necho half >\"$to\"\nexit 1\n")
+	}
+	path := os.Getenv("PATH")
+	env = append(env, "PATH="+cut+":"+path)
+	if text, err := apt(signer[0]); err == nil {
+		t.Errorf("with a copy that fails: %s", text)
+	}
+	env = append(env, "PATH="+path)
 	trusted(signer[0])
 	// Of somebody else's key only the public half is here.
 	other := fingerprints(must("gpg", "--batch", "--with-colons", "--list-secret-keys", "="+somebody))
