@@ -35,7 +35,7 @@ say "Keys, a registry and directories of this machine"
 go build -C hack/tools/publish -o "$work/publish" .
 mkdir -p "$work/keys" "$work/apt" "$work/proxy"
 "$work/publish" key -to "$work/keys"
-export GNUPGHOME=$work/gnupg
+export GNUPGHOME=$work/gnupg DOCKER_CONFIG=$work/docker # and no passwords of registries
 mkdir -m 0700 "$GNUPGHOME"
 gpg --batch --quiet --passphrase '' --quick-gen-key 'berth rehearsal <rehearsal@example.org>' ed25519 sign never
 "$work/publish" registry >"$work/registry" &
