@@ -236,6 +236,20 @@ func TestStateOfThePast(t *testing.T) {
 	if !slices.Contains(then[1].Resources, want) {
 		t.Errorf("node 1: %+v, want %+v", then[1].Resources, want)
 	}
+	// More huge pages then: what is reserved is the same, because they are not.
+	rules.Memory = slices.Clone(n.Baseline())
+	for i := range rules.Memory {
+		switch r := &rules.Memory[i]; {
+		case r.Node == 1 && r.Resource == "memory":
+			r.Allocatable = 13 * gi
+		case r.Node == 1:
+			r.Total, r.Allocatable = 3*gi, 3*gi
+		}
+	}
+	want = ResourceState{Resource: "memory", Total: 16 * gi, Allocatable: 13 * gi, Free: 13 * gi}
+	if then := n.State(ledgertest.New(t, rules).View()); !slices.Contains(then[1].Resources, want) {
+		t.Errorf("node 1 with more huge pages: %+v, want %+v", then[1].Resources, want)
+	}
 	if again := n.State(n.View()); !reflect.DeepEqual(again, bare) {
 		t.Errorf("afterwards: %+v", again)
 	}

@@ -2,9 +2,11 @@ package memory
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
+	"github.com/berthd/berth/managers/workload"
 )
 
 // table is what is free of each node, and which nodes are used together, in one
@@ -180,11 +182,29 @@ func (m *Manager) asOf(rules ledger.Rules, c *capacity) *capacity {
 			continue
 		}
 		total, allocatable := int64(min(n.Total, maxBytes)), int64(min(n.Allocatable, maxBytes))
-		// The rest, which is neither reserved nor for pods, is in huge pages.
-		reserved := total - allocatable - (c.total[n.Node] - c.allocatable[n.Node] - c.reserved[n.Node])
+		// What pods had less, and the node has not lost, was reserved or in huge pages.
+		reserved := c.reserved[n.Node] + (total - c.total[n.Node]) - (allocatable - c.allocatable[n.Node])
+		if c.resource == string(workload.Memory) {
+			reserved -= m.moreHugePages(rules, n.Node)
+		}
 		then.total[n.Node], then.allocatable[n.Node], then.reserved[n.Node] = total, allocatable, max(0, reserved)
 	}
 	return &then
+}
+
+// moreHugePages returns how much more of a node was in huge pages under the rules than now.
+func (m *Manager) moreHugePages(rules ledger.Rules, node int) (bytes int64) {
+	for _, n := range rules.Memory {
+		if n.Node == node && strings.HasPrefix(n.Resource, workload.HugePagesPrefix) {
+			bytes += int64(min(n.Total, maxBytes))
+		}
+	}
+	for _, c := range m.capacities {
+		if strings.HasPrefix(c.resource, workload.HugePagesPrefix) {
+			bytes -= c.total[node]
+		}
+	}
+	return bytes
 }
 
 // State returns what all nodes have and hold under the rules of the view, by node; nothing under the policy
