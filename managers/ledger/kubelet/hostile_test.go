@@ -29,6 +29,7 @@ func TestHostileStateFiles(t *testing.T) {
 			"memory":  func(b []byte) error { _, err := ParseMemory(b); return err },
 			"devices": func(b []byte) error { _, err := ParseDevice(b); return err },
 			"claims":  func(b []byte) error { _, err := ParseClaims(b); return err },
+			"amounts": CheckAmounts,
 		} {
 			err := parse([]byte(text))
 			if class := errdefs.ClassOf(err); err == nil || class != errdefs.Invalid && class != errdefs.Precondition {
