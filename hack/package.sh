@@ -13,6 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 version=${AS_VERSION:-$(cat api/version/VERSION)}
+packaged=${version/-/"~"} # that of packages: 0.2.0~rc.1 is older than 0.2.0
 dist=${DIST:-dist}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 1793491200)}
 export SOURCE_DATE_EPOCH
@@ -42,7 +43,7 @@ describe() {
 	units="" depends="" recommends=systemd
 	case $1 in
 	berthd)
-		summary="CPUs, memory, devices and cgroups for the containers of a machine" units="berthd.service berthd.socket" depends=", berth-client (= $version-1)"
+		summary="CPUs, memory, devices and cgroups for the containers of a machine" units="berthd.service berthd.socket" depends=", berth-client (= $packaged-1)"
 		text="berthd decides which CPUs, memory, devices and cgroup a container gets, and applies that to the kernel. This is the job of the kubelet's managers, as a separate service."
 		;;
 	berth-client)
@@ -50,11 +51,11 @@ describe() {
 		text="berthctl shows what pods hold and why, tries pods and policies without an effect, reads the node of a kubelet, and tests device plugins."
 		;;
 	berth-kubernetes)
-		summary="berth-nri and berth-dra, for nodes of Kubernetes" units=berth-nri.service depends=", berthd (= $version-1)"
+		summary="berth-nri and berth-dra, for nodes of Kubernetes" units=berth-nri.service depends=", berthd (= $packaged-1)"
 		text="berth-nri gives the containers of a runtime what berthd has decided. berth-dra is the driver for claims on dynamic resources."
 		;;
 	berthlet)
-		summary="berthlet, which runs the pods of a directory with berthd" units=berthlet.service depends=", berthd (= $version-1)"
+		summary="berthlet, which runs the pods of a directory with berthd" units=berthlet.service depends=", berthd (= $packaged-1)"
 		text="An agent that is not the kubelet: it runs pods with a runtime of its own, or with one that has the CRI."
 		;;
 	esac
@@ -103,7 +104,7 @@ check_deb() {
 
 check() {
 	local deb rpm missing=0
-	for deb in "$dist"/*_"$version"-1_*.deb; do
+	for deb in "$dist"/*_"$packaged"-1_*.deb; do
 		case ${deb##*/} in
 		berthd_*)
 			check_deb "$deb" ./usr/bin/berthd ./etc/berth/berthd.yaml ./usr/lib/systemd/system/berthd.service ./usr/lib/systemd/system/berthd.socket \
@@ -122,7 +123,7 @@ check() {
 		berthlet_*) check_deb "$deb" ./usr/bin/berthlet ./usr/lib/systemd/system/berthlet.service ./usr/share/berth/examples/shared.yaml || missing=1 ;;
 		esac
 	done
-	for rpm in "$dist"/*-"$version"-1.*.rpm; do
+	for rpm in "$dist"/*-"$packaged"-1.*.rpm; do
 		[ "$(head -c 4 "$rpm" | od -An -tx1 | tr -d ' ')" = edabeedb ] || { echo "$rpm is no package"; missing=1; }
 	done
 	[ "$missing" = 0 ] && ls "$dist"/*.deb "$dist"/*.rpm
