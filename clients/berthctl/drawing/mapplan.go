@@ -76,12 +76,8 @@ func ShowPlanned(ctx context.Context, s *command.Session, pod *typesv1.Pod, answ
 	return ShowMap(s.Ctl, state, o)
 }
 
-// addPlanned puts the planned claims of a pod on the machine. A pod that is admitted already
-// is there.
+// addPlanned puts the planned claims of a pod on the machine.
 func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
-	if slices.ContainsFunc(state.Pods, func(p nodemap.Pod) bool { return p.UID == table.Printable(uid) }) {
-		return
-	}
 	var claims []*typesv1.Claim
 	for _, step := range trace.GetSteps() {
 		switch step.GetKind() {
@@ -94,9 +90,12 @@ func addPlanned(state *nodemap.State, uid, name string, trace *typesv1.Trace) {
 	Add(state, uid, name, claims)
 }
 
-// Add puts a pod with its claims and its containers' on the machine.
+// Add puts a pod with its claims on the machine. A pod that is there already stays as it is.
 func Add(state *nodemap.State, uid, name string, claims []*typesv1.Claim) {
 	pod := MapPod(uid, name, claims, nil)
+	if slices.ContainsFunc(state.Pods, func(p nodemap.Pod) bool { return p.UID == pod.UID }) {
+		return
+	}
 	pod.New = true
 	state.Pods = append(slices.Clone(state.Pods), pod)
 	state.Shared = state.Shared.Minus(pod.CPUs)
@@ -108,7 +107,7 @@ func Add(state *nodemap.State, uid, name string, claims []*typesv1.Claim) {
 		for _, d := range c.GetDevice().GetDevices() {
 			for i := range state.Devices {
 				if at := &state.Devices[i]; at.Resource == table.Printable(c.GetResource()) && at.ID == table.Printable(d.GetId()) {
-					at.Pod = table.Printable(uid)
+					at.Pod = pod.UID
 				}
 			}
 		}
