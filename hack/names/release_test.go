@@ -152,7 +152,7 @@ func TestReachable(t *testing.T) {
 	for name, want := range map[string]bool{
 		"localhost/berth": true, "localhost:5000/berth": true, "registry:5000/berth": true, "registry.internal/berth": true,
 		"https://git.home.arpa/berth": true, "a@berth.local": true, "https://docs.example.com:8443/a": true, "berth.example": true,
-		"ghcr.io/berth": false, "registry.moored" + ".dev:5000/berth": false, "https://example.moored" + ".dev/localhost/a.test": false,
+		"registry.moored" + ".dev:5000/berth": false, "https://example.moored" + ".dev/localhost/a.test": false,
 		"https://moored" + ".dev/internal": false, "internal.moored" + ".dev": false, "a@localhost.moored" + ".dev": false,
 		"myexample.com": false, "https://moored" + ".dev:8443/a": false,
 	} {
