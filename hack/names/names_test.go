@@ -75,8 +75,8 @@ func TestBadNames(t *testing.T) {
 		"domain=" + strings.Repeat("a", 47) + ".dev":   "at most 50 characters",
 		"images=berth":                                 "images: \"berth\" must be a registry and a path",
 		"images=berth/berthd":                          "must be a registry",
-		"images=ghcr.io/berth:1":                       "must be a registry",
-		"images=ghcr.io/Berth":                         "in lower case",
+		"images=registry.example/a:1":                  "must be a registry",
+		"images=registry.example/A":                    "in lower case",
 		"homepage=http://a.dev/b":                      "homepage: \"http://a.dev/b\" must be an https URL",
 		"homepage=https://a.dev/b/":                    "without a slash at its end",
 		"homepage=https://a.dev/b#c":                   "must be an https URL",
@@ -90,8 +90,8 @@ func TestBadNames(t *testing.T) {
 			t.Errorf("-set %s: %v, want %s", set, err, want)
 		}
 	}
-	next, err := parse(now, "images=registry.berth.dev:5000/a/b-c")
-	if err != nil || next["images"] != "registry.berth.dev:5000/a/b-c" || next["module"] != now["module"] {
+	next, err := parse(now, "images=registry.anchor.example:5000/a/b-c")
+	if err != nil || next["images"] != "registry.anchor.example:5000/a/b-c" || next["module"] != now["module"] {
 		t.Error(next, err)
 	}
 }

@@ -34,8 +34,8 @@ func yamlOf(n names) (text string) {
 
 func TestCheckRelease(t *testing.T) {
 	t.Parallel()
-	placeholders := names{"module": "git.moored" + ".dev/moor", "domain": "berth.example", "images": "localhost/berth",
-		"homepage": "https://example.org/berth", "apt": "https://berth.invalid/apt", "contact": "a@berth.test"}
+	placeholders := names{"module": "git.moored" + ".dev/moor", "domain": "berth.example", "images": "localhost/anchor",
+		"homepage": "https://example.org/berth", "apt": "https://anchor.invalid/apt", "contact": "a@berth.test"}
 	for name, row := range map[string]struct {
 		files  map[string]string
 		change func(t *testing.T, r *repository)
@@ -44,13 +44,13 @@ func TestCheckRelease(t *testing.T) {
 		"all is there": {},
 		"placeholders": {files: map[string]string{file: yamlOf(placeholders)}, want: []string{
 			"domain is berth.example, a placeholder; choose a DNS name",
-			"images is localhost/berth, a placeholder; choose a registry and a path in lower case, as ghcr.io/OWNER: " +
+			"images is localhost/anchor, a placeholder; choose a registry and a path in lower case, as ghcr.io/OWNER: " +
 				"go run ./hack/names -set images=...",
-			"homepage is https://example.org/berth", "apt is https://berth.invalid/apt", "contact is a@berth.test",
-			"deploy/base/daemonset.yaml:1: the image " + chosen["images"] + "/berthd is none of localhost/berth/{berthd,berth-nri}",
+			"homepage is https://example.org/berth", "apt is https://anchor.invalid/apt", "contact is a@berth.test",
+			"deploy/base/daemonset.yaml:1: the image " + chosen["images"] + "/berthd is none of localhost/anchor/{berthd,berth-nri}",
 			"deploy/base/daemonset.yaml:2: ", "deploy/base/kustomization.yaml:2: ",
-			"deploy/helm/berth/values.yaml:2: the repository " + chosen["images"] + " is not localhost/berth",
-			"no manifest has an image of localhost/berth"}},
+			"deploy/helm/berth/values.yaml:2: the repository " + chosen["images"] + " is not localhost/anchor",
+			"no manifest has an image of localhost/anchor"}},
 		"no number": {files: map[string]string{"api/version/VERSION": "0.2\n"}, want: []string{
 			`"0.2" must be a number of semantic versioning`, "the first section is \"0.2.0\"", "the version is 0.2", "the version is 0.2",
 			"version is 0.2.0, and the version is 0.2", "appVersion is 0.2.0, and the version is 0.2"}},
@@ -150,7 +150,7 @@ func TestCheckRelease(t *testing.T) {
 func TestReachable(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]bool{
-		"localhost/berth": true, "localhost:5000/berth": true, "registry:5000/berth": true, "registry.internal/berth": true,
+		"localhost/anchor": true, "localhost:5000/berth": true, "registry:5000/berth": true, "registry.internal/berth": true,
 		"https://git.home.arpa/berth": true, "a@berth.local": true, "https://docs.example.com:8443/a": true, "berth.example": true,
 		"registry.moored" + ".dev:5000/berth": false, "https://example.moored" + ".dev/localhost/a.test": false,
 		"https://moored" + ".dev/internal": false, "internal.moored" + ".dev": false, "a@localhost.moored" + ".dev": false,

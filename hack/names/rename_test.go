@@ -73,6 +73,26 @@ func TestRename(t *testing.T) {
 	git(t, dir, "diff", "--exit-code", "HEAD~2", "--", ".", ":!CHANGELOG.md", ":!proto/released.binpb", ":!*.gz")
 }
 
+// TestOwnNames: the tests here have no name of the project. Under other names they would test something else.
+func TestOwnNames(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("*_test.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, value := range values(ofProject(t)) {
+			if strings.Contains(string(text), value) {
+				t.Errorf("%s has %s", name, value)
+			}
+		}
+	}
+}
+
 func values(n names) (all []string) {
 	for _, k := range kinds {
 		all = append(all, n[k.name])
