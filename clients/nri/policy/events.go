@@ -91,9 +91,10 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	p.ends.replace(m)
 	p.tracks.introduce(m, cpus)
 	writes := p.writer.clear(m)
-	early := p.runtime.StartsAnyway && !m.own.IsEmpty()
-	if early {
-		if err := p.unmoved(m, writes); err != nil { // an error carries no updates, so none is sent
+	off := map[string]bool{}
+	if p.runtime.StartsAnyway && !m.own.IsEmpty() {
+		off = p.tracks.movedOff(m, writes)
+		if err := p.tracks.vacateBut(m, off); err != nil { // an error carries no updates, so none is sent
 			log.Debug("a container is not made yet", "error", err)
 			p.tracks.apply(m, placement.Ended, cpuset.Set{})
 			p.tracks.discard(m)
@@ -105,19 +106,9 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 	}
 	updates := p.writer.response(writes)
 	for _, u := range updates {
-		u.IgnoreFailure = !early
+		u.IgnoreFailure = !off[u.GetContainerId()]
 	}
 	return adjust, updates, nil
-}
-
-// unmoved returns why a member must not be made yet that the runtime would start anyway: another container may be on its CPUs then, and no
-// update of the answer moves that. Those that are in the answer have to succeed, and the runtime carries them out first.
-func (p *Policy) unmoved(m *member, writes []placement.Write) error {
-	moves := map[string]bool{}
-	for _, w := range writes {
-		moves[w.ID] = true
-	}
-	return p.tracks.vacateBut(m, moves)
 }
 
 // ended reports whether the runtime says that a container has no process any more.

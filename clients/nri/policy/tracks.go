@@ -61,11 +61,12 @@ func (t *tracks) occupies(m *member) bool {
 }
 
 // introduce adds a new member to the tracker, with the CPUs of its creation. Without CPUs the runtime
-// chooses them, so the member may run anywhere until its process is seen.
+// chooses them, so the member may run anywhere until its process is seen. In both cases it is not stored yet: its phase is Starting.
 func (t *tracks) introduce(m *member, cpus cpuset.Set) {
 	if cpus.IsEmpty() {
-		t.apply(m, placement.Restore, cpuset.Set{})
-		t.apply(m, placement.Allow, cpuset.Set{})
+		for _, kind := range []placement.EventKind{placement.Restore, placement.StartOverdue, placement.Allow} {
+			t.apply(m, kind, cpuset.Set{})
+		}
 		return
 	}
 	t.apply(m, placement.Plan, cpuset.Set{})
@@ -274,7 +275,19 @@ func (t *tracks) due(shared cpuset.Set, chosen func(*member, placement.Container
 // member, whose new CPUs were sent too late for its start, does not run on other members' CPUs.
 func (t *tracks) vacate(m *member) error { return t.vacateBut(m, nil) }
 
-// vacateBut is vacate for a member while others are being moved off its CPUs.
+// movedOff returns the members that writes of an answer move off a member's exclusive CPUs. The runtime carries these out before it makes
+// the member, and does not make the member if one of them fails. A requested update may be carried out after the answer.
+func (t *tracks) movedOff(m *member, writes []placement.Write) map[string]bool {
+	out := map[string]bool{}
+	for _, w := range writes {
+		other := t.node.members[w.ID]
+		c, _ := t.state(other)
+		out[w.ID] = (c.Anywhere || c.PossibleCPUs.Overlaps(m.own)) && !other.pushed.Overlaps(m.own)
+	}
+	return out
+}
+
+// vacateBut is vacate for a member that the runtime would start anyway, while others are being moved off its CPUs.
 func (t *tracks) vacateBut(m *member, moves map[string]bool) error {
 	var errs []error
 	for _, other := range t.node.all() {
