@@ -196,7 +196,7 @@ func (o *options) run(ctx context.Context, flags *pflag.FlagSet, errs io.Writer)
 	c := policy.Config{
 		Client: client, Kubelet: source.source(), NodeName: o.nodeName, Manifests: o.manifests, Annotation: o.annotation,
 		Pass: o.failure == pass, PassNamespaces: o.passNamespaces,
-		Timeout: runtime.timeout, Host: policy.Host{CPUsOf: cpusOf, BornAt: bornAt, Move: moveSandbox}, Log: log,
+		Timeout: runtime.timeout, Host: policy.Host{CPUsOf: cpusOf, Online: online, BornAt: bornAt, Move: moveSandbox}, Log: log,
 		Refused: count.refused, Prepared: names.PreparedCPUs,
 		Unsolicited: abilities.Unsolicited(o.unsolicited), NRIVersion: runtime.nriVersion,
 	}

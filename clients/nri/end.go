@@ -76,7 +76,7 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 		log.Info("the containers stay on the CPUs that the kubelet has assigned", "reason", err)
 		return
 	}
-	all, err := everything("/sys/devices/system", cmp.Or(o.cgroups, "/sys/fs/cgroup"))
+	all, err := everything(sysDevices, cmp.Or(o.cgroups, "/sys/fs/cgroup"))
 	if err == nil {
 		releasing, cancel := context.WithTimeout(ctx, releaseTimeout)
 		defer cancel()
@@ -89,6 +89,12 @@ func (o *options) atEnd(ctx context.Context, p *policy.Policy, runtime policy.Up
 		log.Error("move the containers back to all CPUs failed", "error", err)
 	}
 }
+
+// sysDevices has the CPUs and memory nodes that the kernel shows.
+const sysDevices = "/sys/devices/system"
+
+// online reads the CPUs of the node.
+func online() (cpuset.Set, error) { return readCPUs(sysDevices + "/cpu/online") }
 
 // everything returns the CPUs and memory nodes of the machine. CPUs that are offline are among them with
 // cgroup v2, where a container gets them when they come back (cgroup-v2.rst of the kernel: cpuset.cpus).

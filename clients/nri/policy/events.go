@@ -78,7 +78,7 @@ func (p *Policy) CreateContainer(ctx context.Context, pod *api.PodSandbox, c *ap
 		*m = before
 		m.match, m.room = denied, room
 		if adjust = (&api.ContainerAdjustment{}); p.gate.standby == nil {
-			cpus = p.view.shared
+			cpus = p.view.spare()
 		}
 		p.agenda.unreconciled = p.agenda.unreconciled || undecided(err) || ctx.Err() != nil
 		if !cpus.IsEmpty() {
@@ -327,13 +327,12 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 		return nil
 	}
 	err := p.startable(ctx, m)
-	passes := err == nil || p.gate.passes(m.pod)
-	if passes || p.runtime.StartsAnyway {
+	if err == nil || p.runtime.StartsAnyway {
 		m.life = m.life.after(permit)
 		p.tracks.apply(m, placement.Allow, cpuset.Set{})
 	}
 	switch {
-	case passes:
+	case err == nil:
 		return nil
 	case p.runtime.StartsAnyway:
 		p.log.Warn("a container starts, although it is not ready to: the runtime starts what is refused", "container", m.title(), "id", m.id,
@@ -348,24 +347,35 @@ func (p *Policy) StartContainer(ctx context.Context, pod *api.PodSandbox, c *api
 	return refusal.New("start container "+m.name, err)
 }
 
-// startable binds a member in berthd, and returns why the member must not start.
+// startable binds a member in berthd, and returns why the member must not start. What berthd refuses or does not answer may be let pass,
+// and not that another container is in the way, or that the member's memory nodes are not its own any more.
 func (p *Policy) startable(ctx context.Context, m *member) error {
-	if err := p.gate.bar(); err != nil {
-		return err
+	if p.gate.standby != nil {
+		return nil
 	}
-	if m.match == unplaced {
-		if err := p.placer.placeNow(ctx, m); err != nil {
-			return err
-		}
-	}
-	mems := m.mems
-	if err := m.bind(ctx, p.client); err != nil {
+	mems, err := p.bind(ctx, m)
+	if err != nil && !p.gate.passes(m.pod) {
 		return err
 	}
 	if err := p.reporter.inNodes(m, mems); err != nil {
 		return err
 	}
-	return p.tracks.vacate(m)
+	err = p.tracks.vacate(m)
+	if at, _ := p.tracks.state(m); at.Anywhere && m.own.IsEmpty() && p.view.shared.IsEmpty() && p.gate.passes(m.pod) {
+		return nil // the next container of its name would be in the way, too
+	}
+	return err
+}
+
+// bind gives an unplaced member its place, and binds it in berthd. before are its memory nodes of the place.
+func (p *Policy) bind(ctx context.Context, m *member) (before string, err error) {
+	if err = p.gate.bar(); err == nil && m.match == unplaced {
+		err = p.placer.placeNow(ctx, m)
+	}
+	if before = m.mems; err == nil {
+		err = m.bind(ctx, p.client)
+	}
+	return before, err
 }
 
 // PostStartContainer notes the process, and where it runs: it was made with the CPUs that

@@ -24,9 +24,9 @@ import (
 type history struct {
 	// crio and kubelet are whether the runtime is like CRI-O, and whether berth-nri reads the kubelet's API. cgroups is
 	// whether it reads the cgroups of pods. answers means that containers change only in answers to events.
-	// full is whether the kubelet admits more than berthd has room for.
-	crio, kubelet, cgroups, answers, full bool
-	happenings                            []happening
+	// full is whether the kubelet admits more than berthd has room for, and pass whether containers start without a place.
+	crio, kubelet, cgroups, answers, full, pass bool
+	happenings                                  []happening
 	// logs adds the log of berth-nri.
 	logs bool
 }
@@ -38,7 +38,8 @@ func newHistory(seed uint64) history {
 	for _, k := range kinds {
 		all += k.share
 	}
-	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0, cgroups: r.IntN(2) == 0, answers: seed%4 == 3, full: r.IntN(4) == 0}
+	h := history{crio: r.IntN(4) == 0, kubelet: r.IntN(5) > 0, cgroups: r.IntN(2) == 0, answers: seed%4 == 3, full: r.IntN(4) == 0,
+		pass: true}
 	if h.full {
 		for range 6 {
 			h.happenings = append(h.happenings, happening{kinds[0], r.IntN(1 << 10), 6 + 7*r.IntN(100)})
@@ -77,8 +78,9 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 		}
 		n.link = &link{Daemon: d, reach: answers, fail: n.fail}
 		n.config = Config{
-			Client: berth.Over(n.link, berth.Options{Attempts: 1}), Host: Host{CPUsOf: n.cpusOf}, Unsolicited: abilities.UnsolicitedAlways,
-			Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now, Log: slog.New(slog.DiscardHandler),
+			Client: berth.Over(n.link, berth.Options{Attempts: 1}), Host: Host{CPUsOf: n.cpusOf, Online: online},
+			Unsolicited: abilities.UnsolicitedAlways, Timeout: func() time.Duration { return 2 * time.Second }, Now: n.now,
+			Log: slog.New(slog.DiscardHandler), Pass: h.pass,
 		}
 		if n.most = most; h.full {
 			n.most = tooMany
@@ -97,7 +99,8 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 			n.config.Log = slog.New(slog.NewTextHandler(noting{n}, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		}
 		n.note("the runtime reports processes of sandboxes: %v; berth-nri reads the kubelet's API: %v, and cgroups: %v; "+
-			"it changes containers only in answers: %v; the kubelet admits too many pods: %v", !h.crio, h.kubelet, h.cgroups, h.answers, h.full)
+			"it changes containers only in answers: %v; the kubelet admits too many pods: %v; containers start without a place: %v",
+			!h.crio, h.kubelet, h.cgroups, h.answers, h.full, h.pass)
 		n.policy = n.newPolicy()
 		n.connect(nothing)
 		for _, e := range h.happenings {
@@ -120,6 +123,8 @@ func (h history) run(t *testing.T) (found failure, log []string) {
 	})
 	return found, log
 }
+
+func online() (cpuset.Set, error) { return allCPUs, nil }
 
 // noting adds lines of a log to the notes of a node.
 type noting struct{ *madeUpNode }

@@ -15,18 +15,26 @@ import (
 func (n *madeUpNode) compareAll() {
 	alive := n.containers(func(c *nodeContainer) bool { return c.alive })
 	for _, c := range alive {
-		if c.own.IsEmpty() || n.lost && n.refused(c) { // berthd has refused it after the loss: it is about to leave them
+		// What berthd has refused after the loss is about to leave them.
+		if c.own.IsEmpty() || n.config.Pass && c.shrunk() || n.lost && n.refused(c) {
 			continue
 		}
-		if quota := c.resources.GetCpu().GetQuota().GetValue(); quota > 0 {
+		// A resize that was let pass has one until berthd answers.
+		if quota := c.resources.GetCpu().GetQuota().GetValue(); quota > 0 && !(n.config.Pass && c.wanted().resized) {
 			n.fail("%s has CPUs %s for itself, and the quota %d", c.id, c.own, quota)
 		}
 		for _, o := range alive {
-			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) && !slices.Contains(c.beside, o) && !(c.anyway && o.left()) {
+			if o != c && o.cpus.Overlaps(c.own) && !c.shares(o) && !slices.Contains(c.beside, o) && !(c.anyway && o.left()) &&
+				!o.nowhere {
 				n.fail("%s runs on CPUs %s, and %s has %s for itself", o.id, o.cpus, c.id, c.own)
 			}
 		}
 	}
+}
+
+// shrunk returns whether a container has more CPUs for itself than it requests: they do not show it to a new berth-nri.
+func (c *nodeContainer) shrunk() bool {
+	return int64(c.own.Len())*amounts.MilliPerCPU > amounts.Request(c.resources)
 }
 
 // crashedWait checks that berthd keeps the CPUs of containers that have crashed. Others get them only if there is not enough room, because
@@ -216,7 +224,8 @@ func (n *madeUpNode) collect(p *nodePod) {
 }
 
 // repeatResizes has the kubelet resize what has not the size that it requests. If undone, it requests what was accepted last. Of a
-// container whose shrinking was taken back, while berthd has given its CPUs to another pod, it requests what berthd has.
+// container whose shrinking was taken back, while berthd has given its CPUs to another pod, or whose resize was let pass although berthd
+// has refused it, it requests what berthd has.
 func (n *madeUpNode) repeatResizes(p *nodePod, undone bool) {
 	for i := range p.template.containers {
 		if w := &p.template.containers[i]; undone && w.accepted > 0 {
@@ -226,7 +235,7 @@ func (n *madeUpNode) repeatResizes(p *nodePod, undone bool) {
 	for _, c := range p.containers {
 		if undone && c.serves() {
 			c.wanted().milli = amounts.Request(c.resources)
-			if size, known := n.counted(c); known && c.takenBack && n.refused(c) {
+			if size, known := n.counted(c); known && (c.takenBack || n.config.Pass) && n.refused(c) {
 				c.wanted().milli = size
 			}
 		}
@@ -254,6 +263,8 @@ func (n *madeUpNode) healed() {
 			n.fail("everything is reachable, and %s runs on CPUs %s; berthd has %s for it", c.id, c.cpus, holds)
 		case !c.whole() && c.cpus != shared:
 			n.fail("everything is reachable, and %s runs on CPUs %s; shared are %s", c.id, c.cpus, shared)
+		case c.whole() && c.resources.GetCpu().GetQuota().GetValue() > 0:
+			n.fail("everything is reachable, and %s has CPUs %s for itself, and a quota", c.id, holds)
 		case size != amounts.Request(c.resources) && !c.givenUp:
 			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, amounts.Request(c.resources))
 		}

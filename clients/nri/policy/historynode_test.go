@@ -206,8 +206,8 @@ type nodeContainer struct {
 	pid       int
 	alive     bool
 	cpus      cpuset.Set
-	// own are the CPUs of a container that has some for itself. It may have got them by narrowing the CPUs that it shared with others:
-	// then those beside it leave them next.
+	// own are the CPUs of a container that has some for itself. It may have shared them with others before: then those beside it leave them
+	// next.
 	own    cpuset.Set
 	beside []*nodeContainer
 	// unapplied means that the runtime has failed to resize it, and the kubelet tries again. takenBack means that it did not: berthd
@@ -219,6 +219,9 @@ type nodeContainer struct {
 	endedBefore bool
 	// given up: the kubelet makes another container of this name.
 	givenUp bool
+	// passed means that it was made without a place: it gets one later. nowhere means that no CPUs were known for it either, or that
+	// CRI-O has started it anyway: it may be on those of others until it is moved.
+	passed, nowhere bool
 }
 
 // whole returns whether the container is to have CPUs for itself.
@@ -378,18 +381,25 @@ func (n *madeUpNode) parse(cpus string) cpuset.Set {
 
 // moves puts a process on CPUs.
 func (n *madeUpNode) moves(c *nodeContainer, to cpuset.Set) {
-	inward := to != c.cpus && to.IsSubsetOf(c.cpus)
-	c.cpus, c.beside = to, nil
-	for _, o := range n.containers(func(o *nodeContainer) bool { return o != c && o.alive }) {
+	before, others := c.cpus, n.containers(func(o *nodeContainer) bool { return o != c && (o.alive || o.phase == begun) })
+	if c.cpus = to; to != before || c.own.IsEmpty() {
+		c.beside = nil
+	}
+	for _, o := range others {
+		on := o.cpus
+		if o.phase == begun {
+			on = n.parse(o.read)
+		}
 		o.beside = slices.DeleteFunc(o.beside, func(b *nodeContainer) bool { return b == c })
-		if inward && o.cpus.Overlaps(to) {
+		if both := on.Intersect(to); !both.IsEmpty() && (to != before || c.own.IsEmpty()) && both.IsSubsetOf(before) {
 			c.beside = append(c.beside, o)
 		}
 	}
+	c.nowhere = c.nowhere && slices.ContainsFunc(others, func(o *nodeContainer) bool { return o.own.Overlaps(to) })
 	holds := n.holds(c)
 	switch {
 	case to == c.own || c.own.IsEmpty() && (!c.whole() || !to.IsSubsetOf(holds)):
-	case to.IsSubsetOf(holds) && (n.lost || c.wanted().resized || c.sandbox.stopped): // what is left of a pod is admitted again
+	case to.IsSubsetOf(holds) && (n.lost || c.wanted().resized || c.sandbox.stopped || c.passed): // what is left of a pod is admitted again
 		c.own = to
 	case n.late && c.wanted().resized: // what was requested before the resize comes after it
 		c.own = to

@@ -13,6 +13,8 @@ type kernel struct {
 	cpus func(pid int) (cpuset.Set, error)                       // Host.CPUsOf
 	born func(pid int) (uint64, error)                           // Host.BornAt
 	move func(pid int, id, cgroup string, cpus cpuset.Set) error // Host.Move
+
+	online func() (cpuset.Set, error) // Host.Online
 }
 
 // cpusOf reads the CPUs of a process, and at first when it began. Another process with the same

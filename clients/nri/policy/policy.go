@@ -62,6 +62,8 @@ type Host struct {
 	// CPUsOf reads the CPUs that a process may run on; fs.ErrNotExist or ESRCH if it has
 	// ended.
 	CPUsOf func(pid int) (cpuset.Set, error)
+	// Online reads the CPUs of the node; nil if that is not possible.
+	Online func() (cpuset.Set, error)
 	// BornAt reads when a process began, as a number that differs for another process with the
 	// same pid; nil if pids are not used again.
 	BornAt func(pid int) (uint64, error)
@@ -116,7 +118,7 @@ func New(c Config) *Policy {
 	}
 	all := &common{c.Client, c.Log, c.Now, &agenda{kicked: make(chan struct{}, 1)},
 		&node{sandboxes: map[string]*sandbox{}, members: map[string]*member{}, started: c.Started}}
-	p := &Policy{common: all, kernel: &kernel{c.CPUsOf, c.BornAt, c.Move}}
+	p := &Policy{common: all, kernel: &kernel{c.CPUsOf, c.BornAt, c.Move, c.Online}}
 	p.gate = &gate{pass: c.Pass, namespaces: c.PassNamespaces, established: c.Established}
 	p.runtime = abilities.New(c.Log, c.Unsolicited, c.NRIVersion, c.Timeout)
 	p.tracks = &tracks{common: all, kernel: p.kernel}

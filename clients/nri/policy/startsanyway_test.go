@@ -117,7 +117,8 @@ func TestUnstoredIsNotMoved(t *testing.T) {
 	system, job := pod("system", "burstable"), pod("job", "guaranteed")
 	system.Namespace, system.Pid = "kube-system", 0
 	s, c := container(system, "main", "system-1", 100, 0), container(job, "main", "job-1", 4000, gib)
-	if adjust, _, err := e.policy.CreateContainer(t.Context(), system, s); err != nil || adjust.GetLinux().GetResources().GetCpu().GetCpus() != "" {
+	adjust, _, err := e.policy.CreateContainer(t.Context(), system, s)
+	if err != nil || adjust.GetLinux().GetResources().GetCpu().GetCpus() != "" {
 		t.Fatalf("this is no case of the test: %v, %v", adjust, err)
 	}
 	d.again()

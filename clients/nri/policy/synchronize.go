@@ -87,6 +87,9 @@ func (p *Policy) take(s *sandbox, c *api.Container, known *member) {
 	m.readParts(c)
 	if known != nil {
 		m.life, m.unsure = known.life.after(list), known.unsure
+		if known.match == denied && known.key == "" {
+			m.match, m.room = denied, known.room // it runs on shared CPUs, even if these are as many as it requests
+		}
 		if known.pid == int(c.GetPid()) {
 			m.pid, m.born, m.former = known.pid, known.born, known.former.Union(known.own)
 		}

@@ -665,12 +665,15 @@ func TestPassedWithoutCPUs(t *testing.T) {
 func TestPassedBeforeBerthdAnswers(t *testing.T) {
 	t.Parallel()
 	for name, sandboxes := range map[string]string{"sandboxes on all CPUs": "0-7", "sandboxes on the shared CPUs": "0,3-7",
-		"of an older state": "0,2-4"} {
+		"of an older state": "0,2-4", "no sandbox has a process": "0-7"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := startBerthd(t)
-			e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"}})
+			e := newEngine(t, Config{Client: d.Client, PassNamespaces: []string{"kube-system"}, Host: Host{Online: online}})
 			p, web := pod("own", "guaranteed"), pod("web", "burstable")
+			if name == "no sandbox has a process" {
+				p.Pid, web.Pid = 0, 0
+			}
 			c, w := container(p, "main", "own-1", 2000, gib), container(web, "main", "web-1", 100, 0)
 			own := set(t, e.run(p, c))
 			e.run(web, w)

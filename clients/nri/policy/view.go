@@ -269,8 +269,9 @@ func (v *view) owns(pod *typesv1.PodAllocation) bool {
 }
 
 // estimateShared finds shared CPUs for containers that are let pass before berthd has answered. An earlier
-// berth-nri has moved the sandboxes' processes to the shared CPUs. CPUs that members may have for themselves, and those of
-// prepared claims, are not shared. If no CPUs are left, the shared CPUs stay unknown.
+// berth-nri has moved the sandboxes' processes to the shared CPUs. Not all runtimes have such processes: without them, all CPUs of the
+// node are shared. CPUs that members may have for themselves, and those of prepared claims, are not. If no CPUs are left, the shared CPUs
+// stay unknown.
 func (v *view) estimateShared() {
 	if !v.shared.IsEmpty() {
 		return
@@ -297,6 +298,23 @@ func (v *view) estimateShared() {
 	if v.shared = every.Minus(own); v.shared.IsEmpty() {
 		v.shared = some.Minus(own)
 	}
+	if v.shared.IsEmpty() && v.kernel.online != nil {
+		all, err := v.kernel.online()
+		if err != nil {
+			v.log.Warn("the CPUs of the node cannot be read", "error", err)
+		}
+		v.shared = all.Minus(own)
+	}
+}
+
+// spare returns the CPUs for a container that is let pass: the shared ones. Members of which no list has told may have some of those that
+// were estimated.
+func (v *view) spare() cpuset.Set {
+	var own cpuset.Set
+	for _, m := range v.node.all() {
+		own = own.Union(v.tracks.ownOf(m))
+	}
+	return cmp.Or(v.shared.Minus(own), v.shared)
 }
 
 // withheld returns the CPUs that members may have for themselves, whatever a list of the ledger has. So it is after berthd has lost its
