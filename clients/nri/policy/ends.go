@@ -222,7 +222,7 @@ func (e *ends) startOverdue(ctx context.Context, m *member) {
 	t, _ := e.tracks.state(m)
 	unstored := m.life == made && t.Phase == placement.Starting
 	if unstored && e.runtime.StartsAnyway {
-		return // its start could not be refused later; the runtime tells if it is not made in the end
+		return // its start could not be refused later; if it is not made in the end, another one of its name replaces it, or its pod ends
 	}
 	e.log.Warn("a created container has not started; its CPUs no longer block other containers", "container", m.title(), "id", m.id,
 		"after", placement.StartTime)

@@ -388,6 +388,9 @@ func (p *Policy) PostStartContainer(ctx context.Context, pod *api.PodSandbox, c 
 	}
 	if m := p.known(pod, c); m != nil {
 		p.tracks.began(m, int(c.GetPid()))
+		if m.key != "" && !m.bound { // its start was let pass, or could not be refused
+			p.agenda.compareAgain(m)
+		}
 		p.agenda.kick()
 	}
 	return nil

@@ -255,6 +255,7 @@ func (n *madeUpNode) healed() {
 	for _, c := range n.containers(func(c *nodeContainer) bool { return c.alive }) {
 		holds, w := n.holds(c), c.wanted()
 		size, known := n.counted(c)
+		_, bound := view.Binding(c.id)
 		switch {
 		case !known:
 			n.fail("everything is reachable, and berthd does not have %s", c.id)
@@ -265,6 +266,8 @@ func (n *madeUpNode) healed() {
 			n.fail("everything is reachable, and %s runs on CPUs %s; shared are %s", c.id, c.cpus, shared)
 		case c.whole() && c.resources.GetCpu().GetQuota().GetValue() > 0:
 			n.fail("everything is reachable, and %s has CPUs %s for itself, and a quota", c.id, holds)
+		case !bound && !c.givenUp && !n.lost: // Follow, which notices the loss, does not always run here
+			n.fail("everything is reachable, and berthd does not have the id of %s", c.id)
 		case size != amounts.Request(c.resources) && !c.givenUp:
 			n.fail("everything is reachable, and berthd counts %dm for %s, which has %dm", size, c.id, amounts.Request(c.resources))
 		}

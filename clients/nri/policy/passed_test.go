@@ -2,11 +2,13 @@ package policy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
 
+	allocationv1 "github.com/berthd/berth/api/berth/allocation/v1"
 	"github.com/berthd/berth/managers/cpuset"
 )
 
@@ -26,7 +28,8 @@ func TestPassedStartWaits(t *testing.T) {
 				d.stop()
 				defer d.again()
 			}
-			if err := e.start(job, c); err == nil || !strings.Contains(err.Error(), "container main of default/web, which is being started") {
+			err := e.start(job, c)
+			if err == nil || !strings.Contains(err.Error(), "container main of default/web, which is being started") {
 				t.Errorf("a container starts on CPUs %s while another one may be on them: %v", e.on("job-1"), err)
 			}
 			e.complete(web, w)
@@ -100,5 +103,28 @@ func TestPassedRunsOnSharedCPUs(t *testing.T) {
 	e.pushes(1)
 	if m := e.policy.node.members["big-1"]; m.own.IsEmpty() || !e.policy.view.forgotten.IsSubsetOf(m.own) {
 		t.Errorf("it is to have CPUs %s, runs on %s, and these are not shared: %s", m.own, e.on("big-1"), e.policy.view.forgotten)
+	}
+}
+
+// TestStartedWithoutBerthd: a container starts although berthd does not answer. When it answers again, it gets the id of the container.
+func TestStartedWithoutBerthd(t *testing.T) {
+	t.Parallel()
+	for _, pass := range []bool{true, false} { // or the runtime starts it anyway
+		t.Run(fmt.Sprintf("let pass: %v", pass), func(t *testing.T) {
+			t.Parallel()
+			d := startBerthd(t)
+			e := startsAnyway(t, Config{Client: d.Client, Pass: pass})
+			p := pod("own", "guaranteed")
+			c := e.made(p, container(p, "main", "own-1", 2000, gib))
+			e.pushes(1)
+			d.stop()
+			e.startAnyway(p, c)
+			d.again()
+			e.pushes(2)
+			list, err := d.Allocation().List(t.Context(), &allocationv1.ListRequest{})
+			if err != nil || !slices.Equal(list.GetPods()[0].GetContainers()[0].GetContainerIds(), []string{"own-1"}) {
+				t.Errorf("berthd has %v, %v", list, err)
+			}
+		})
 	}
 }
