@@ -23,7 +23,9 @@ purge:berthlet)
 	;;
 purge:berthd)
 	# Another berthd may use them, such as that of a DaemonSet. A lock of a process that has ended is free.
-	if [ -e /var/lib/berth/berthd.lock ] && ! flock --nonblock /var/lib/berth/berthd.lock true; then
+	if [ -e /var/lib/berth/berthd.lock ] && ! command -v flock >/dev/null; then
+		echo "berthd: flock (util-linux) is missing, so nobody knows whether another berthd runs: /var/lib/berth and /run/berth stay." >&2
+	elif [ -e /var/lib/berth/berthd.lock ] && ! flock --nonblock /var/lib/berth/berthd.lock true; then
 		echo "berthd: another berthd runs with /var/lib/berth, so it stays, and /run/berth." >&2
 	else
 		rm -rf /var/lib/berth /run/berth

@@ -1,6 +1,7 @@
 package installtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,8 +29,11 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// packagesVariable names a folder with two versions of the package, on a machine that this test may change: test.sh boots one.
+// packagesVariable names a folder with the packages, on a machine that this test may change: test.sh boots one.
 const packagesVariable = "BERTH_TEST_PACKAGES"
+
+// repositoryVariable names a folder that is an apt repository with two versions of the packages, which hack/apt.sh has made.
+const repositoryVariable = "BERTH_TEST_REPOSITORY"
 
 // imageVariable names a folder with the root file system of the pods.
 const imageVariable = "BERTH_TEST_IMAGE"
@@ -67,11 +71,13 @@ node: {nodeFit: false}
 
 // machine is the one that the package is installed on.
 type machine struct {
-	t        *testing.T
-	old, new []string // the packages of two versions
-	image    string
-	disk     string
+	t           *testing.T
+	repository  string
+	image, disk string
 }
+
+// newer is the version that test.sh makes beside the one of this source.
+const newer = "99.0.0-1"
 
 // packages are those that hack/package.sh makes.
 var packages = []string{"berthd", "berth-client", "berth-kubernetes", "berthlet"}
@@ -79,22 +85,11 @@ var packages = []string{"berthd", "berth-client", "berth-kubernetes", "berthlet"
 // TestPackage installs the packages, runs pods, upgrades and downgrades it under load, reboots, removes it, installs it again and
 // purges it: no pod loses its process or its CPUs but by the reboot, no call is refused, and nothing is left in the end.
 func TestPackage(t *testing.T) {
-	dir := os.Getenv(packagesVariable)
-	if dir == "" {
-		t.Skipf("%s is not set: this test installs packages, in the virtual machine of test.sh", packagesVariable)
+	repository := os.Getenv(repositoryVariable)
+	if repository == "" {
+		t.Skipf("%s is not set: this test installs packages, in the virtual machine of test.sh", repositoryVariable)
 	}
-	versions := map[bool][]string{}
-	for _, name := range packages {
-		found, err := filepath.Glob(filepath.Join(dir, name+"_*_"+runtime.GOARCH+".deb"))
-		if err != nil || len(found) != 2 {
-			t.Fatalf("%d packages %s for %s in %s, want 2: %v", len(found), name, runtime.GOARCH, dir, err)
-		}
-		for _, deb := range found {
-			newer := strings.Contains(deb, "_99.0.0-")
-			versions[newer] = append(versions[newer], deb)
-		}
-	}
-	m := &machine{t: t, old: versions[false], new: versions[true], image: os.Getenv(imageVariable), disk: "/mnt/disk"}
+	m := &machine{t: t, repository: repository, image: os.Getenv(imageVariable), disk: "/mnt/disk"}
 	t.Cleanup(m.onFailure)
 	m.keep()
 	if os.Getenv(job.LastEnv) == "" {
@@ -221,16 +216,60 @@ func (m *machine) manifest(name, text string) {
 	must(m.t, os.WriteFile("/etc/berth/manifests/"+name+".yaml", []byte(strings.ReplaceAll(text, "IMAGE", m.image)), 0o644))
 }
 
-// install installs packages of one version, all at once.
-func (m *machine) install(debs []string) {
+// repositoryFiles are where a machine says that it uses a repository, and whose signature it trusts.
+var repositoryFiles = []string{"/etc/apt/sources.list.d/berth.list", "/etc/apt/keyrings/berth.gpg"}
+
+// useRepository makes the machine use the repository, as its owner would. Packages that are signed by nobody else are not installed.
+func (m *machine) useRepository() {
 	m.t.Helper()
-	m.run("dpkg", append([]string{"-i"}, debs...)...)
+	for _, dir := range []string{"/etc/apt/sources.list.d", "/etc/apt/keyrings", "/etc/apt/apt.conf.d", "/etc/apt/preferences.d",
+		"/etc/apt/trusted.gpg.d", "/var/lib/apt/lists/partial", "/var/cache/apt/archives/partial", "/var/log/apt"} {
+		must(m.t, os.MkdirAll(dir, 0o755))
+	}
+	list := fmt.Sprintf("deb [signed-by=%s] file://%s stable main\n", repositoryFiles[1], m.repository)
+	must(m.t, os.WriteFile(repositoryFiles[0], []byte(list), 0o644))
+	must(m.t, os.WriteFile(repositoryFiles[1], nil, 0o644))
+	if out, err := m.try("apt-get", "update"); err == nil && !strings.Contains(out, "signatures couldn't be verified") {
+		m.t.Errorf("a repository is used although nobody is trusted:\n%s", out)
+	}
+	key, err := os.ReadFile(filepath.Join(m.repository, "berth.gpg"))
+	must(m.t, err)
+	must(m.t, os.WriteFile(repositoryFiles[1], key, 0o644))
+	m.run("apt-get", "update", "--error-on=any")
+}
+
+// apt changes packages, all at once. A version of "" is the one of this source.
+func (m *machine) apt(verb, version string) {
+	m.t.Helper()
+	args := []string{verb, "--yes", "--no-install-recommends", "--allow-downgrades"}
+	for _, name := range packages {
+		if verb == "install" {
+			name += "=" + cmp.Or(version, m.older())
+		}
+		args = append(args, name)
+	}
+	m.t.Logf("apt-get %s\n%s", verb, m.run("apt-get", args...))
+}
+
+// older is the version of this source, the other one in the repository.
+func (m *machine) older() (version string) {
+	m.t.Helper()
+	for line := range strings.Lines(m.run("apt-cache", "madison", packages[0])) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[2] != newer {
+			version = fields[2]
+		}
+	}
+	if version == "" {
+		m.t.Fatal("the repository has no other version than " + newer)
+	}
+	return version
 }
 
 func (m *machine) firstBoot() {
 	t := m.t
 	m.unpacked()
-	m.install(m.old)
+	m.useRepository()
+	m.apt("install", "")
 	if out, _ := m.try("systemctl", "is-active", "berthd", "berthlet", "berthd.socket"); strings.Contains(out, "\nactive") ||
 		strings.HasPrefix(out, "active") {
 		t.Errorf("an installation starts services: %s", out)
@@ -269,10 +308,9 @@ func (m *machine) firstBoot() {
 func (m *machine) changedUnderLoad(cpus string, processes []int) {
 	t := m.t
 	for _, step := range []struct {
-		what string
-		debs []string
-	}{{"an upgrade", m.new}, {"a downgrade", m.old}} {
-		calls, refused := m.underLoad(func() { m.install(step.debs) })
+		what, version string
+	}{{"an upgrade", newer}, {"a downgrade", ""}} {
+		calls, refused := m.underLoad(func() { m.apt("install", step.version) })
 		t.Logf("%s: %d calls, %d refused", step.what, calls, refused)
 		if refused > 0 {
 			t.Errorf("%s: %d calls of %d were refused", step.what, refused, calls)
@@ -359,7 +397,7 @@ func (m *machine) lastBoot() {
 	t.Log("the pods run again after a reboot")
 
 	cpus, processes := m.pods()
-	m.run("dpkg", append([]string{"-r"}, packages...)...)
+	m.apt("remove", "")
 	for _, path := range []string{"/usr/bin/berthd", "/usr/lib/systemd/system/berthd.service",
 		"/etc/systemd/system/multi-user.target.wants/berthd.service", "/etc/systemd/system/sockets.target.wants/berthd.socket"} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
@@ -377,7 +415,7 @@ func (m *machine) lastBoot() {
 		}
 	}
 	t.Log("removed")
-	m.install(m.new)
+	m.apt("install", newer)
 	m.run("systemctl", "enable", "--now", "berthd", "berthlet")
 	m.same("a removal and another installation", cpus, processes)
 
@@ -388,7 +426,10 @@ func (m *machine) lastBoot() {
 		return err == nil && out == ""
 	})
 	t.Log("installed again, and the pods are gone")
-	m.run("dpkg", append([]string{"--purge"}, packages...)...)
+	m.apt("purge", "")
+	for _, path := range repositoryFiles {
+		must(t, os.Remove(path))
+	}
 	m.nothingLeft()
 }
 

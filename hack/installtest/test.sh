@@ -2,7 +2,8 @@
 # Installs the Debian packages in virtual machines with systemd.
 #
 #   hack/installtest/test.sh           all of it
-#   hack/installtest/test.sh package   start, pods of berthlet, a reboot, an upgrade and a downgrade under load, removal, purge
+#   hack/installtest/test.sh package   from an apt repository: start, pods of berthlet, a reboot, an upgrade and a downgrade under load,
+#                                      removal, purge
 #   hack/installtest/test.sh walk      the commands of docs/walk.md, whose output has to be the page's
 #   hack/installtest/test.sh update    writes docs/walk.md
 #   hack/installtest/test.sh arm64     package without upgrades, and demo; needs a C compiler for arm64
@@ -45,7 +46,13 @@ package=()
 [ $arch = amd64 ] || package=(-env BERTH_TEST_BRIEF=yes)
 case $what in
 all | package | arm64)
-	machine "${package[@]}" -cpus 4 -memory 1536 -reboots 1 -timeout 40m -add "$packages:/opt/packages" -env BERTH_TEST_PACKAGES=/opt/packages \
+	export GNUPGHOME=$work/gnupg
+	mkdir -m 0700 "$GNUPGHOME"
+	gpg --batch --quiet --passphrase '' --quick-gen-key 'berth test <test@example.org>' ed25519 sign never
+	hack/apt.sh "$packages" "$work/apt" test@example.org
+	gpgconf --kill all
+	for deb in apt gpgv findutils mawk util-linux; do debs+=(-deb "$deb"); done
+	machine "${package[@]}" -cpus 4 -memory 1536 -reboots 1 -timeout 40m -add "$work/apt:/opt/apt" -env BERTH_TEST_REPOSITORY=/opt/apt \
 		-add "$work/image:/opt/image" -env BERTH_TEST_IMAGE=/opt/image './hack/installtest:^TestPackage$'
 	;;
 esac
