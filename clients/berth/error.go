@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -195,8 +196,13 @@ const dialing = "Error while dialing: "
 
 // plain takes the transport's frame from the message of a connection that did not come about.
 func plain(message string) string {
-	if _, cause, ok := strings.Cut(message, dialing); ok {
-		return strings.TrimSuffix(cause, `"`)
+	_, cause, ok := strings.Cut(message, dialing)
+	if !ok {
+		return message
 	}
-	return message
+	// gRPC has quoted it.
+	if text, err := strconv.Unquote(`"` + cause); err == nil {
+		return text
+	}
+	return cause
 }
