@@ -15,12 +15,12 @@ cd "$(dirname "$0")/.."
 dir=$1
 shift
 hack/needs-go.sh
-[ $# -gt 0 ] || set -- berthd berthctl berth-nri berth-dra berthlet
+[ $# -gt 0 ] || set -- berthd berthctl kubectl-berth berth-nri berth-dra berthlet
 # Said at once, and not after minutes by the linker.
 cc=$(${GO:-go} env CC)
 if [[ " $* " == *" berthlet "* ]] && ! command -v "${cc%% *}" >/dev/null; then
 	echo "missing: ${cc%% *}, a C compiler, which berthlet needs (Debian: apt-get install gcc libc6-dev); CC names another one." >&2
-	echo "Without one: hack/build.sh $dir berthd berthctl berth-nri berth-dra" >&2
+	echo "Without one: hack/build.sh $dir berthd berthctl kubectl-berth berth-nri berth-dra" >&2
 	exit 3
 fi
 # The commit is recorded where git tells it.

@@ -17,7 +17,7 @@ if [ "$1" = --remove ]; then
 	for folder in "$prefix/share/berth" "$prefix/share/doc/berth"; do [ ! -d "$folder" ] || find "$folder" -depth -type d -empty -delete; done
 	exit
 fi
-for made in berthd berthctl berthlet berth-nri berth-dra share; do
+for made in berthd berthctl kubectl-berth berthlet berth-nri berth-dra share; do
 	[ -e "$1/$made" ] || { echo "missing: $1/$made; run 'make build' first, as the user who builds" >&2; exit 1; }
 done
 bin=$(cd "$1" && pwd)
@@ -42,7 +42,7 @@ here() {
 	put "$1" "$work/here" "$3"
 }
 
-for p in berthd berthctl berthlet berth-nri berth-dra; do
+for p in berthd berthctl kubectl-berth berthlet berth-nri berth-dra; do
 	put 755 "$bin/$p" "$prefix/bin/$p"
 done
 for unit in deploy/systemd/*.service deploy/systemd/*.socket; do

@@ -27,7 +27,7 @@ owner() {
 	usr/share/berth/*) echo berthd ;;
 	*)
 		case ${1##*/} in
-		berthctl* | _berthctl*) echo berth-client ;;
+		berthctl* | _berthctl* | kubectl-berth*) echo berth-client ;;
 		berthlet* | _berthlet*) echo berthlet ;;
 		berth-nri* | _berth-nri* | berth-dra* | _berth-dra*) echo berth-kubernetes ;;
 		berthd* | _berthd* | berth.conf) echo berthd ;;
@@ -47,7 +47,7 @@ describe() {
 		text="berthd decides which CPUs, memory, devices and cgroup a container gets, and applies that to the kernel. This is the job of the kubelet's managers, as a separate service."
 		;;
 	berth-client)
-		summary="berthctl, which asks berthd, and the documentation of berth" recommends=
+		summary="berthctl and kubectl-berth, which ask berthd, and the documentation of berth" recommends=
 		text="berthctl shows what pods hold and why, tries pods and policies without an effect, reads the node of a kubelet, and tests device plugins."
 		;;
 	berth-kubernetes)
@@ -113,7 +113,7 @@ check() {
 			dpkg-deb --ctrl-tarfile "$deb" | tar -xO ./conffiles | grep -qx /etc/berth/berthd.yaml || { echo "$deb: the configuration is no conffile"; missing=1; }
 			;;
 		berth-client_*)
-			check_deb "$deb" ./usr/bin/berthctl ./usr/share/man/man1/berthctl-admit.1.gz ./usr/share/bash-completion/completions/berthctl \
+			check_deb "$deb" ./usr/bin/berthctl ./usr/bin/kubectl-berth ./usr/share/man/man1/berthctl-admit.1.gz ./usr/share/bash-completion/completions/berthctl \
 				./usr/share/doc/berth/docs/page-now.png ./usr/share/doc/berth/proto/berth/node/v1/node.proto ./usr/share/doc/berth/berth.cdx.json || missing=1
 			mkdir -p "$work/links"
 			dpkg-deb -x "$deb" "$work/links"

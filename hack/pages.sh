@@ -12,7 +12,7 @@ rm -rf "$bin/share"
 
 # Sections 1 and 8 from the programs' commands, 5 from the page of all fields.
 mkdir -p "$work/man"
-for from in clients/berthctl server/berthd clients/nri clients/dra clients/berthlet; do
+for from in clients/berthctl clients/kubectl-berth server/berthd clients/nri clients/dra clients/berthlet; do
 	cgo=0
 	[ $from != clients/berthlet ] || cgo=1
 	CGO_ENABLED=$cgo $go run -tags man ./$from manual "$work/man"

@@ -11,7 +11,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
-programs=${PROGRAMS:-berthd berthctl berth-nri berth-dra berthlet}
+programs=${PROGRAMS:-berthd berthctl kubectl-berth berth-nri berth-dra berthlet}
 work=$(mktemp -d)
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 
@@ -20,7 +20,7 @@ tool() { $go build -C hack/tools/supply -o "$work/supply" .; }
 # plain builds the programs for looking into them: what they are made of does not depend on
 # how they are linked, and this is what tests have compiled already.
 plain() {
-	$go build -o "$work/" ./server/berthd ./clients/berthctl ./clients/berthlet
+	$go build -o "$work/" ./server/berthd ./clients/berthctl ./clients/kubectl-berth ./clients/berthlet
 	$go build -o "$work/berth-nri" ./clients/nri
 	$go build -o "$work/berth-dra" ./clients/dra
 }

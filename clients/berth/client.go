@@ -42,6 +42,8 @@ type Options struct {
 	// ConnectTimeout is how long berthd may take to answer a new connection; 0 means 20 s. On a machine that is very
 	// busy that takes more than a moment.
 	ConnectTimeout time.Duration
+	// Dialer makes the connections, to a berthd that no socket of this machine leads to; nil connects to the endpoint's socket.
+	Dialer func(ctx context.Context) (net.Conn, error)
 }
 
 const (
@@ -69,7 +71,7 @@ type Client struct {
 // Dial makes a client for an endpoint: a path or unix:///path; empty means the value of BERTH_ENDPOINT, and without that
 // DefaultEndpoint. It does not connect, so berthd need not run yet; the context matters with Options.Wait only.
 func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
-	path, err := endpointPath(endpoint)
+	path, err := SocketPath(endpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +80,9 @@ func Dial(ctx context.Context, endpoint string, o Options) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///localhost",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			if o.Dialer != nil {
+				return o.Dialer(ctx)
+			}
 			return new(net.Dialer).DialContext(ctx, "unix", path)
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: reconnect, MinConnectTimeout: o.ConnectTimeout}),

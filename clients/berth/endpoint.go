@@ -46,7 +46,8 @@ func socketPath(texts ...string) (string, error) {
 	return abs, nil
 }
 
-// endpointPath is socketPath with the environment and the default behind what the caller gave.
-func endpointPath(given string) (string, error) {
+// SocketPath finds the socket that an endpoint means, a path or unix:///path. Without an endpoint it is that of EndpointVariable, else
+// DefaultEndpoint.
+func SocketPath(given string) (string, error) {
 	return socketPath(given, os.Getenv(EndpointVariable), DefaultEndpoint)
 }

@@ -83,6 +83,7 @@ func TestOutputPage(t *testing.T) {
 
 // noExample are the verbs without an example, each with the reason.
 var noExample = map[string]string{
+	"proxy":       "it is for a program on the other side of its streams",
 	"version":     "differs from build to build",
 	"plugin test": "needs a plugin",
 	"check":       "needs a kubelet's node",

@@ -124,7 +124,7 @@ func root(c *command.Ctl) *cobra.Command {
 		get.Get(c), get.Describe(c), get.Watch(c), get.Top(c), machine.Web(c), get.Explain(c), get.Hints(c), machine.Topology(c),
 		drawing.Map(c), get.History(c), simulate.Replay(c), simulate.Compare(c), simulate.Bundle(c), simulate.Simulate(c), simulate.Fit(c),
 		machine.Policy(c), ledger.Ledger(c), get.PodResources(c), machine.Plugin(c), get.Providers(c), machine.Forget(c),
-		machine.Reload(c), machine.HugePages(c), check.Check(c),
+		machine.Reload(c), machine.HugePages(c), machine.Proxy(c), check.Check(c),
 	} {
 		verb.GroupID = groupShow
 		root.AddCommand(verb)

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berthd/berth/hack/cluster"
 	"github.com/berthd/berth/hack/testing/containerd"
@@ -43,6 +46,7 @@ func TestClusterInstallNodes(t *testing.T) {
 	i.runsOn("with the reservation", own, trainers...)
 	i.runsOn("beside them", "0", webs...)
 	i.oneOnEach(len(trainers))
+	i.asked()
 	i.comeAndGo("beside exclusive pods", 30)
 	i.runsOn("after other pods came and went", own, trainers...)
 	i.runsOn("after other pods came and went", "0", webs...)
@@ -83,6 +87,41 @@ func (i *installer) reserve() {
 			text, err := i.berthctl("describe", "node")
 			return err == nil && !strings.Contains(text, "Scheduler:")
 		})
+	}
+}
+
+// asked asks all nodes with the plugin of kubectl: one table has the pods of all, a pod is explained by its own node, and a pod for which
+// there is no room fits nowhere.
+func (i *installer) asked() {
+	i.t.Helper()
+	began := time.Now()
+	text, err := i.Plugin(i.built, "berth", "get", "pods", "--all-nodes", "--namespace", "default")
+	i.t.Logf("kubectl berth get pods of %d nodes took %v:\n%s", len(i.Hosts()), time.Since(began).Round(time.Millisecond), text)
+	if err != nil || !strings.HasPrefix(text, "NODE ") {
+		i.t.Errorf("kubectl berth get pods: %v\n%s", err, text)
+	}
+	for _, h := range i.Hosts() {
+		if !regexp.MustCompile(`(?m)^` + h.Name + ` +default +trainer\d `).MatchString(text) {
+			i.t.Errorf("kubectl berth get pods has no trainer on %s:\n%s", h.Name, text)
+		}
+	}
+	for _, row := range []struct{ args, want string }{
+		{"berth explain trainer1", "default/trainer1 admitted"}, {"berth map " + i.Hosts()[0].Name, "default/trainer"},
+		{"berth check " + i.Hosts()[1].Name, "the ledger is sound"},
+	} {
+		if text, err := i.Plugin(i.built, strings.Fields(row.args)...); err != nil || !strings.Contains(text, row.want) {
+			i.t.Errorf("kubectl %s: %v\n%s", row.args, err, text)
+		}
+	}
+	file := i.Path("more.yaml")
+	pod := fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: more}\nspec: {containers: [{name: main, image: x, "+
+		"resources: {limits: {cpu: %d, memory: 64Mi}}}]}\n", runtime.NumCPU()-1)
+	if err := os.WriteFile(file, []byte(pod), 0o600); err != nil {
+		i.t.Fatal(err)
+	}
+	text, err = i.Plugin(i.built, "berth", "fit", "-f", file)
+	if err == nil || !strings.Contains(text, "default/more fits now on 0 of 3 nodes") {
+		i.t.Errorf("kubectl berth fit: %v\n%s", err, text)
 	}
 }
 

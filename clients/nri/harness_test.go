@@ -46,8 +46,8 @@ const timeout = 5 * time.Minute
 
 // programs are berthd, and what runs in the containers.
 var programs = nodetest.NewPrograms(map[string]string{"berthd": "server/berthd", "berthctl": "clients/berthctl",
-	"root/probe": "hack/probe", "berth-nri": "clients/nri", "berth-dra": "clients/dra", "plugin": "hack/plugin",
-	"gpudriver": "hack/gpudriver"})
+	"kubectl-berth": "clients/kubectl-berth", "root/probe": "hack/probe", "berth-nri": "clients/nri",
+	"berth-dra": "clients/dra", "plugin": "hack/plugin", "gpudriver": "hack/gpudriver"})
 
 // node is a machine: a directory and a cgroup, with containerd, berthd and
 // berth-nri, each of which can be killed.

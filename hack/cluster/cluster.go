@@ -260,10 +260,20 @@ func (c *Cluster) Apply(objects string) {
 }
 
 func (c *Cluster) kubectl(input string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(c.programs, "kubectl"), append([]string{"--kubeconfig", c.Path(admin + ".kubeconfig")}, args...)...)
+	return c.runKubectl(os.Environ(), input, append([]string{"--kubeconfig", c.Path(admin + ".kubeconfig")}, args...)...)
+}
+
+// Plugin runs a plugin of kubectl that is in a directory, as an administrator: the first argument is its name.
+func (c *Cluster) Plugin(dir string, args ...string) (string, error) {
+	env := append(os.Environ(), "PATH="+dir+":"+c.programs+":"+os.Getenv("PATH"), "KUBECONFIG="+c.Path(admin+".kubeconfig"))
+	return c.runKubectl(env, "", args...)
+}
+
+func (c *Cluster) runKubectl(env []string, input string, args ...string) (string, error) {
+	cmd := exec.Command(filepath.Join(c.programs, "kubectl"), args...)
 	var out, errs bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
-	cmd.Env = append(os.Environ(), "HOME="+c.dir)
+	cmd.Env = append(env, "HOME="+c.dir)
 	if err := c.space.start(cmd); err != nil {
 		return "", err
 	}

@@ -276,6 +276,9 @@ sed -i 's/Policy: .*/Policy: none/' /var/lib/kubelet/config.yaml
 		"kubectl get pod train -o …": {
 			why: needsCluster, lane: "clients/nri/clusterhealth_test.go", has: "AllocatedResourcesStatus"},
 	}},
+	{page: "kubectl.md", treated: map[string]treatment{
+		"kubectl berth …": {why: needsCluster, lane: "clients/nri/clusterinstallnodes_test.go", has: `"berth", "get", "pods"`},
+	}},
 	{page: "alerts.md", treated: map[string]treatment{
 		"kubectl …": {why: needsCluster, lane: "hack/monitoring/monitoring_test.go", has: "func TestRunbooksOfClusters("},
 	}},

@@ -15,7 +15,7 @@ func TestUninstall(t *testing.T) {
 	bin, root := t.TempDir(), t.TempDir()
 	others := filepath.Join(root, "share/man/man1/other.1")
 	made := []string{others}
-	for _, name := range []string{"berthd", "berthctl", "berthlet", "berth-nri", "berth-dra", "share/man/man8/berthd.8"} {
+	for _, name := range []string{"berthd", "berthctl", "kubectl-berth", "berthlet", "berth-nri", "berth-dra", "share/man/man8/berthd.8"} {
 		made = append(made, filepath.Join(bin, name))
 	}
 	for _, path := range made {

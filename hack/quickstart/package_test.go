@@ -14,7 +14,8 @@ func TestPackagesOfACandidate(t *testing.T) {
 	needs(t, "dpkg-deb")
 	staged, dist := t.TempDir(), t.TempDir()
 	for _, file := range []string{
-		"etc/berth/berthd.yaml", "usr/bin/berthctl", "usr/bin/berthd", "usr/bin/berth-dra", "usr/bin/berthlet", "usr/bin/berth-nri",
+		"etc/berth/berthd.yaml", "usr/bin/berthctl", "usr/bin/kubectl-berth",
+		"usr/bin/berthd", "usr/bin/berth-dra", "usr/bin/berthlet", "usr/bin/berth-nri",
 		"usr/lib/systemd/system/berthd.service", "usr/lib/systemd/system/berthd.socket", "usr/lib/systemd/system/berthlet.service",
 		"usr/lib/systemd/system/berth-nri.service", "usr/lib/sysusers.d/berth.conf", "usr/lib/tmpfiles.d/berth.conf",
 		"usr/share/bash-completion/completions/berthctl", "usr/share/berth/examples/shared.yaml",

@@ -20,6 +20,8 @@ type Env struct {
 	Out, Err io.Writer
 	// Dial connects to berthd; an empty endpoint means the default.
 	Dial func(ctx context.Context, endpoint string) (*berth.Client, error)
+	// Nodes finds the nodes that a list is about; nil for the one of Dial.
+	Nodes func(ctx context.Context) ([]Node, error)
 	// Observe reads a node whose kubelet decides.
 	Observe func(context.Context, KubeletNode) (*Observed, error)
 	// Check finds what is wrong on such a node: in two readings with a pause between them, or in one of now.
@@ -32,6 +34,8 @@ type Env struct {
 // Ctl is the program: the state that all verbs share.
 type Ctl struct {
 	Env
+	// Program is the name that messages begin with; empty for berthctl.
+	Program string
 	// Address is the value of --endpoint, empty for the default.
 	Address string
 	// Kubelet is the value of --kubelet: the root of the node that is read in place of a berthd; empty for none.

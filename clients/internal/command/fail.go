@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -57,7 +58,7 @@ func (c *Ctl) Fail(err error) int {
 	if c.Format == FormatJSON || c.Format == FormatYAML {
 		return c.failJSON(err, failed, text)
 	}
-	fmt.Fprintf(c.Err, "berthctl: %s\n", text)
+	fmt.Fprintf(c.Err, "%s: %s\n", cmp.Or(c.Program, "berthctl"), text)
 	if found {
 		for _, f := range failed.Fields {
 			line := OneLine(f.Field + ": " + f.Description)

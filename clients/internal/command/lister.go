@@ -48,6 +48,13 @@ func (c *Ctl) Lister(a About, watched bool, f read) *cobra.Command {
 			return &UsageError{Verb: c.verb, Err: errors.New(
 				"--sort-by sorts the rows of a table: sort the items of a document, such as with jq '.items |= sort_by(.name)'")}
 		}
+		switch {
+		case c.Nodes == nil:
+		case watch:
+			return &UsageError{Verb: c.verb, Err: errors.New("--watch follows one node: name it with --node")}
+		default:
+			return c.listNodes(ctx, KindOf(cmd.Name()), args, f)
+		}
 		if watch && !cmd.Flags().Changed("timeout") {
 			c.Timeout = 0
 		}
