@@ -22,7 +22,8 @@ type traces struct {
 	bytes  int // stored size of the newest
 }
 
-// TraceLimits limit the number of newest traces and their total size; at least one is kept.
+// TraceLimits limit the number of newest traces and their total size; at least one is kept. Up to a sixteenth more are
+// kept until they are removed.
 type TraceLimits struct{ Count, Bytes int }
 
 type keptTrace struct {
@@ -58,8 +59,12 @@ func TraceChanges(old, next *View, change func(number uint64, t *Trace) (size in
 	}
 }
 
-// trim removes old traces without a current pod, and returns whether it removed any.
+// trim removes old traces without a current pod, and returns whether it removed any. It removes several at a time, because
+// a commit that removes a trace writes two more pages.
 func (t *traces) trim() (old bool) {
+	if t.count <= t.limits.Count+t.limits.Count/16 && t.bytes <= t.limits.Bytes {
+		return false
+	}
 	for number, kept := range t.kept.From(t.newest) {
 		if t.count <= t.limits.Count && (t.bytes <= t.limits.Bytes || t.count == 1) {
 			break
@@ -76,7 +81,7 @@ func (t *traces) trim() (old bool) {
 // grow adds older traces that fit again, after a large one was removed.
 func (t *traces) grow() {
 	for number, kept := range t.kept.Before(t.newest) {
-		if t.count == t.limits.Count || t.count > 0 && t.bytes+kept.size > t.limits.Bytes {
+		if t.count >= t.limits.Count || t.count > 0 && t.bytes+kept.size > t.limits.Bytes {
 			return
 		}
 		t.newest = number

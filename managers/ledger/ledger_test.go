@@ -203,6 +203,36 @@ func TestTraces(t *testing.T) {
 	want(l, "refused-3", "refused-4", "refused-5")
 }
 
+// TestTracesAreRemovedTogether: the newest traces stay, and few of the commits that add one remove others.
+func TestTracesAreRemovedTogether(t *testing.T) {
+	t.Parallel()
+	const limit, commits = 32, 200
+	l, _ := ledgertest.Open(t, journal.Options{Journal: ledgertest.NewJournal(), Rules: rules(), Traces: limit})
+	removed, before := 0, 0
+	for n := range commits {
+		if _, err := l.Update(t.Context(), func(d *ledger.Draft) error {
+			d.PutTrace(&ledger.Trace{AdmissionID: fmt.Sprint(n), Pod: "a"})
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		kept := 0
+		for range l.View().Traces() {
+			kept++
+		}
+		if kept < min(n+1, limit) || kept > limit+limit/16 {
+			t.Fatalf("%d of %d traces are kept, want the newest %d", kept, n+1, limit)
+		}
+		if kept <= before {
+			removed++
+		}
+		before = kept
+	}
+	if most := commits / (limit / 16); removed == 0 || removed > most {
+		t.Errorf("%d of %d commits removed traces, want at most %d", removed, commits, most)
+	}
+}
+
 // TestTraceBytes: large traces are dropped earlier than by their number, except the newest
 // and those of the pods that are here; also after a restart.
 func TestTraceBytes(t *testing.T) {
