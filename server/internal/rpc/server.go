@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strings"
@@ -180,9 +179,6 @@ type unary struct{ cfg Config }
 // call gives the call its id, and counts and logs its outcome.
 func (u unary) call(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	ctx = withRequestID(ctx)
-	if err := grpc.SetHeader(ctx, metadata.Pairs(RequestIDHeader, RequestID(ctx))); err != nil {
-		return nil, fmt.Errorf("send the request id: %w", err)
-	}
 	start := time.Now()
 	resp, err := u.recovered(ctx, req, info, next)
 	u.cfg.observe(info.FullMethod, err, start)
@@ -398,8 +394,8 @@ func logFields(ctx context.Context) []any {
 	return fields
 }
 
-// RequestIDHeader is the metadata key of a request's id: taken from the caller
-// if given, sent back with every answer.
+// RequestIDHeader is the metadata key of the id that a caller gives its request. The answer has no id, except in the details of
+// an error.
 const RequestIDHeader = "x-request-id"
 
 type requestIDKey struct{}
