@@ -155,11 +155,16 @@ func (h history) shrink(t *testing.T, kind string) history {
 	return h
 }
 
-// histories is how many there are in a test, in parts that run in parallel.
-const (
-	histories    = 10_000
-	historyParts = 10
-)
+// historyParts run in parallel.
+const historyParts = 10
+
+// histories returns how many there are in a test.
+func histories() uint64 {
+	if os.Getenv("BERTH_LONG") != "" {
+		return 10_000
+	}
+	return 3000
+}
 
 // again are the numbers of later histories that have failed once.
 var again = []uint64{25377, 36157, 45872, 61699, 61931, 62378, 65401, 65455, 70033, 76318, 76579, 78498, 80995, 81345, 92354, 103011,
@@ -174,7 +179,7 @@ var again = []uint64{25377, 36157, 45872, 61699, 61931, 62378, 65401, 65455, 700
 // number up to another one are wanted.
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
-	first, end := uint64(0), uint64(histories)
+	first, end := uint64(0), histories()
 	if text := os.Getenv("BERTH_HISTORY"); text != "" {
 		from, to, several := strings.Cut(text, "-")
 		var err error
