@@ -51,7 +51,7 @@ func (c daemonCollector) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (c daemonCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		out <- series(d, prometheus.GaugeValue, value, labels...)
 	}
 	v := version.Of()
 	gauge(descBuild, 1, v.Version, v.Commit, v.Go)
@@ -68,7 +68,7 @@ func (c daemonCollector) Collect(out chan<- prometheus.Metric) {
 			if !h.Oldest.IsZero() {
 				gauge(descHistoryOldest, float64(h.Oldest.UnixMilli())/1000)
 			}
-			out <- prometheus.MustNewConstMetric(descHistoryOmitted, prometheus.CounterValue, float64(h.Omitted))
+			out <- series(descHistoryOmitted, prometheus.CounterValue, float64(h.Omitted))
 		}
 	}
 	if c.plugins == nil {

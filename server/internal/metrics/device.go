@@ -48,9 +48,9 @@ func (pluginCollector) Describe(out chan<- *prometheus.Desc) { out <- descPlugin
 // Collect implements prometheus.Collector.
 func (c pluginCollector) Collect(out chan<- prometheus.Metric) {
 	for _, s := range c.sockets() {
-		out <- prometheus.MustNewConstMetric(descPlugins, prometheus.GaugeValue, 1, s.Path, stateDesired)
+		out <- series(descPlugins, prometheus.GaugeValue, 1, s.Path, stateDesired)
 		if s.Registered {
-			out <- prometheus.MustNewConstMetric(descPlugins, prometheus.GaugeValue, 1, s.Path, stateActual)
+			out <- series(descPlugins, prometheus.GaugeValue, 1, s.Path, stateActual)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (c *ledgerCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 	view := c.view()
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		out <- series(d, prometheus.GaugeValue, value, labels...)
 	}
 	c.collectCPUs(view, gauge)
 	gauge(descRevision, float64(view.Revision()))

@@ -106,7 +106,7 @@ func build(t *testing.T, policy topology.Policy, options ...string) *fixture {
 			return system.Settings{StaticCPUs: true, FullCores: len(options) > 0, Topology: policy, Scope: top.Scope()}
 		},
 		Sockets: func() []registry.Socket {
-			return []registry.Socket{{Path: "/a.sock", Registered: true}, {Path: "/b.sock"}}
+			return []registry.Socket{{Path: "/a.sock", Registered: true}, {Path: "/b.sock"}, {Path: "/\xff.sock"}, {Path: "/\xfe.sock"}}
 		},
 		Phases: func() map[placement.Phase]int { return map[placement.Phase]int{placement.Running: 3} },
 	})
@@ -225,6 +225,8 @@ func TestGauges(t *testing.T) {
 		`plugin_manager_total_plugins{socket_path="/a.sock",state="desired_state_of_world"} 1`,
 		`plugin_manager_total_plugins{socket_path="/a.sock",state="actual_state_of_world"} 1`,
 		`plugin_manager_total_plugins{socket_path="/b.sock",state="desired_state_of_world"} 1`,
+		`plugin_manager_total_plugins{socket_path="\"/\\xff.sock\"",state="desired_state_of_world"} 1`, // a name of any bytes
+		`plugin_manager_total_plugins{socket_path="\"/\\xfe.sock\"",state="desired_state_of_world"} 1`,
 		`berth_ledger_claims{provider="cpu",resource="cpu"} 1`,
 	)
 	reserved := h.ledger.View().Rules()

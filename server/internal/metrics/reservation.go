@@ -34,6 +34,6 @@ func (c reservationCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for class, d := range map[workload.QoSClass]*prometheus.Desc{workload.Guaranteed: descReservedMin,
 		workload.Burstable: descReservedLow} {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(sums[class].MemoryBytes))
+		out <- series(d, prometheus.GaugeValue, float64(sums[class].MemoryBytes))
 	}
 }

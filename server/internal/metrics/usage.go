@@ -51,11 +51,11 @@ func (c *usageCollector) Collect(out chan<- prometheus.Metric) {
 			return
 		}
 		seen[labels] = true
-		out <- prometheus.MustNewConstMetric(descContainerCPU, prometheus.CounterValue, used.CPU.Seconds(), labels[:]...)
-		out <- prometheus.MustNewConstMetric(descContainerMemory, prometheus.GaugeValue, float64(used.MemoryBytes), labels[:]...)
-		out <- prometheus.MustNewConstMetric(descContainerWorkingSet, prometheus.GaugeValue, float64(used.WorkingSetBytes), labels[:]...)
+		out <- series(descContainerCPU, prometheus.CounterValue, used.CPU.Seconds(), labels[:]...)
+		out <- series(descContainerMemory, prometheus.GaugeValue, float64(used.MemoryBytes), labels[:]...)
+		out <- series(descContainerWorkingSet, prometheus.GaugeValue, float64(used.WorkingSetBytes), labels[:]...)
 	})
-	out <- prometheus.MustNewConstMetric(descUsageOmitted, prometheus.GaugeValue, float64(omitted+repeated))
+	out <- series(descUsageOmitted, prometheus.GaugeValue, float64(omitted+repeated))
 }
 
 // allocatableCollector reports what the node's pods may have.
@@ -80,6 +80,6 @@ func (c allocatableCollector) Collect(out chan<- prometheus.Metric) {
 		if resource == workload.CPU {
 			value /= 1000
 		}
-		out <- prometheus.MustNewConstMetric(descAllocatable, prometheus.GaugeValue, value, string(resource))
+		out <- series(descAllocatable, prometheus.GaugeValue, value, string(resource))
 	}
 }
