@@ -60,7 +60,7 @@ func TestAllocationsOfList(t *testing.T) {
 	s := podresources.New(podresources.Parts{
 		Ledger: put(t, pods...), CPUs: cpus{cpuset.Range(1, 3)}, Inventory: inventory{empty()}, Counter: noCounter{},
 	}, workload.Features{})
-	allocs.AtMost(t, "List of an unchanged ledger", 2, func() error {
+	allocs.AtMost(t, "List of an unchanged ledger", 1, func() error {
 		_, err := s.List(t.Context(), &v1.ListPodResourcesRequest{})
 		return err
 	})
