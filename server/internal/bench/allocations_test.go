@@ -49,7 +49,7 @@ func TestAllocations(t *testing.T) {
 		return err
 	})
 	disk := newTwin(t, runBerthd(t), wirePod("a"))
-	allocs.AtMost(t, "commits of Admit and RemovePod", 387, func() error {
+	allocs.AtMost(t, "commits of Admit and RemovePod", 386, func() error {
 		_, err := disk.put(t.Context())
 		return errors.Join(err, disk.remove(t.Context()))
 	})

@@ -323,8 +323,8 @@ func (s *Store) Commit(ctx context.Context, gen uint64, batch []journal.Entry) e
 // larger; the history has its own limit and does not count.
 func put(tx *bbolt.Tx, batch []journal.Entry) (growth int, err error) {
 	var b *bbolt.Bucket
-	var name string // of b
-	var key []byte  // its room serves all entries: bbolt copies keys
+	var name string             // of b
+	key := make([]byte, 0, 128) // its room serves all entries: bbolt copies keys
 	for _, e := range batch {
 		if b == nil || e.Bucket != name {
 			name = e.Bucket
