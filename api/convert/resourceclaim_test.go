@@ -58,8 +58,12 @@ func TestInvalidResourceClaims(t *testing.T) {
 		},
 		`resource_claim.devices[0].resources["gold"]`:          func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["gold"] = "1" },
 		`resource_claim.devices[0].resources["hugepages-2Mi"]`: func(m *admissionv1.ResourceClaim) { m.Devices[0].Resources["hugepages-2Mi"] = "1Mi" },
-		"resource_claim.devices[1].cpu_options: has 9":         func(m *admissionv1.ResourceClaim) { m.Devices[1].CpuOptions = make([]string, 9) },
-		"resource_claim.pods: has 257":                         func(m *admissionv1.ResourceClaim) { m.Pods = make([]*typesv1.ClaimPod, 257) },
+		"resource_claim.devices[1].cpu_options: has 9": func(m *admissionv1.ResourceClaim) {
+			m.Devices[1].CpuOptions = make([]string, 9)
+		},
+		"resource_claim.pods: has 257": func(m *admissionv1.ResourceClaim) {
+			m.Pods = make([]*typesv1.ClaimPod, 257)
+		},
 		"resource_claim.pods[1].name": func(m *admissionv1.ResourceClaim) {
 			m.Pods = append(m.Pods,
 				&typesv1.ClaimPod{Name: "A", Uid: "q"})

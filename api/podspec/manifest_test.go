@@ -49,7 +49,8 @@ spec:
     volumeMounts:
     - {name: host, mountPath: /host, subPath: a/b, readOnly: true}
     - {name: scratch, mountPath: /scratch, subPathExpr: $(NAME)}
-    securityContext: {runAsUser: 7, privileged: true, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {add: [SYS_TIME], drop: [ALL]}}
+    securityContext: {runAsUser: 7, privileged: true, readOnlyRootFilesystem: true,
+      allowPrivilegeEscalation: false, capabilities: {add: [SYS_TIME], drop: [ALL]}}
   - name: once
     image: o
     restartPolicy: Never

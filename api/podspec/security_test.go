@@ -17,7 +17,8 @@ func secured(t *testing.T, pod, container string) podspec.Manifest {
 func TestSecurity(t *testing.T) {
 	t.Parallel()
 	const podContext = `securityContext: {runAsNonRoot: true, seccompProfile: {type: Localhost, localhostProfile: a/b.json},
-		appArmorProfile: {type: RuntimeDefault}, seLinuxOptions: {level: "s0:c1"}, supplementalGroups: [7, 8], supplementalGroupsPolicy: Strict, fsGroup: 9,
+		appArmorProfile: {type: RuntimeDefault}, seLinuxOptions: {level: "s0:c1"},
+		supplementalGroups: [7, 8], supplementalGroupsPolicy: Strict, fsGroup: 9,
 		sysctls: [{name: net/ipv4/tcp_syncookies, value: "1"}, {name: kernel.shm_rmid_forced, value: "0"}]},`
 	m := secured(t, podContext, "image: i")
 	nine := int64(9)

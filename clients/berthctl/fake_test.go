@@ -149,7 +149,8 @@ func webContainers() []*typesv1.ContainerAllocation {
 			Affinity: hintOf(true, 0),
 			Claims: []*typesv1.Claim{cpuClaim(webUID, "app", "1-2"), gpuClaim(webUID, "app"), {
 				PodUid: webUID, ContainerName: "app", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 0),
-				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 1 << 30}}}},
+				Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{
+					NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{0}}, Bytes: 1 << 30}}}},
 			}},
 			ContainerIds: []string{"c0ffee"}, Resources: requested(),
 		},
@@ -198,7 +199,8 @@ func (f *fake) claimed() []*typesv1.PodAllocation {
 				ExclusiveCpus: true, Affinity: hintOf(true, 1),
 				Claims: []*typesv1.Claim{cpuClaim(uid, "claim", cpus), {
 					PodUid: uid, ContainerName: "claim", Provider: "memory", Resource: "memory", Affinity: hintOf(true, 1),
-					Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Bytes: 1 << 30}}}},
+					Payload: &typesv1.Claim_Memory{Memory: &typesv1.MemoryClaim{Blocks: []*typesv1.MemoryBlock{{
+						NumaNodes: &typesv1.NUMANodeSet{Ids: []uint32{1}}, Bytes: 1 << 30}}}},
 				}},
 			}},
 			AdmissionId: "ADMISSION7", AdmitTime: timestamppb.New(testNow.Add(-10 * time.Minute)), Owner: "dra",

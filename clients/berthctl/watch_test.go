@@ -123,8 +123,10 @@ func life() []*allocationv1.WatchResponse {
 	}
 	added := &allocationv1.Event{Event: &allocationv1.Event_Added{Added: web}}
 	shared := &allocationv1.Event{Event: &allocationv1.Event_SharedCpus{SharedCpus: &typesv1.CPUSet{List: "0,3-7"}}}
-	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{List: "0"}}}}
-	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{List: "0-7"}}}}
+	policy := &allocationv1.Event{Event: &allocationv1.Event_Policy{
+		Policy: &allocationv1.PolicyState{ReservedCpus: &typesv1.CPUSet{List: "0"}}}}
+	machine := &allocationv1.Event{Event: &allocationv1.Event_Machine{
+		Machine: &allocationv1.MachineState{Cpus: &typesv1.CPUSet{List: "0-7"}}}}
 	resource := &allocationv1.Event{Event: &allocationv1.Event_DeviceResource{DeviceResource: &allocationv1.DeviceResource{
 		Name: "example.com/gpu", PluginState: typesv1.PluginState_PLUGIN_STATE_CONNECTED, Capacity: 2, Allocatable: 1,
 		UnhealthyDevices: []string{"gpu-1"},

@@ -207,14 +207,16 @@ func testSandboxesShare(n *node) {
 // below a volume that a container has made.
 const confined = head + `
   restartPolicy: Never
-  securityContext: {runAsUser: 1000, runAsNonRoot: true, supplementalGroups: [7], fsGroup: 9, sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "81"}]}
+  securityContext: {runAsUser: 1000, runAsNonRoot: true, supplementalGroups: [7], fsGroup: 9,
+    sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "81"}]}
   volumes: [{name: v}]
   initContainers:
   - {name: plant, image: root, command: [/probe, link, /etc, /v/link], volumeMounts: [{name: v, mountPath: /v}]}
   containers:
   - name: main
     image: root
-    command: [/probe, write, /in/mine, x, ",", cat, /all/not/yet/mine, ",", cat, /proc/sys/net/ipv4/ip_unprivileged_port_start, ",", call, keyctl, ",", call, raw, ",", show]
+    command: [/probe, write, /in/mine, x, ",", cat, /all/not/yet/mine, ",",
+      cat, /proc/sys/net/ipv4/ip_unprivileged_port_start, ",", call, keyctl, ",", call, raw, ",", show]
     volumeMounts: [{name: v, mountPath: /all}, {name: v, mountPath: /in, subPath: not/yet}]
 `
 

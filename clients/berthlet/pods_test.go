@@ -53,17 +53,21 @@ const ordered = head + `
   - {name: data}
   initContainers:
   - {name: first, image: root, command: [/probe, write, /data/first, done], volumeMounts: [{name: data, mountPath: /data}]}
-  - {name: side, image: root, restartPolicy: Always, command: [/probe, cat, /data/first, ",", show, ",", wait], volumeMounts: [{name: data, mountPath: /data, readOnly: true}]}
+  - {name: side, image: root, restartPolicy: Always, command: [/probe, cat, /data/first, ",", show, ",", wait],
+    volumeMounts: [{name: data, mountPath: /data, readOnly: true}]}
   - {name: second, image: root, command: [/probe, cat, /data/first], volumeMounts: [{name: data, mountPath: /data}]}
   containers:
-  - {name: main, image: root, command: [/probe, show, ",", wait], env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: GREETING, value: hello $(WHO)}]}
+  - {name: main, image: root, command: [/probe, show, ",", wait],
+    env: [{name: WHO, valueFrom: {fieldRef: {fieldPath: metadata.name}}}, {name: GREETING, value: hello $(WHO)}]}
 `
 
 const beside = head + `
   initContainers:
-  - {name: side, image: root, restartPolicy: Always, command: [/probe, show, ",", wait], resources: {requests: {cpu: 50m}, limits: {memory: 96Mi}}}
+  - {name: side, image: root, restartPolicy: Always, command: [/probe, show, ",", wait],
+    resources: {requests: {cpu: 50m}, limits: {memory: 96Mi}}}
   containers:
-  - {name: main, image: root, command: [/probe, show, ",", wait], resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 96Mi}}}
+  - {name: main, image: root, command: [/probe, show, ",", wait],
+    resources: {requests: {cpu: 100m, memory: 16Mi}, limits: {cpu: 300m, memory: 96Mi}}}
 `
 
 const device = head + `

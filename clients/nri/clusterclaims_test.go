@@ -81,7 +81,8 @@ func (k *kubernetes) classes() {
 // besideGPU is the specification of a claim on CPUs and memory of the NUMA node of a device of the second driver.
 func besideGPU(cpus int) string {
 	return fmt.Sprintf(`{"devices": {"requests": [
-		{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": "%d", "memory": "32Mi"}}}},
+		{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io",
+			"capacity": {"requests": {"cpu": "%d", "memory": "32Mi"}}}},
 		{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}],
 		"constraints": [{"requests": ["place", "gpu"], "matchAttribute": "resource.kubernetes.io/numaNode"}]}}`, cpus)
 }
@@ -102,7 +103,8 @@ func (k *kubernetes) claimed(name, cpus string) {
 	k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": {"devices": {"requests": [
 		{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": %q, "memory": "32Mi"}}}}]}}}`, name, cpus))
 	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "place", "resourceClaimName": %q}], "containers": [
-		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"], "resources": {"claims": [{"name": "place"}]}},
+		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"],
+			"resources": {"claims": [{"name": "place"}]}},
 		{"name": "other", "image": %q, "imagePullPolicy": "Never", "command": ["/probe", "show", ",", "wait"]}]}}`, name, name, containerd.ProbeImage, containerd.ProbeImage))
 }
 

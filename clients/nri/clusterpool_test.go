@@ -54,8 +54,10 @@ func makeHugePages(t *testing.T, more int) {
 func (k *kubernetes) paged(name, cpus, pages, command string) {
 	k.t.Helper()
 	k.Apply(fmt.Sprintf(`{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": %q}, "spec": {"devices": {
-		"requests": [{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io", "capacity": {"requests": {"cpu": %q, "memory": "32Mi", "hugepages2Mi": %q}}}}],
-		"config": [{"requests": ["place"], "opaque": {"driver": "dra.berthd.github.io", "parameters": {"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters",
+		"requests": [{"name": "place", "exactly": {"deviceClassName": "cpu-memory.berthd.github.io",
+			"capacity": {"requests": {"cpu": %q, "memory": "32Mi", "hugepages2Mi": %q}}}}],
+		"config": [{"requests": ["place"], "opaque": {"driver": "dra.berthd.github.io", "parameters": {
+			"apiVersion": "dra.berthd.github.io/v1alpha1", "kind": "BerthClaimParameters",
 			"hugePageMounts": [{"pageSize": "2Mi", "path": "/pages"}]}}}]}}}`, name, cpus, pages))
 	k.Apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": %q}, "spec": {"terminationGracePeriodSeconds": 1, "resourceClaims": [{"name": "place", "resourceClaimName": %q}], "containers": [
 		{"name": "main", "image": %q, "imagePullPolicy": "Never", "command": [%s], "resources": {"claims": [{"name": "place"}]}}]}}`, name, name, containerd.ProbeImage, command))

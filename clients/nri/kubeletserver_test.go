@@ -138,7 +138,8 @@ func podOf(name, uid, cpu string) corev1.Pod {
 			Annotations: map[string]string{workload.SourceAnnotation: workload.FromAPIServer,
 				workload.SeenAnnotation: time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}},
 		Spec: corev1.PodSpec{NodeName: "n1", Containers: []corev1.Container{{
-			Name: "main", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+			Name: "main", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}}},
 	}
 }

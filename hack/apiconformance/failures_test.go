@@ -466,10 +466,11 @@ func healthy() []failure {
 		[]failure{
 			{method: "AdmissionService/Admit", reason: unsupported, request: is(admission(claiming()))},
 			{method: "AdmissionService/Admit", reason: condition,
-				request: is(&admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
-					Uid: "unclaimed", Name: "c", Devices: []*admissionv1.ClaimDevice{{Name: "place",
-						Resources: map[string]string{"cpu": "1", "memory": "1Gi"}}},
-				}}})},
+				request: is(&admissionv1.AdmitRequest{
+					Subject: &admissionv1.AdmitRequest_ResourceClaim{ResourceClaim: &admissionv1.ResourceClaim{
+						Uid: "unclaimed", Name: "c", Devices: []*admissionv1.ClaimDevice{{Name: "place",
+							Resources: map[string]string{"cpu": "1", "memory": "1Gi"}}},
+					}}})},
 			{method: "AllocationService/Allocate", reason: unsupported, request: is(allocate(claiming()))},
 			{method: "CPUService/GetTopologyHints", reason: unsupported, request: is(&cpuv1.GetTopologyHintsRequest{Pod: claiming()})},
 			{method: "AdmissionService/Defragment", reason: unsupported, request: is(&admissionv1.DefragmentRequest{Pod: claiming()})},

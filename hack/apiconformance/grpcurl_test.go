@@ -10,7 +10,8 @@ import (
 
 // webPod is a pod as kubectl prints it, in a request as the documents make it with jq.
 const webPod = `{"pod": {"apiVersion": "v1", "kind": "Pod",
-	"metadata": {"name": "web", "namespace": "default", "uid": "u-1", "creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "kubectl"}]},
+	"metadata": {"name": "web", "namespace": "default", "uid": "u-1",
+		"creationTimestamp": "2026-01-01T00:00:00Z", "managedFields": [{"manager": "kubectl"}]},
 	"spec": {"nodeName": "n", "restartPolicy": "Always", "containers": [{"name": "app", "image": "nginx",
 		"resources": {"requests": {"cpu": "2", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}}]},
 	"status": {"qosClass": "Guaranteed", "phase": "Pending"}}}`

@@ -16,8 +16,8 @@ BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 1800 ns/op	 10 B/op	 5 a
 BenchmarkCPU/hints,_half,_request_4/512/berth-2  	 100	 2250.5 ns/op	 10 B/op	 7 allocs/op
 BenchmarkCPU/packed,_half,_request_16/512/berth  	 100	 2000000 ns/op	 10 B/op	 1 allocs/op
 BenchmarkNUMA/union/8/berth  	 1000000	 0.5 ns/op
-BenchmarkAdmitOverTheSocket/8_CPUs_and_4_GiB/512/berth-2 	 420	 853045 ns/op	 108251 call-ns	 -46995 rest-ns	 1.874 times	 312389 B/op	 3696 allocs/op
-BenchmarkPlacement/leave,_kernel/500/berth-2  	 20	 67634277 ns/op	 26740000 bare-ns	 21390000 beyond-ns	 10 B/op	 1 allocs/op
+BenchmarkAdmitOverTheSocket/8_CPUs_and_4_GiB/512/berth-2 420 853045 ns/op 108251 call-ns -46995 rest-ns 1.874 times 312 B/op 3696 allocs/op
+BenchmarkPlacement/leave,_kernel/500/berth-2 20 67634277 ns/op 26740000 bare-ns 21390000 beyond-ns 10 B/op 1 allocs/op
 BenchmarkPlacement/event,_cri/10/berth-2  	 20	 800000 ns/op	 10 B/op	 1 allocs/op
 BenchmarkPlacement/event,_cri/500/berth-2  	 20	 900000 ns/op	 10 B/op	 7 allocs/op
 BenchmarkPlacement/rest,_cri/500/berth-2  	 20	 800000 ns/op	 500 observe-ns	 1.25 times	 10 B/op	 1 allocs/op

@@ -82,8 +82,9 @@ func TestRefusedPodKeepsItsSet(t *testing.T) {
 	four := workload.Quantities{workload.CPU: 4000, workload.Memory: 64 << 20}
 	warm := withTwo("warm", workload.Init)
 	warm.Requests, warm.Limits = four, four
-	whole := workload.Pod{UID: "p", Containers: []workload.Container{withTwo("side", workload.Sidecar), warm, withTwo("main", workload.App)},
-		Resources: &workload.Resources{Requests: four, Limits: four}}
+	whole := workload.Pod{UID: "p",
+		Containers: []workload.Container{withTwo("side", workload.Sidecar), warm, withTwo("main", workload.App)},
+		Resources:  &workload.Resources{Requests: four, Limits: four}}
 	other := workload.Pod{UID: "q", Containers: []workload.Container{withTwo("main", workload.App)}}
 	in := podAdmitIn{
 		Gates:    vector.Gates{vector.PodLevelResources: true, vector.PodLevelResourceManagers: true},
@@ -94,7 +95,8 @@ func TestRefusedPodKeepsItsSet(t *testing.T) {
 	kept := cpuState{Default: cpus("0,5-7"), PodAssignments: cpuSets{"p": cpus("1-4")}}
 	want := func(taken, shared string) podAdmitWant {
 		return podAdmitWant{Steps: []podStepWant{
-			{Result: &podResult{Reason: "UnexpectedAdmissionError", Message: "Allocate failed due to not enough cpus available"}, CPU: kept},
+			{Result: &podResult{Reason: "UnexpectedAdmissionError",
+				Message: "Allocate failed due to not enough cpus available"}, CPU: kept},
 			{CPU: kept},
 			{Result: &podResult{Admit: true}, CPU: cpuState{Default: cpus(shared), PodAssignments: kept.PodAssignments,
 				Assignments: assignments{"q": {"main": cpus(taken)}}}},
@@ -133,7 +135,8 @@ func TestUnevenMachine(t *testing.T) {
 		"cpus": [{"cpu": 2, "core": 2, "socket": 1, "numa": 0, "uncore": 1}, {"cpu": 3, "core": 3, "socket": 1, "numa": 1, "uncore": 1},
 			{"cpu": 4, "core": 4, "socket": 2, "numa": 2, "uncore": 2}, {"cpu": 5, "core": 5, "socket": 2, "numa": 3, "uncore": 2},
 			{"cpu": 6, "core": 6, "socket": 3, "numa": 4, "uncore": 3}],
-		"nodes": [{"id": 0, "distances": [10,20,20,20,20]}, {"id": 1, "distances": [20,10,20,20,20]}, {"id": 2, "distances": [20,20,10,20,20]},
+		"nodes": [{"id": 0, "distances": [10,20,20,20,20]}, {"id": 1, "distances": [20,10,20,20,20]},
+			{"id": 2, "distances": [20,20,10,20,20]},
 			{"id": 3, "distances": [20,20,20,10,20]}, {"id": 4, "distances": [20,20,20,20,10]}]}`)
 	pod := workload.Pod{UID: "p", Containers: []workload.Container{withTwo("main", workload.App)}}
 	in := podAdmitIn{Topology: "odd", ReservedCPUs: cpus("6"), Pods: map[string]vector.Pod{"p": {Pod: &pod}},

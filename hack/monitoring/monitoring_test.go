@@ -191,11 +191,13 @@ func TestEveryAlertHasAPage(t *testing.T) {
 			continue
 		}
 		alerts = append(alerts, r.Alert)
-		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) ||
+			r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
 			t.Errorf("%s: labels %v, annotations %v", r.Alert, r.Labels, r.Annotations)
 		}
-		if want := "https://github.com/berthd/berth/blob/main/docs/alerts.md#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
-			t.Errorf("%s: runbook_url %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+		want := "https://github.com/berthd/berth/blob/main/docs/alerts.md#" + strings.ToLower(r.Alert)
+		if got := r.Annotations["runbook_url"]; got != want {
+			t.Errorf("%s: runbook_url %s, want %s", r.Alert, got, want)
 		}
 		if !strings.Contains(tests, `alertname="`+r.Alert+`"`) {
 			t.Errorf("%s is not in berth.rules.test.yaml", r.Alert)

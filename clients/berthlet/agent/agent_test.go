@@ -73,12 +73,14 @@ func TestSecured(t *testing.T) {
 		h.stop()
 		h.begin()
 		h.want(pod("a", `
-  securityContext: {runAsNonRoot: true, runAsUser: 5, supplementalGroups: [7], supplementalGroupsPolicy: Strict, fsGroup: 9, sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}
+  securityContext: {runAsNonRoot: true, runAsUser: 5, supplementalGroups: [7], supplementalGroupsPolicy: Strict,
+    fsGroup: 9, sysctls: [{name: net.ipv4.tcp_syncookies, value: "1"}]}
   containers:
   - name: main
     image: i
     command: [/p, wait]
-    securityContext: {seccompProfile: {type: Localhost, localhostProfile: d/p.json}, appArmorProfile: {type: Localhost, localhostProfile: web}, seLinuxOptions: {type: t, level: l}}
+    securityContext: {seccompProfile: {type: Localhost, localhostProfile: d/p.json},
+      appArmorProfile: {type: Localhost, localhostProfile: web}, seLinuxOptions: {type: t, level: l}}
   - {name: free, image: i, command: [/p, wait], securityContext: {privileged: true}}
 `))
 		got, _ := h.runtime.Spec(h.id("a", "main"))
@@ -141,7 +143,8 @@ func TestWhatAContainerIsMadeOf(t *testing.T) {
     env: [{name: MINE, value: pod}]
     workingDir: /w
     volumeMounts: [{name: own, mountPath: /own}, {name: theirs, mountPath: /theirs, subPath: sub, readOnly: true}]
-    securityContext: {runAsUser: 5, privileged: true, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [ALL]}}
+    securityContext: {runAsUser: 5, privileged: true, readOnlyRootFilesystem: true,
+      allowPrivilegeEscalation: false, capabilities: {add: [NET_ADMIN], drop: [ALL]}}
 `))
 		got, ok := h.runtime.Spec(h.id("a", "main"))
 		if !ok {

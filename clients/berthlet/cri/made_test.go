@@ -148,7 +148,8 @@ func TestWhatIsMade(t *testing.T) {
 	made, _ = s.Configs(all[1].ID)
 	text(t, "a privileged one", made.GetLinux().GetSecurityContext(), `
 		capabilities {add_capabilities: "NET_ADMIN" drop_capabilities: "ALL"} privileged: true
-		namespace_options {network: NODE pid: NODE ipc: NODE} run_as_user {} run_as_group {value: 6} readonly_rootfs: true no_new_privs: true
+		namespace_options {network: NODE pid: NODE ipc: NODE}
+		run_as_user {} run_as_group {value: 6} readonly_rootfs: true no_new_privs: true
 		seccomp {profile_type: Unconfined}`)
 }
 

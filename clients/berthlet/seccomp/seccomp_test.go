@@ -224,9 +224,9 @@ func TestDefault(t *testing.T) {
 func TestDefaultIsWhole(t *testing.T) {
 	t.Parallel()
 	refused := strings.Fields(`_sysctl add_key afs_syscall arch_specific_syscall bdflush break create_module epoll_ctl_old epoll_wait_old ftime
-		get_kernel_syms getpmsg gtty idle io_uring_enter io_uring_register io_uring_setup kexec_file_load kexec_load keyctl listns lock lsm_set_self_attr
-		mpx nfsservctl file_setattr pivot_root prof profil putpmsg query_module request_key security stty swapoff swapon sysfs tuxcall ulimit uprobe
-		uretprobe uselib userfaultfd ustat vm86 vm86old vserver`)
+		get_kernel_syms getpmsg gtty idle io_uring_enter io_uring_register io_uring_setup kexec_file_load kexec_load keyctl listns
+		lock lsm_set_self_attr mpx nfsservctl file_setattr pivot_root prof profil putpmsg query_module request_key security stty
+		swapoff swapon sysfs tuxcall ulimit uprobe uretprobe uselib userfaultfd ustat vm86 vm86old vserver`)
 	where := map[string][]string{}
 	note := func(list string, names []string) {
 		for _, name := range names {

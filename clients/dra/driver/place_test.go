@@ -174,13 +174,14 @@ func allocated(uid string, numa, cpus int, memory string) *resourceapi.ResourceC
 		ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Namespace: "default", Name: "claim-" + uid},
 		Status: resourceapi.ResourceClaimStatus{
 			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "p"}},
-			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
-				{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
-				{Request: "place", Driver: Name, Pool: node, Device: fmt.Sprintf("numa-%d", numa),
-					ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
-						"cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI), "memory": resource.MustParse(memory),
-					}},
-			}}},
+			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+				Results: []resourceapi.DeviceRequestAllocationResult{
+					{Request: "gpu", Driver: "gpu.example.com", Pool: node, Device: "gpu-0"},
+					{Request: "place", Driver: Name, Pool: node, Device: fmt.Sprintf("numa-%d", numa),
+						ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+							"cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI), "memory": resource.MustParse(memory),
+						}},
+				}}},
 		},
 	}
 }

@@ -141,7 +141,8 @@ func BenchmarkPage(b *testing.B) {
 		start := p.ProcessorTime()
 		for b.Loop() {
 			p.Eval(`new Promise((done) => { const main = document.getElementById('main');
-				new MutationObserver((_, o) => { o.disconnect(); requestAnimationFrame(() => setTimeout(done)); }).observe(main, {childList: true});
+				new MutationObserver((_, o) => { o.disconnect(); requestAnimationFrame(() => setTimeout(done)); })
+					.observe(main, {childList: true});
 				location.hash = location.hash === '#/now?again=1' ? '#/now' : '#/now?again=1'; })`, nil)
 		}
 		b.ReportMetric(float64(p.ProcessorTime()-start)/float64(b.N), "cpu-ns/op")
@@ -160,7 +161,8 @@ func BenchmarkPage(b *testing.B) {
 				b.Fatal(err)
 			}
 			p.Eval(fmt.Sprintf(`window.seen = new Promise((done) => { const from = performance.now(); new MutationObserver((_, o) => {
-				if ([...document.querySelectorAll('#pods td a')].some((x) => x.textContent.endsWith(%s.split('/')[1]))) { o.disconnect(); done(performance.now() - from); }
+				if ([...document.querySelectorAll('#pods td a')].some((x) => x.textContent.endsWith(%s.split('/')[1]))) {
+					o.disconnect(); done(performance.now() - from); }
 				}).observe(document.getElementById('main'), {childList: true, subtree: true}); }); 0`, name), nil)
 			pod := wirePod(fmt.Sprint("late", n))
 			if err := berthd.admitPod(b.Context(), pod, false); err != nil {

@@ -56,12 +56,14 @@ func TestElementsAreCountedOnTheWire(t *testing.T) {
 		nodes[i] = uint32(i)
 	}
 	for name, m := range map[string]proto.Message{
-		"empty":       &admissionv1.AdmitRequest{},
-		"containers":  &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Spec: many}}},
-		"annotations": &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Metadata: &typesv1.PodMetadata{Annotations: map[string]string{"a": "b", "c": "d"}}}}},
-		"strings":     &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "", "c"}},
-		"packed":      &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderHints{{TopologyHints: []*typesv1.TopologyHints{{Hints: []*typesv1.TopologyHint{{NumaNodes: &typesv1.NUMANodeSet{Ids: nodes}}}}}}}},
-		"bytes":       &inspectv1.ImportRequest{State: make([]byte, 1<<20)},
+		"empty":      &admissionv1.AdmitRequest{},
+		"containers": &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{Spec: many}}},
+		"annotations": &admissionv1.AdmitRequest{Subject: &admissionv1.AdmitRequest_Pod{Pod: &typesv1.Pod{
+			Metadata: &typesv1.PodMetadata{Annotations: map[string]string{"a": "b", "c": "d"}}}}},
+		"strings": &admissionv1.SyncPodsRequest{ActivePodUids: []string{"a", "", "c"}},
+		"packed": &topologyv1.MergeRequest{Providers: []*topologyv1.ProviderHints{{TopologyHints: []*typesv1.TopologyHints{{
+			Hints: []*typesv1.TopologyHint{{NumaNodes: &typesv1.NUMANodeSet{Ids: nodes}}}}}}}},
+		"bytes": &inspectv1.ImportRequest{State: make([]byte, 1<<20)},
 	} {
 		encoded, err := proto.Marshal(m)
 		if err != nil {

@@ -85,8 +85,9 @@ func TestHugePagesInUse(t *testing.T) {
 
 func TestFree(t *testing.T) {
 	t.Parallel()
+	meminfo := []byte("Node 0 MemTotal: 64 kB\nNode 0 MemFree:  16 kB\n")
 	sys := fstest.MapFS{
-		"devices/system/node/node0/meminfo":                                   {Data: []byte("Node 0 MemTotal: 64 kB\nNode 0 MemFree:  16 kB\n")},
+		"devices/system/node/node0/meminfo":                                   {Data: meminfo},
 		"devices/system/node/node0/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("5\n")},
 		"devices/system/node/node2/hugepages/hugepages-2048kB/free_hugepages": {Data: []byte("0\n")},
 		"devices/system/node/node2/hugepages/hugepages-2048kB/nr_hugepages":   {Data: []byte("1\n")},
