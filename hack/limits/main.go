@@ -8,9 +8,7 @@
 //   - back: of two files that use each other, or of several in a circle, an arrow that has to run against the order of the
 //     files, in the best order that is found.
 //
-// A figure beyond its limit is an error, unless hack/limits/above.txt has exactly this figure: what shrinks cannot grow again.
-// With -update the program lowers the figures of that list to today's and removes those that meet the limit. It never raises
-// one and never adds a line. With -figures it prints all figures instead.
+// A figure beyond its limit is an error. With -figures the program prints all figures instead.
 package main
 
 import (
@@ -22,45 +20,41 @@ import (
 )
 
 func main() {
-	update := flag.Bool("update", false, "lower the figures of hack/limits/above.txt to today's")
 	figures := flag.Bool("figures", false, "print the figures of every package and compare nothing")
 	flag.Parse()
-	if err := run(*update, *figures); err != nil {
+	if err := run(*figures); err != nil {
 		fmt.Fprintf(os.Stderr, "limits: %v\n", err)
 		os.Exit(1)
 	}
 }
 
-func run(update, figures bool) error {
+func run(figures bool) error {
 	pkgs, err := load("./...")
 	if err != nil {
 		return err
 	}
-	all := measure(pkgs)
 	if figures {
 		return printFigures(os.Stdout, pkgs)
-	}
-	const path = "hack/limits/above.txt"
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	allowed, err := parseAllowed(string(text))
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
 	}
 	pages, err := longLines()
 	if err != nil {
 		return err
 	}
-	all = append(all, pages...)
-	if update {
-		return os.WriteFile(path, []byte(lowered(string(text), allowed, all)), 0o644)
-	}
-	if wrong := compare(allowed, all); len(wrong) > 0 {
+	if wrong := beyond(append(measure(pkgs), pages...)); len(wrong) > 0 {
 		return fmt.Errorf("%d figures are beyond their limits:\n%s", len(wrong), strings.Join(wrong, "\n"))
 	}
 	return nil
+}
+
+// beyond lists the figures that are beyond their limits.
+func beyond(all []figure) (wrong []string) {
+	for _, f := range all {
+		if l := limitOf(f.kind); f.value > l.max {
+			wrong = append(wrong, fmt.Sprintf("%s: %d %s, the limit is %d", f.place, f.value, l.unit, l.max))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
 }
 
 // limit is the bound of one kind of figure.
