@@ -123,7 +123,7 @@ func checkFileOrText(kind Kind, value string) error {
 	if kind == FileOrText && !there(value) {
 		return nil
 	}
-	return CheckExistingFile(value)
+	return check(value, want{file: true, partly: true}) // the file may not be there yet
 }
 
 // SocketPath is the path of a socket in an endpoint; false for one without a file. Other schemes are for the program

@@ -13,10 +13,6 @@ import (
 // not.
 func CheckFile(path string) error { return check(path, want{file: true}) }
 
-// CheckExistingFile is CheckFile for a file that may not be there yet: then it is about the part of
-// the way that is.
-func CheckExistingFile(path string) error { return check(path, want{file: true, partly: true}) }
-
 // ReadFile reads a regular file that decides, at most that many bytes.
 func ReadFile(path string, most int64) ([]byte, error) {
 	if err := CheckFile(path); err != nil {

@@ -118,7 +118,7 @@ func TestCheckPages(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, s := range n.CheckPages(n.View(), n.View(), draft.View(), row.free) {
+			for _, s := range n.checkPages(n.View(), n.View(), draft.View(), row.free) {
 				got = append(got, s.String())
 			}
 			wantText(t, "shortages", strings.Join(got, "\n"), row.want)

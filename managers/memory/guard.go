@@ -53,7 +53,7 @@ func (g *PageGuard) Validate(_ context.Context, view *ledger.View, req hint.Requ
 	}
 	without := ledger.NewDraft(view)
 	without.RemovePod(req.Pod.UID)
-	taken := pagesTaken(g.Manager.CheckPages(present, without.View(), view, free))
+	taken := pagesTaken(g.Manager.checkPages(present, without.View(), view, free))
 	if len(taken) == 0 {
 		return nil
 	}

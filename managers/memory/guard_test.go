@@ -89,13 +89,13 @@ func TestPagesOfAnotherView(t *testing.T) {
 		{"alone, all used by the pod", empty, alone.View(), 0, true},
 		{"alone, the pod uses none", empty, alone.View(), 64, true},
 	} {
-		got := n.CheckPages(n.View(), row.base, row.planned, []FreePages{{0, 2 * ki, row.free}})
+		got := n.checkPages(n.View(), row.base, row.planned, []FreePages{{0, 2 * ki, row.free}})
 		if (len(got) == 0) != row.fits {
 			t.Errorf("%s: %v", row.name, got)
 		}
 	}
 	// Pages that no pod holds are used by other programs.
-	if got := n.CheckPages(empty, empty, alone.View(), nil); len(got) != 1 {
+	if got := n.checkPages(empty, empty, alone.View(), nil); len(got) != 1 {
 		t.Errorf("pages that others use: %v", got)
 	}
 }

@@ -33,13 +33,13 @@ func (s PageShortage) String() string {
 		quantity(s.Need), s.Resource, s.Nodes, quantity(s.Free), quantity(s.Kernel))
 }
 
-// CheckPages compares what a plan takes of huge pages, group by group, with what
+// checkPages compares what a plan takes of huge pages, group by group, with what
 // the kernel has free. present is the view at the moment at which it had these free,
 // base the view without the plan and planned the one with it. Sizes and nodes that free
 // does not mention count as none. Pages that were promised and never touched are free to
 // the kernel too, so nothing found means that this pod can have its pages, not that all
 // pods can.
-func (m *Manager) CheckPages(present, base, planned *ledger.View, free []FreePages) []PageShortage {
+func (m *Manager) checkPages(present, base, planned *ledger.View, free []FreePages) []PageShortage {
 	now, before, after := m.table(present), m.table(base), m.table(planned)
 	var out []PageShortage
 	for _, c := range m.capacities {

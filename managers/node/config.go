@@ -241,9 +241,9 @@ func (e Enforcement) check(cfg Config, bad *errdefs.Violations) {
 	}
 }
 
-// CheckCgroup returns an error of class Invalid unless the name of a reserved cgroup can
+// checkCgroup returns an error of class Invalid unless the name of a reserved cgroup can
 // be reached: under systemd only slices can.
-func CheckCgroup(literal string, driver cgroup.Driver) error {
+func checkCgroup(literal string, driver cgroup.Driver) error {
 	if driver == cgroup.Systemd && !cgroup.IsSystemdStyle(literal) {
 		return errdefs.Invalidf("cgroup %q is no slice: the systemd driver can reach no other", literal)
 	}

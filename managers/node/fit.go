@@ -56,11 +56,11 @@ func (m *Manager) lacks(view *ledger.View, requests, used workload.Quantities) e
 	return nil
 }
 
-// FitResize refuses a pod that is here more than the node can give it: as
+// fitResize refuses a pod that is here more than the node can give it: as
 // infeasible what exceeds all that is allocatable, as deferred what is not left
 // beside the other pods at the moment. A pod that requests no more of a resource than
 // it has is not refused for that resource.
-func (m *Manager) FitResize(view *ledger.View, old, wanted *workload.Pod) error {
+func (m *Manager) fitResize(view *ledger.View, old, wanted *workload.Pod) error {
 	have := workload.EffectiveRequests(old, m.cfg.Features)
 	more := workload.Quantities{}
 	for r, amount := range workload.EffectiveRequests(wanted, m.cfg.Features) {
@@ -123,7 +123,7 @@ func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) 
 	case !req.Running:
 		return g.Fit(view, req.Pod)
 	case req.Before != nil:
-		return g.FitResize(view, req.Before, req.Pod)
+		return g.fitResize(view, req.Before, req.Pod)
 	}
 	return nil
 }
@@ -198,5 +198,5 @@ func (g Guard) onShared(view *ledger.View, except string) (sum int64) {
 
 // Resize implements hint.Resizer.
 func (g Guard) Resize(_ context.Context, view *ledger.View, old, wanted *workload.Pod, _ hint.Widening) ([]ledger.Claim, error) {
-	return nil, g.FitResize(view, old, wanted)
+	return nil, g.fitResize(view, old, wanted)
 }

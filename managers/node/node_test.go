@@ -526,7 +526,7 @@ func TestFitResize(t *testing.T) {
 	}
 	// A node that is over-committed already does not keep a pod from shrinking.
 	d.PutPod(pod("c", workload.Quantities{workload.CPU: 9000}))
-	if err := m.FitResize(d.View(), old, &pod("b", workload.Quantities{workload.CPU: 3000, workload.Memory: gi}).Pod); err != nil {
+	if err := m.fitResize(d.View(), old, &pod("b", workload.Quantities{workload.CPU: 3000, workload.Memory: gi}).Pod); err != nil {
 		t.Errorf("shrinking: %v", err)
 	}
 }
@@ -591,7 +591,7 @@ func TestPagesOutsideOfPods(t *testing.T) {
 	if err := m.Fit(l.View(), pod(1024-14)); err == nil || !strings.Contains(err.Error(), "resource: hugepages-2Mi") {
 		t.Errorf("a page that no pod can have: %v", err)
 	}
-	if err := m.FitResize(l.View(), pod(4), pod(1024-14)); err == nil {
+	if err := m.fitResize(l.View(), pod(4), pod(1024-14)); err == nil {
 		t.Error("a resize to a page that no pod can have")
 	}
 }

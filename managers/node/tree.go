@@ -45,7 +45,7 @@ func (m *Manager) ReservedNodes(driver cgroup.Driver) ([]cgroup.Node, error) {
 		default:
 			continue
 		}
-		if err := CheckCgroup(reserved.name, driver); err != nil {
+		if err := checkCgroup(reserved.name, driver); err != nil {
 			return nil, fmt.Errorf("%s: %w", reserved.field, err)
 		}
 		values := m.values(amounts)

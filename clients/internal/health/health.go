@@ -78,7 +78,7 @@ func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), 
 	for _, at := range []struct {
 		address string
 		serve   func(string, http.Handler, *slog.Logger) (func(), error)
-	}{{a.HTTP, Serve}, {a.Socket, ServeSocket}} {
+	}{{a.HTTP, Serve}, {a.Socket, serveSocket}} {
 		if at.address == "" {
 			continue
 		}
@@ -117,9 +117,9 @@ func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(),
 	}), nil
 }
 
-// ServeSocket serves on a unix socket, which the flag --health-socket names, for Probe. Only the program's user can connect. An old
+// serveSocket serves on a unix socket, which the flag --health-socket names, for Probe. Only the program's user can connect. An old
 // socket is replaced.
-func ServeSocket(path string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
+func serveSocket(path string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("--health-socket: %w", err)
 	}

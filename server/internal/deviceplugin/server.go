@@ -67,14 +67,6 @@ type Deadlines struct {
 	PreStart time.Duration
 }
 
-// DefaultDeadlines are the deadlines where the configuration gives none.
-func DefaultDeadlines() Deadlines {
-	return Deadlines{
-		Dial: 10 * time.Second, Options: 10 * time.Second, Preferred: 10 * time.Second,
-		Allocate: 30 * time.Second, PreStart: 30 * time.Second,
-	}
-}
-
 // Memory keeps across restarts what resources there are.
 type Memory interface {
 	// Remember notes that a resource's plugin has a connection, or had one until
@@ -131,16 +123,9 @@ func New(cfg Config, parts Parts) *Server {
 	if parts.Log != nil {
 		parts.Log = logs.Limit(parts.Log) // plugins can register and end as often as they like
 	}
-	d := DefaultDeadlines()
-	for _, p := range []struct{ have, def *time.Duration }{
-		{&cfg.Deadlines.Dial, &d.Dial}, {&cfg.Deadlines.Options, &d.Options},
-		{&cfg.Deadlines.Preferred, &d.Preferred}, {&cfg.Deadlines.Allocate, &d.Allocate},
-		{&cfg.Deadlines.PreStart, &d.PreStart},
-	} {
-		if *p.have == 0 {
-			*p.have = *p.def
-		}
-	}
+	d := &cfg.Deadlines
+	d.Dial, d.Options, d.Preferred = cmp.Or(d.Dial, 10*time.Second), cmp.Or(d.Options, 10*time.Second), cmp.Or(d.Preferred, 10*time.Second)
+	d.Allocate, d.PreStart = cmp.Or(d.Allocate, 30*time.Second), cmp.Or(d.PreStart, 30*time.Second)
 	cfg.MaxListBytes = cmp.Or(cfg.MaxListBytes, 4<<20)
 	cfg.MaxDevices = cmp.Or(cfg.MaxDevices, 1<<16)
 	cfg.MaxResources = cmp.Or(cfg.MaxResources, 256)

@@ -32,7 +32,6 @@ type lister struct {
 	changes events
 	// unlisted is the error about containers that the last list lacked.
 	unlisted error
-	adopts   bool // unreported containers of the runtime are bound
 	// ended are the cgroups of containers that were unbound since the last read.
 	ended []cgroup.Name
 }
@@ -133,6 +132,11 @@ func (ls *lister) containersOf(ctx context.Context, view *ledger.View, ids []str
 // containers are missing, it lists all once more before it acts. Then it reads their
 // cgroups. An error that wraps errUnlisted comes with the list.
 func (ls *lister) syncRuntime(ctx context.Context, ids []string) (*listing, error) {
+	return ls.syncBinding(ctx, ids, false)
+}
+
+// syncBinding does what syncRuntime does, and with adopt binds containers that have no binding.
+func (ls *lister) syncBinding(ctx context.Context, ids []string, adopt bool) (*listing, error) {
 	if synced := ls.calls.synced; synced != nil && synced.covers(ids, ls.calls.pods) {
 		return synced, ls.unlisted
 	}
@@ -148,7 +152,7 @@ func (ls *lister) syncRuntime(ctx context.Context, ids []string) (*listing, erro
 		ls.applyList(ctx, listed)
 	}
 	ls.findSandboxes(ctx, listed)
-	ls.keepBindings(ctx, listed)
+	ls.keepBindings(ctx, listed, adopt)
 	return listed, ls.unlisted
 }
 
@@ -288,15 +292,13 @@ func (ls *lister) takeOver(ctx context.Context) {
 		return
 	}
 	ls.track()
-	ls.adopts = true
-	_, _ = ls.syncRuntime(ctx, nil) // the pass reports the error
-	ls.adopts = false
+	_, _ = ls.syncBinding(ctx, nil, true) // the pass reports the error
 }
 
-// keepBindings removes the ids of ended containers from the ledger and, in a pass, adds
+// keepBindings removes the ids of ended containers from the ledger and, with adopt, adds
 // missing ones. It does both at once, because a list is not used to add ids if one was
 // removed since.
-func (ls *lister) keepBindings(ctx context.Context, listed *listing) {
+func (ls *lister) keepBindings(ctx context.Context, listed *listing, adopt bool) {
 	ended := map[string]bool{}
 	for b := range ls.tracker.bindings(listed.ids) {
 		if c, ok := ls.tracker.Get(ofID(b.ID)); ok && !b.Own && c.Phase == placement.Exited {
@@ -304,7 +306,7 @@ func (ls *lister) keepBindings(ctx context.Context, listed *listing) {
 		}
 	}
 	var found []admission.Found
-	if ls.adopts {
+	if adopt {
 		for _, c := range listed.all {
 			_, bound := ls.tracker.view.Binding(c.ID)
 			_, known := ls.tracker.view.Pod(c.Owner.Pod)
@@ -371,22 +373,19 @@ func (ls *lister) outside(ctx context.Context, view *ledger.View, uid string) (o
 			return nil, fmt.Errorf("look for container %s outside of its pod's cgroup: %w", b.Owner, err)
 		case len(pids) == 0:
 			// The container has ended, or the runtime's name means another cgroup here.
-		case !isCalled(name, b.ID) && !ls.hasEnded(ctx, b.ID):
+		case !isCalled(name, b.ID):
+			if _, _ = ls.syncRuntime(ctx, []string{b.ID}); !ls.tracker.mayRun(ofID(b.ID)) {
+				continue // without an answer the container counts as running
+			}
 			return nil, errdefs.Preconditionf("container %s (%s) runs in cgroup %s, which is neither in its pod's nor called after it: "+
 				"end it with the container runtime first", b.Owner, b.ID, name)
-		case isCalled(name, b.ID):
+		default:
 			ls.cfg.Log.WarnContext(ctx, "a container of a pod that is removed runs outside of its cgroup",
 				"container", b.Owner.String(), "id", b.ID, "name", name.String())
 			out = append(out, name)
 		}
 	}
 	return out, err
-}
-
-// hasEnded returns whether the runtime lists a container as ended.
-func (ls *lister) hasEnded(ctx context.Context, id string) bool {
-	_, _ = ls.syncRuntime(ctx, []string{id}) // without an answer it counts as not ended
-	return !ls.tracker.mayRun(ofID(id))
 }
 
 // removeEnded removes cgroups without processes of unbound containers: a pass that began

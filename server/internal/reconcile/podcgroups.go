@@ -251,7 +251,7 @@ func (l *Loop) RemoveContainer(ctx context.Context, b ledger.Binding) error {
 
 // UnknownPods implements admission.CgroupManager.
 func (l *Loop) UnknownPods(ctx context.Context, view *ledger.View) (uids []string, err error) {
-	names, err := l.UnknownCgroups(ctx, view)
+	names, err := l.unknownCgroups(ctx, view)
 	if err != nil {
 		return nil, err
 	}
@@ -300,8 +300,8 @@ func (l *Loop) RemoveUnknown(ctx context.Context, view *ledger.View, uid string)
 	return errors.Join(errs...)
 }
 
-// UnknownCgroups returns the cgroups of pods that the view does not have.
-func (l *Loop) UnknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
+// unknownCgroups returns the cgroups of pods that the view does not have.
+func (l *Loop) unknownCgroups(ctx context.Context, view *ledger.View) ([]cgroup.Name, error) {
 	if l.NoPodCgroups {
 		return nil, nil
 	}

@@ -51,9 +51,7 @@ func (l *Loop) forgetRecord(ctx context.Context, name cgroup.Name) error {
 // Started implements admission.CgroupManager.
 func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding) (bool, error) {
 	if l.Runtime != nil {
-		// The runtime also lists containers that it has only created, so only processes
-		// count.
-		return l.Lives(ctx, b)
+		return l.lives(ctx, b)
 	}
 	p, _, err := l.names.pod(view, b.Owner.Pod)
 	if err != nil {
@@ -68,4 +66,19 @@ func (l *Loop) Started(ctx context.Context, view *ledger.View, b ledger.Binding)
 		return false, errors.Join(errdefs.Unavailablef("look for the processes of container %s", b.Owner), err)
 	}
 	return len(pids) > 0, nil
+}
+
+// lives returns whether a container that a runtime created has processes, according to the kernel: the runtime also lists
+// containers that it has only created.
+func (l *Loop) lives(ctx context.Context, b ledger.Binding) (bool, error) {
+	if err := l.mu.enter(ctx); err != nil {
+		return false, err
+	}
+	defer l.mu.Unlock()
+	view := l.View()
+	if _, here := view.Pod(b.Owner.Pod); !here {
+		return false, nil
+	}
+	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
+	return name != nil, err
 }

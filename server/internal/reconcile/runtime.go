@@ -1,7 +1,6 @@
 package reconcile
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -91,19 +90,4 @@ func (g *runtimeContainers) present(nodes []cgroup.Node, seen *cgroup.Snapshot) 
 func isCalled(name cgroup.Name, id string) bool {
 	prefix, ok := strings.CutSuffix(strings.TrimSuffix(name.Base(), ".scope"), id)
 	return ok && (prefix == "" || strings.HasSuffix(prefix, "-") && !strings.HasSuffix(prefix, "-conmon-"))
-}
-
-// Lives returns whether a container that a runtime created has processes, according to the
-// kernel.
-func (l *Loop) Lives(ctx context.Context, b ledger.Binding) (bool, error) {
-	if err := l.mu.enter(ctx); err != nil {
-		return false, err
-	}
-	defer l.mu.Unlock()
-	view := l.View()
-	if _, here := view.Pod(b.Owner.Pod); !here {
-		return false, nil
-	}
-	name, err := l.kernel.alive(ctx, view, b, l.tracker.cgroups[b.ID])
-	return name != nil, err
 }

@@ -48,7 +48,7 @@ func TestLostContainers(t *testing.T) {
 			if err := b.CheckResize(t.Context(), b.ledger.View(), "a"); !errors.Is(err, errUnlisted) {
 				t.Errorf("its pod is resized: %v", err)
 			}
-			if lives, err := b.Lives(t.Context(), box("a1", "a")); !lives || err != nil {
+			if lives, err := b.lives(t.Context(), box("a1", "a")); !lives || err != nil {
 				t.Errorf("it lives: %v, %v", lives, err)
 			}
 			// Another one with a similar name is not it, nor is what watches one, nor a pod
@@ -57,7 +57,7 @@ func TestLostContainers(t *testing.T) {
 			b.set(watch.String(), cgroup.Values{})
 			b.must(b.tree.Move(t.Context(), watch, b.tree.Spawn(memtree.Mortal)))
 			for _, other := range []ledger.Binding{box("1", "a"), box("watched", "a"), box("poda", "a"), box("a1", "gone")} {
-				if lives, err := b.Lives(t.Context(), other); lives || err != nil {
+				if lives, err := b.lives(t.Context(), other); lives || err != nil {
 					t.Errorf("%+v lives: %v, %v", other, lives, err)
 				}
 			}
@@ -85,7 +85,7 @@ func TestLostContainers(t *testing.T) {
 			// It has ended.
 			b.must(b.tree.Remove(t.Context(), name(path)))
 			b.pass()
-			if lives, err := b.Lives(t.Context(), box("a1", "a")); lives || err != nil {
+			if lives, err := b.lives(t.Context(), box("a1", "a")); lives || err != nil {
 				t.Errorf("it lives: %v, %v", lives, err)
 			}
 			b.must(b.CheckResize(t.Context(), b.ledger.View(), "a"))

@@ -12,7 +12,7 @@ import (
 // them.
 func Register(s grpc.ServiceRegistrar, parts Parts, features workload.Features) {
 	RegisterV1(s, parts, features)
-	v1alpha1.RegisterPodResourcesListerServer(s, NewV1Alpha1(parts.Ledger, parts.Counter))
+	v1alpha1.RegisterPodResourcesListerServer(s, &alpha{ledger: parts.Ledger, counter: parts.Counter})
 }
 
 // ServiceV1 is the name of version 1.

@@ -10,16 +10,11 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
+// alpha is the service v1alpha1, which old readers still use: app containers and their devices without topology.
 type alpha struct {
 	v1alpha1.UnimplementedPodResourcesListerServer
 	ledger  Ledger
 	counter Counter
-}
-
-// NewV1Alpha1 makes the service for v1alpha1, which old readers still use: app
-// containers and their devices without topology.
-func NewV1Alpha1(ledger Ledger, counter Counter) v1alpha1.PodResourcesListerServer {
-	return &alpha{ledger: ledger, counter: counter}
 }
 
 // List implements PodResourcesLister.
