@@ -491,28 +491,18 @@ func (r *rawReader) refers(parent, child uint64) bool {
 	return false
 }
 
-// Current returns, page by page, whether a sound file's newest state is in it: the pages that the
-// tree leads to, with those that belong to them. It is for tests that damage files.
-func Current(data []byte) []bool {
-	r := &rawReader{walker: walker{data: data}}
-	metas, _ := r.findMetas()
-	r.measure(r.pageSize)
-	r.walk(metas[0].root, metas[0].high)
-	return r.used
-}
-
-// HistoryPages returns the pages of a sound file that the buckets of the history lead to. It is
-// for tests that damage files.
-func HistoryPages(data []byte) (pages []uint64) {
+// Pages returns of a sound file, page by page, whether its newest state is in it (the pages that the tree leads to, with those that
+// belong to them), and which pages the buckets of the history lead to. It is for tests that damage files.
+func Pages(data []byte) (current []bool, history []uint64) {
 	r := &rawReader{walker: walker{data: data}}
 	metas, _ := r.findMetas()
 	r.measure(r.pageSize)
 	r.walk(metas[0].root, metas[0].high)
 	for page, bucket := range r.reached {
 		if journal.OfHistory(bucket) {
-			pages = append(pages, page)
+			history = append(history, page)
 		}
 	}
-	slices.Sort(pages)
-	return pages
+	slices.Sort(history)
+	return r.used, history
 }

@@ -25,7 +25,7 @@
 //
 // A plan does not store its steps: New with the same changes, on the claims after any step, returns the
 // remaining steps. So after a crash it continues from the claims and the changes in the ledger.
-// The reverse of its changes (Change.Reverse) leads back from any step, and can be reversed in turn. As long as
+// The reverse of its changes (From and To exchanged) leads back from any step, and can be reversed in turn. As long as
 // other pods do not need what the changes release, neither way is ever refused.
 //
 // Other modules may import this package, and every release may change it.

@@ -35,9 +35,6 @@ func To(view *ledger.View, uid string, claims []ledger.Claim) (Change, error) {
 	return c, nil
 }
 
-// Reverse returns the change that undoes this one, after any of its steps.
-func (c Change) Reverse() Change { return Change{Pod: c.Pod, From: c.To, To: c.From} }
-
 // Kind is the kind of a step.
 type Kind string
 

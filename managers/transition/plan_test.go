@@ -240,7 +240,7 @@ func TestMoveOntoOfflineCPUs(t *testing.T) {
 			}
 			change := transition.Change{Pod: "a", From: from.Claims, To: into.Claims}
 			if row.reverse {
-				change = change.Reverse()
+				change.From, change.To = change.To, change.From
 			}
 			view := world(t, pod)
 			rules := view.Rules()
@@ -288,7 +288,8 @@ func TestMoveOntoLessMemory(t *testing.T) {
 			if turn { // d has both sides, and the move is reversed
 				d := ledger.NewDraft(view)
 				d.AddClaims("a", held[1])
-				view, change = d.View(), change.Reverse()
+				view = d.View()
+				change.From, change.To = change.To, change.From
 			}
 			plan, err := transition.New(view, []transition.Change{change})
 			if moves != (err == nil) && !turn {

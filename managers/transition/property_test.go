@@ -72,7 +72,7 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 					c.From, c.To = append(c.From, from[uid][at]), append(c.To, w)
 				}
 			}
-			changes, back = append(changes, c), append(back, c.Reverse())
+			changes, back = append(changes, c), append(back, transition.Change{Pod: c.Pod, From: c.To, To: c.From})
 		}
 		// A pod that gets no claim on something keeps its resources, which other units may need: the
 		// wanted state is not one then.

@@ -64,7 +64,7 @@ func recordOffsets(t *testing.T, data []byte, v *ledger.View) (all []place) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current := ledgerfile.Current(data)
+	current, _ := ledgerfile.Pages(data)
 	for _, e := range entries {
 		if e.Bucket != journal.BucketPods && e.Bucket != journal.BucketClaims {
 			continue

@@ -253,7 +253,8 @@ func TestFlippedBitsInHistoryPages(t *testing.T) {
 	whole := recordingFile(t, filepath.Join(t.TempDir(), "berth.db"), commits)
 	want := viewAt(t, commits)
 	pages := map[uint16][]int{} // by their kind
-	for _, page := range ledgerfile.HistoryPages(whole) {
+	_, ofHistory := ledgerfile.Pages(whole)
+	for _, page := range ofHistory {
 		kind := binary.NativeEndian.Uint16(whole[page*pageSize+8:])
 		pages[kind] = append(pages[kind], int(page))
 	}
