@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -101,7 +102,7 @@ func (s *stage) follow(ctx context.Context, view *ledger.View, events []Event) (
 			}
 			view = trial.View()
 		}
-		for _, f := range ledger.Check(view) {
+		for _, f := range check.View(view) {
 			change.Findings = append(change.Findings, &admissionv1.SimulatedFinding{PodUid: f.Owner.Pod, Text: f.Text})
 		}
 		out = append(out, change)

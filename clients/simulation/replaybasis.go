@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // startCall is the call of a start of berthd.
@@ -115,5 +116,5 @@ func (r *replay) keep(decided *ledger.View, p *ledger.Pod) {
 
 // overlaps returns whether a pod holds what it cannot have in a state.
 func overlaps(v *ledger.View, uid string) bool {
-	return slices.ContainsFunc(ledger.CheckPod(v, uid), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
+	return slices.ContainsFunc(check.Pod(v, uid), func(f check.Finding) bool { return f.Kind == check.Structural })
 }

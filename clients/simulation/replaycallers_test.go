@@ -21,6 +21,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -139,17 +140,17 @@ func setsOf(t *testing.T, c config.Config) (machines []*machine.Topology, sets m
 	for _, offline := range []string{"", "3,7,19", "2-5,24-29"} {
 		m := machinetest.Build("2s1n8c2t", machinetest.Offline(offline))
 		cfg, err := c.ManagerSet(m)
-		check(t, err)
+		must(t, err)
 		set, err := managerset.New(cfg, m)
-		check(t, err)
+		must(t, err)
 		set, err = set.Join([]hint.Entry{{Provider: device.New(device.NewInventory(nil, time.Now()), nil), Mode: hint.Required}}, nil)
-		check(t, err)
+		must(t, err)
 		machines, sets[m.Fingerprint()] = append(machines, m), set
 	}
 	return machines, sets
 }
 
-func check(t *testing.T, err error) {
+func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +164,7 @@ func startBusy(t *testing.T, s *busyScene, j *ledgertest.Journal, m *machine.Top
 	n.ledger, _, err = journal.Open(context.Background(), journal.Options{
 		Journal: j, Rules: sets[m.Fingerprint()].Rules, History: recorder,
 	})
-	check(t, err)
+	must(t, err)
 	var id atomic.Int64
 	n.Engine = live.New(admission.New(admission.Config{
 		Features: s.config.WorkloadFeatures(), Bounds: workload.Bounds{Containers: s.config.Limits.Containers},
@@ -234,23 +235,23 @@ func (s *busyScene) play(t *testing.T) (*history.History, *admissionv1.Replay) {
 		n := startBusy(t, s, j, machines[one.machines[0]], sets)
 		j = n.live(one, j, func(m int) {
 			_, err := n.ChangeMachine(context.Background(), sets[machines[m].Fingerprint()].Rules)
-			check(t, err)
+			must(t, err)
 		})
 	}
 	last := machines[s.rounds[len(s.rounds)-1].machines[0]]
 	n := startBusy(t, s, j, last, sets)
-	for _, f := range ledger.Check(n.ledger.View()) {
-		if f.Kind == ledger.Structural {
+	for _, f := range check.View(n.ledger.View()) {
+		if f.Kind == check.Structural {
 			t.Errorf("%s", f)
 		}
 	}
 	digest, err := s.config.Digest()
-	check(t, err)
+	must(t, err)
 	out, _, err := simulation.Scene{Machine: last, Config: s.config}.Replay(t.Context(), &simulation.Record{
 		View: n.ledger.View(), Fingerprint: last.Fingerprint(), ConfigDigest: digest, Machine: last, Config: &s.config,
 		History: func(each func(*history.Entry, error) bool) error { return n.History.Entries(t.Context(), 0, each) },
 	}, simulation.ReplayOptions{Explain: 3})
-	check(t, err)
+	must(t, err)
 	return n.History, out
 }
 
@@ -269,8 +270,8 @@ func TestReplayOfCallers(t *testing.T) {
 			}
 			verdicts, changes = verdicts+int(out.GetVerdicts()), changes+int(out.GetMachineChanges())
 			var all []*history.Entry
-			check(t, l.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
-				check(t, damage)
+			must(t, l.Entries(t.Context(), 0, func(e *history.Entry, damage error) bool {
+				must(t, damage)
 				all = append(all, e)
 				return true
 			}))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/hack/conformance/vector"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -113,7 +114,7 @@ func (l *memoryLife) follow(step memoryStep, pod *workload.Pod) error {
 		}
 	}
 	l.view = draft.View()
-	if findings := ledger.Check(l.view); len(findings) > 0 {
+	if findings := check.View(l.view); len(findings) > 0 {
 		return fmt.Errorf("%s", findings[0])
 	}
 	mine := memoryState{}.with(l.bench.State(l.bench.base), l.bench.State(l.view), record, nil)

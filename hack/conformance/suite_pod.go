@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/memory"
@@ -167,7 +168,7 @@ func decidePodAdmit(env *Env, in podAdmitIn) ([]podStepGot, error) {
 	var got []podStepGot
 	for i, step := range in.Steps {
 		g, err := in.step(b, step, &usage)
-		if findings := ledger.Check(b.View()); err == nil && len(findings) > 0 {
+		if findings := check.View(b.View()); err == nil && len(findings) > 0 {
 			err = errors.New(findings[0].String())
 		}
 		if err != nil {

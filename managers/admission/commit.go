@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // ErrOvertaken means that a confirmed plan is no longer valid: the rules have changed, or
@@ -489,15 +490,15 @@ func (a *admission) holds(planned *ledger.Draft, now *ledger.View, d *ledger.Dra
 // of the plan, now the current one, and next the current one with the plan.
 func Overtaken(planned, now, next *ledger.View, uid string, claims []ledger.Claim) error {
 	condition, _ := HeldBack(now, uid, claims)
-	if condition != "" || newFinding(ledger.CheckPod(planned, uid), ledger.CheckPod(next, uid)) ||
-		ledger.Overcommitment(next, uid) > ledger.Overcommitment(planned, uid) {
+	if condition != "" || newFinding(check.Pod(planned, uid), check.Pod(next, uid)) ||
+		check.Overcommitment(next, uid) > check.Overcommitment(planned, uid) {
 		return ErrOvertaken
 	}
 	return nil
 }
 
-func newFinding(before, after []ledger.Finding) bool {
-	return slices.ContainsFunc(after, func(f ledger.Finding) bool { return !slices.Contains(before, f) })
+func newFinding(before, after []check.Finding) bool {
+	return slices.ContainsFunc(after, func(f check.Finding) bool { return !slices.Contains(before, f) })
 }
 
 // leasesHold refuses to commit claims whose lease has expired, because the provider may

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -187,8 +188,8 @@ func TestPagesTakeMemory(t *testing.T) {
 		t.Errorf("with 1 GiB left on node 0, pod b has %s", got)
 	}
 	set(4096)
-	f, l := ledger.Check(h.ledger.View()), live.Losses(h.ledger.View())
-	if len(f) != 1 || f[0].Rule != ledger.RuleMemory || len(l) != 1 || l[0].UID != "a" || l[0].Short != 1 {
+	f, l := check.View(h.ledger.View()), live.Losses(h.ledger.View())
+	if len(f) != 1 || f[0].Rule != check.RuleMemory || len(l) != 1 || l[0].UID != "a" || l[0].Short != 1 {
 		t.Errorf("pods have 4 GiB of node 0, where 2 are left: findings %v, losses %v", f, l)
 	}
 	if refused := h.replace(t); len(refused) > 0 || h.has("a") != "9@1" {

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/memory"
@@ -73,7 +74,7 @@ func (h *twoNodes) arrived(t ledgertest.T, plan *transition.Plan) {
 func (h *twoNodes) checkMove(t ledgertest.T, uid string) {
 	t.Helper()
 	view := h.ledger.View()
-	for _, f := range ledger.Check(view) {
+	for _, f := range check.View(view) {
 		t.Fatalf("pod %s moves: %s", uid, f.Text)
 	}
 	h.checkOwners(t)

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -18,9 +19,9 @@ import (
 // check compares the ledger with the invariants. The containers follow it.
 func (h *course) check() {
 	view := h.ledger.View()
-	found := ledger.Check(view)
+	found := check.View(view)
 	for _, f := range found {
-		if f.Kind == ledger.Structural || !h.changed {
+		if f.Kind == check.Structural || !h.changed {
 			h.Fatalf("%s", f.Text)
 		}
 	}
@@ -56,9 +57,9 @@ func (h *course) hasRequest(c *ledger.Claim, q workload.Quantities) {
 
 // tells fails if something that a pod has and the machine lacks is no finding, or more than one, or if a finding is about
 // nothing that is lacking.
-func (h *course) tells(view *ledger.View, found []ledger.Finding) {
+func (h *course) tells(view *ledger.View, found []check.Finding) {
 	machine := view.Machine()
-	count := func(rules []ledger.Rule, owner ledger.Owner, resource string) (n int) {
+	count := func(rules []check.Rule, owner ledger.Owner, resource string) (n int) {
 		for _, f := range found {
 			if slices.Contains(rules, f.Rule) && f.Owner == owner && f.Resource == resource {
 				n++
@@ -87,7 +88,7 @@ func (h *course) tells(view *ledger.View, found []ledger.Finding) {
 					}
 				}
 			}
-			if got := count([]ledger.Rule{ledger.RuleOffline, ledger.RuleVanished}, c.Owner, c.Resource); got != wants {
+			if got := count([]check.Rule{check.RuleOffline, check.RuleVanished}, c.Owner, c.Resource); got != wants {
 				h.Fatalf("%s has %s of a changed machine: %d findings, want %d: %v", c.Owner, c.Content(), got, wants, found)
 			}
 			lost[p.UID()] = lost[p.UID()] || wants > 0
@@ -98,7 +99,7 @@ func (h *course) tells(view *ledger.View, found []ledger.Finding) {
 			break // a moving container has blocks on both sides
 		}
 		lacks := lacking(view, resource) > 0
-		if n := count([]ledger.Rule{ledger.RuleMemory}, ledger.Owner{}, resource); (n > 0) != lacks {
+		if n := count([]check.Rule{check.RuleMemory}, ledger.Owner{}, resource); (n > 0) != lacks {
 			h.Fatalf("the machine lacks %s: %v, with %d findings: %v", resource, lacks, n, found)
 		}
 	}
@@ -194,12 +195,12 @@ func (h *course) worse(before, after *ledger.View) {
 		}
 	}
 	before, after = ended(before), ended(after)
-	was := ledger.Check(before)
-	for _, f := range ledger.Check(after) {
-		same := func(o ledger.Finding) bool {
-			return o.Rule == f.Rule && (o.Owner == f.Owner || f.Rule == ledger.RuleShared) && o.Resource == f.Resource
+	was := check.View(before)
+	for _, f := range check.View(after) {
+		same := func(o check.Finding) bool {
+			return o.Rule == f.Rule && (o.Owner == f.Owner || f.Rule == check.RuleShared) && o.Resource == f.Resource
 		}
-		if f.Rule != ledger.RuleMemory && !slices.ContainsFunc(was, same) {
+		if f.Rule != check.RuleMemory && !slices.ContainsFunc(was, same) {
 			h.Fatalf("a new finding: %s", f.Text)
 		}
 	}

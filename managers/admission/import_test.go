@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/topology"
@@ -216,7 +217,7 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	req.Force = true
 	done, err := h.take(req)
 	must(t, err)
-	if len(done.Findings) != 1 || done.Findings[0].Rule != ledger.RuleReserved || h.cpus("a") != "0" {
+	if len(done.Findings) != 1 || done.Findings[0].Rule != check.RuleReserved || h.cpus("a") != "0" {
 		t.Errorf("findings %v", done.Findings)
 	}
 	if n := strings.Join(done.Facts.Notes, "\n"); !strings.Contains(n, "would not accept") {
@@ -230,8 +231,8 @@ func TestImportReportsWhatRulesForbid(t *testing.T) {
 	h.admit(t, all[1])
 	done, err = h.take(importer.Request{Data: file("", "a/main=0-15"), Pods: all[:1], Force: true})
 	must(t, err)
-	if !slices.ContainsFunc(done.Findings, func(f ledger.Finding) bool {
-		return f.Rule == ledger.RuleValidator && strings.Contains(f.Text, "shared pool would be empty")
+	if !slices.ContainsFunc(done.Findings, func(f check.Finding) bool {
+		return f.Rule == check.RuleValidator && strings.Contains(f.Text, "shared pool would be empty")
 	}) {
 		t.Errorf("findings %v", done.Findings)
 	}

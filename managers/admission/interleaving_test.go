@@ -20,6 +20,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/live"
@@ -438,8 +439,8 @@ func TestInterleavings(t *testing.T) {
 					w.complain("the cgroup of pod %s is left", uid)
 				}
 			}
-			for _, f := range ledger.Check(w.ledger.View()) {
-				if f.Kind == ledger.Structural {
+			for _, f := range check.View(w.ledger.View()) {
+				if f.Kind == check.Structural {
 					w.complain("%s", f.Text)
 				}
 			}

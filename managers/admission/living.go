@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -412,8 +413,8 @@ func memoryOf(ctr *workload.Container) uint64 {
 // conflict refuses claims that another pod has.
 func conflict(view *ledger.View, p *ledger.Pod) error {
 	var vs errdefs.Violations
-	for _, f := range ledger.CheckPod(view, p.UID()) {
-		if f.Kind == ledger.Structural {
+	for _, f := range check.Pod(view, p.UID()) {
+		if f.Kind == check.Structural {
 			vs.Addf(f.Owner.String(), "%s", f.Text)
 		}
 	}

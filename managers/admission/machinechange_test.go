@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/memory"
@@ -46,7 +47,7 @@ func TestAdmissionFollowsTheMachine(t *testing.T) {
 	if v := h.admit(t, guaranteed("a", 2, 0)); v.Outcome != admission.Admitted {
 		t.Fatalf("%v %s", v.Outcome, v.Message)
 	}
-	for _, f := range ledger.Check(h.ledger.View()) {
+	for _, f := range check.View(h.ledger.View()) {
 		t.Error(f)
 	}
 	if got := h.contents("a"); len(got) != 1 || got[0] != "CPUs 2-3 (exclusive)" {
@@ -75,7 +76,7 @@ func TestAdmissionFollowsTheMemory(t *testing.T) {
 		t.Fatalf("%v %s", v.Outcome, v.Message)
 	}
 	t.Log(h.contents("a"))
-	for _, f := range ledger.Check(h.ledger.View()) {
+	for _, f := range check.View(h.ledger.View()) {
 		t.Error(f)
 	}
 }

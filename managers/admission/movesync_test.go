@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // syncsIn is a mover in whose answer something happens.
@@ -84,7 +85,7 @@ func TestSyncBesideAMove(t *testing.T) {
 			if got := h.has("a"); got != end {
 				t.Errorf("a Sync after %d steps, and it arrives at %s; want %s", done, got, end)
 			}
-			if found := ledger.Check(h.ledger.View()); len(found) > 0 {
+			if found := check.View(h.ledger.View()); len(found) > 0 {
 				t.Errorf("check of the ledger: %v", found)
 			}
 			h.admit(t, podOf("c", [2]int64{1, 1}))

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -55,7 +56,7 @@ type PodOutlook struct {
 	Reason  errdefs.Reason
 	Message string
 	// Findings about claims of the pod that the new rules would not allow.
-	Findings []ledger.Finding
+	Findings []check.Finding
 }
 
 // Foresee computes the effect of a change, and changes nothing. Running pods are admitted
@@ -170,10 +171,10 @@ func inOrder(view *ledger.View) []*ledger.Pod {
 }
 
 // newFindings returns the findings of a view that another one lacks, by pod.
-func newFindings(before, after *ledger.View) map[string][]ledger.Finding {
-	old := ledger.Check(before)
-	out := map[string][]ledger.Finding{}
-	for _, f := range ledger.Check(after) {
+func newFindings(before, after *ledger.View) map[string][]check.Finding {
+	old := check.View(before)
+	out := map[string][]check.Finding{}
+	for _, f := range check.View(after) {
 		if !slices.ContainsFunc(old, f.Same) {
 			out[f.Owner.Pod] = append(out[f.Owner.Pod], f)
 		}

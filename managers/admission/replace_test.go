@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
@@ -149,8 +150,8 @@ func (h *twoNodes) online(uid string) map[string]int {
 func (h *twoNodes) checkOwners(t ledgertest.T) {
 	t.Helper()
 	view := h.ledger.View()
-	for _, f := range ledger.Check(view) {
-		if f.Kind == ledger.Structural {
+	for _, f := range check.View(view) {
+		if f.Kind == check.Structural {
 			t.Fatalf("%s", f.Text)
 		}
 	}
@@ -224,7 +225,7 @@ func TestReplace(t *testing.T) {
 				}
 			}
 			if len(row.refused) == 0 {
-				if f := ledger.Check(h.ledger.View()); len(f) > 0 {
+				if f := check.View(h.ledger.View()); len(f) > 0 {
 					t.Errorf("findings %v", f)
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -88,7 +89,7 @@ func TestFill(t *testing.T) {
 	if n != free || last.Outcome != admission.Rejected || last.Reason != errdefs.UnexpectedAdmissionError {
 		t.Errorf("%d of %d, then %+v", n, free, last)
 	}
-	if findings := ledger.Check(try.View()); len(findings) > 0 || try.View().NumPods() != n {
+	if findings := check.View(try.View()); len(findings) > 0 || try.View().NumPods() != n {
 		t.Errorf("%d pods, %v", try.View().NumPods(), findings)
 	}
 	shared := workload.Pod{UID: "b", Name: "b", Namespace: "default", Containers: []workload.Container{{Name: "main"}}}

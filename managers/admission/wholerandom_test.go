@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/topology"
@@ -135,7 +136,7 @@ func (d drawn) admit(t ledgertest.T, planning topology.Planning, pod workload.Po
 	}
 	v, err := h.Admit(context.Background(), admission.Request{Pod: pod})
 	must(t, err)
-	if findings := ledger.Check(h.ledger.View()); len(findings) > 0 {
+	if findings := check.View(h.ledger.View()); len(findings) > 0 {
 		t.Fatalf("%s: %v", planning, findings)
 	}
 	if v.Outcome != admission.Admitted {

@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -111,9 +112,9 @@ func (n *testNode) commit(draft *ledger.Draft, err error) error {
 	if _, err := n.Commit(context.Background(), draft); err != nil {
 		n.t.Fatalf("commit: %v", err)
 	}
-	for _, f := range ledger.Check(n.View()) {
+	for _, f := range check.View(n.View()) {
 		// A test may have taken CPUs offline, all shared ones among them.
-		if f.Rule != ledger.RuleOffline && (f.Rule != ledger.RuleShared || n.topo.Offline().IsEmpty()) {
+		if f.Rule != check.RuleOffline && (f.Rule != check.RuleShared || n.topo.Offline().IsEmpty()) {
 			n.t.Fatalf("check: %v", f)
 		}
 	}

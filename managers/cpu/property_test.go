@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -216,7 +217,7 @@ func (n *testNode) online(t *rapid.T, whole *machine.Topology, online cpuset.Set
 		t.Fatal(err)
 	}
 	n.Manager = m
-	found := ledger.Check(after)
+	found := check.View(after)
 	for p := range after.Pods() {
 		was, _ := before.Pod(p.UID())
 		if !ledger.SameClaims(was.Claims, p.Claims) {
@@ -228,7 +229,7 @@ func (n *testNode) online(t *rapid.T, whole *machine.Topology, online cpuset.Set
 			}
 			runs := after.RunsOn(c.Owner)
 			if !c.CPUs.Set.IsSubsetOf(online) && !slices.ContainsFunc(found,
-				func(f ledger.Finding) bool { return f.Owner == c.Owner && f.Rule == ledger.RuleOffline }) {
+				func(f check.Finding) bool { return f.Owner == c.Owner && f.Rule == check.RuleOffline }) {
 				t.Fatalf("%s holds %s and %s are online: no finding in %v", c.Owner, c.CPUs.Set, online, found)
 			}
 			if own := c.CPUs.Set.Intersect(online); !own.IsEmpty() && runs != own || own.IsEmpty() && !after.SharedCPUs().IsEmpty() &&

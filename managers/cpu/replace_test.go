@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -81,7 +82,7 @@ func TestReplace(t *testing.T) {
 				t.Errorf("got %+v, %v, want %s with %s", claims, err, tt.want, tt.then)
 			default:
 				d.AddClaims("a", claims...)
-				for _, f := range ledger.Check(d.View()) {
+				for _, f := range check.View(d.View()) {
 					t.Error(f)
 				}
 			}

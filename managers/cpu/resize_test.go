@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -144,8 +145,8 @@ func TestResizeExclusiveCPUs(t *testing.T) {
 				t.Fatalf("got %s, %v, want %s with %s", claims[0].CPUs, err, tt.want, tt.then)
 			}
 			d.AddClaims("a", claims...)
-			for _, f := range ledger.Check(d.View()) {
-				if f.Rule != ledger.RuleOffline {
+			for _, f := range check.View(d.View()) {
+				if f.Rule != check.RuleOffline {
 					t.Error(f)
 				}
 			}

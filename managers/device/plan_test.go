@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/hint/hinttest"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -296,7 +297,7 @@ func TestReuse(t *testing.T) {
 	if _, err := b.plan(b.pod("next", "c gpu=3"), 0, anywhere); err == nil || !strings.Contains(err.Error(), "Requested: 3, Available: 2") {
 		t.Errorf("next pod: %v", err)
 	}
-	if findings := ledger.Check(b.draft.View()); len(findings) > 0 {
+	if findings := check.View(b.draft.View()); len(findings) > 0 {
 		t.Errorf("ledger: %v", findings)
 	}
 }
@@ -621,7 +622,7 @@ func TestPlansKeepTheLedgerWhole(t *testing.T) {
 				}
 			},
 			"": func(rt *rapid.T) {
-				if f := ledger.Check(b.draft.View()); len(f) > 0 {
+				if f := check.View(b.draft.View()); len(f) > 0 {
 					rt.Fatalf("ledger: %v", f)
 				}
 			},

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/fit"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/managerset"
@@ -62,7 +63,7 @@ func TestFitAfterMoves(t *testing.T) {
 		d.PutPod(p)
 	}
 	view := d.View()
-	for _, f := range ledger.Check(view) {
+	for _, f := range check.View(view) {
 		t.Fatal(f)
 	}
 	for name, row := range map[string]struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/numa"
 )
 
@@ -192,8 +193,8 @@ func addPlan(provider string, draft *ledger.Draft, req Request, claims []ledger.
 	}
 	before, known := draft.View().Pod(req.Pod.UID)
 	draft.AddClaims(req.Pod.UID, claims...)
-	findings := slices.DeleteFunc(ledger.CheckPlanned(draft.View(), req.Pod.UID, claims), func(f ledger.Finding) bool {
-		return f.Kind == ledger.Policy && !slices.ContainsFunc(claims,
+	findings := slices.DeleteFunc(check.Planned(draft.View(), req.Pod.UID, claims), func(f check.Finding) bool {
+		return f.Kind == check.Policy && !slices.ContainsFunc(claims,
 			func(c ledger.Claim) bool { return c.Owner == f.Owner && c.Resource == f.Resource })
 	})
 	err := draft.View().CheckStored(req.Pod.UID, claims)

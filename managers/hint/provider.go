@@ -92,7 +92,7 @@ type Provider interface {
 	Hints(ctx context.Context, view *ledger.View, req Request) ([]ResourceAnswer, error)
 	// Plan returns the claims that serve the request under the affinity; claims
 	// that the owner already holds unchanged are not repeated. A refusal is a
-	// *errdefs.Error of class Refused. The claims must satisfy ledger.Check on
+	// *errdefs.Error of class Refused. The claims must satisfy managers/ledger/check on
 	// the view.
 	Plan(ctx context.Context, view *ledger.View, req Request, affinity Hint) ([]ledger.Claim, error)
 }

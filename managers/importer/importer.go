@@ -26,6 +26,7 @@ import (
 	"github.com/berthd/berth/managers/admission"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -73,7 +74,7 @@ type Result struct {
 	Pods []Pod
 	// Findings about imported claims that the current rules would not allow. The claims are
 	// stored, as at a start.
-	Findings []ledger.Finding
+	Findings []check.Finding
 	// View with the import; in a dry run the draft's view.
 	View *ledger.View
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -216,12 +217,12 @@ func (i *importing) noteOthers(record *ledger.Pod) {
 func (i *importing) check(ctx context.Context, outcomes map[string]string) error {
 	// The reservations of the pods in the file already count for them.
 	own := slices.Collect(maps.Keys(i.given))
-	before := ledger.Check(i.engine.WithReservations(i.view, own...))
+	before := check.View(i.engine.WithReservations(i.view, own...))
 	var conflicts errdefs.Violations
-	for _, f := range ledger.Check(i.engine.WithReservations(i.draft.View(), own...)) {
+	for _, f := range check.View(i.engine.WithReservations(i.draft.View(), own...)) {
 		switch {
 		case slices.ContainsFunc(before, f.Same):
-		case f.Kind == ledger.Structural, !i.Force:
+		case f.Kind == check.Structural, !i.Force:
 			conflicts.Addf(f.Owner.String(), "%s", f.Text)
 		default:
 			i.out.Findings = append(i.out.Findings, f)
@@ -246,8 +247,8 @@ func (i *importing) check(ctx context.Context, outcomes map[string]string) error
 		err := bus.Validate(ctx, i.draft.View(), hint.Request{Pod: &pod.Pod, Container: -1, Running: true}, trace)
 		switch {
 		case err != nil && errdefs.ClassOf(err) == errdefs.Refused:
-			i.out.Findings = append(i.out.Findings, ledger.Finding{
-				Kind: ledger.Policy, Rule: ledger.RuleValidator, Owner: ledger.Owner{Pod: uid}, Text: err.Error(),
+			i.out.Findings = append(i.out.Findings, check.Finding{
+				Kind: check.Policy, Rule: check.RuleValidator, Owner: ledger.Owner{Pod: uid}, Text: err.Error(),
 			})
 		case err != nil:
 			return err

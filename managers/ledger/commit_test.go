@@ -12,6 +12,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
@@ -36,30 +37,30 @@ func TestCommitFindsFlaws(t *testing.T) {
 		pods     []*ledger.Pod
 		bindings []ledger.Binding
 		change   func(d *ledger.Draft)
-		want     ledger.Rule // none: the draft is sound
+		want     check.Rule // none: the draft is sound
 	}{
 		"a uid that is no key": {
-			change: func(d *ledger.Draft) { d.PutPod(pod("a/b", "main")) }, want: ledger.RuleRecord,
+			change: func(d *ledger.Draft) { d.PutPod(pod("a/b", "main")) }, want: check.RuleRecord,
 		},
 		"a claim of no container": {
-			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Exclusive("c", "1"))) }, want: ledger.RuleOwner,
+			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Exclusive("c", "1"))) }, want: check.RuleOwner,
 		},
 		"a claim that came to a pod that is here": {
 			pods:   []*ledger.Pod{pod("a", "main")},
-			change: func(d *ledger.Draft) { c := device; c.Owner = ledger.Owner{Pod: "b"}; d.AddClaims("a", c) }, want: ledger.RuleOwner,
+			change: func(d *ledger.Draft) { c := device; c.Owner = ledger.Owner{Pod: "b"}; d.AddClaims("a", c) }, want: check.RuleOwner,
 		},
 		"memory on no node": {
 			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Memory("main", "memory", "", 1))) },
-			want:   ledger.RulePayload,
+			want:   check.RulePayload,
 		},
 		"CPUs of a pod that is here": {
 			pods:   []*ledger.Pod{with(pod("a", "main"), ledgertest.Exclusive("main", "1-3"))},
 			change: func(d *ledger.Draft) { d.PutPod(with(pod("b", "main"), ledgertest.Exclusive("main", "3-4"))) },
-			want:   ledger.RuleCPUOverlap,
+			want:   check.RuleCPUOverlap,
 		},
 		"a device of a pod that is here": {
 			pods:   []*ledger.Pod{with(pod("a", "main"), device)},
-			change: func(d *ledger.Draft) { d.PutPod(with(pod("b", "main"), device)) }, want: ledger.RuleDeviceOverlap,
+			change: func(d *ledger.Draft) { d.PutPod(with(pod("b", "main"), device)) }, want: check.RuleDeviceOverlap,
 		},
 		"a device of a pod that goes": {
 			pods:   []*ledger.Pod{with(pod("a", "main"), device)},
@@ -70,18 +71,18 @@ func TestCommitFindsFlaws(t *testing.T) {
 				d.PutPod(with(pod("a", "main"), device))
 				d.PutPod(with(pod("b", "main"), device))
 			},
-			want: ledger.RuleDeviceOverlap,
+			want: check.RuleDeviceOverlap,
 		},
 		"an id of nobody": {
-			change: func(d *ledger.Draft) { d.Bind(bound("main")) }, want: ledger.RuleOwner,
+			change: func(d *ledger.Draft) { d.Bind(bound("main")) }, want: check.RuleOwner,
 		},
 		"an id of no container": {
 			pods:   []*ledger.Pod{pod("a", "main")},
-			change: func(d *ledger.Draft) { d.Bind(bound("c")) }, want: ledger.RuleOwner,
+			change: func(d *ledger.Draft) { d.Bind(bound("c")) }, want: check.RuleOwner,
 		},
 		"a pod replaced, without its container that runs": {
 			pods: []*ledger.Pod{pod("a", "main", "c")}, bindings: []ledger.Binding{bound("c")},
-			change: func(d *ledger.Draft) { d.PutPod(pod("a", "main")) }, want: ledger.RuleOwner,
+			change: func(d *ledger.Draft) { d.PutPod(pod("a", "main")) }, want: check.RuleOwner,
 		},
 		"a pod replaced, with its container that runs": {
 			pods: []*ledger.Pod{pod("a", "main", "c")}, bindings: []ledger.Binding{bound("c")},
@@ -92,10 +93,10 @@ func TestCommitFindsFlaws(t *testing.T) {
 			change: func(d *ledger.Draft) { d.RemovePod("a") },
 		},
 		"an unknown uid that is no key": {
-			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: ledger.RuleUnknownLive,
+			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{UID: "b/c"}) }, want: check.RuleUnknownLive,
 		},
 		"an unknown pod without a uid": {
-			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{}) }, want: ledger.RuleUnknownLive,
+			change: func(d *ledger.Draft) { d.PutUnknownLive(ledger.UnknownLivePod{}) }, want: check.RuleUnknownLive,
 		},
 		"what only the rules of today forbid": {
 			change: func(d *ledger.Draft) { d.PutPod(with(pod("a", "main"), ledgertest.Exclusive("main", "7-8"))) },
@@ -103,7 +104,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: checkRules()})
+			l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: ledgertest.TwoNodes()})
 			update := func(change func(d *ledger.Draft)) {
 				t.Helper()
 				if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { change(d); return nil }); err != nil {
@@ -141,7 +142,7 @@ func TestCommitFindsFlaws(t *testing.T) {
 func TestCommitFindsAsMuchAsCheck(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: checkRules(), Traces: 1})
+		l, _ := ledgertest.Open(t, journal.Options{Journal: forgetful{}, Rules: ledgertest.TwoNodes(), Traces: 1})
 		for range rapid.IntRange(2, 12).Draw(t, "commits") {
 			d := ledger.NewDraft(l.View())
 			for _, uid := range rapid.SliceOfN(rapid.SampledFrom(wildPods), 0, 2).Draw(t, "removed") {
@@ -153,7 +154,7 @@ func TestCommitFindsAsMuchAsCheck(t *testing.T) {
 			for _, b := range rapid.SliceOfN(rapid.Custom(wildBinding), 0, 1).Draw(t, "bindings") {
 				d.Bind(b)
 			}
-			broken := slices.ContainsFunc(ledger.Check(d.View()), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
+			broken := slices.ContainsFunc(check.View(d.View()), func(f check.Finding) bool { return f.Kind == check.Structural })
 			_, err := l.Commit(context.Background(), d)
 			if (err != nil) != broken || err != nil && errdefs.ClassOf(err) != errdefs.Internal {
 				t.Fatalf("a look at everything finds broken %t, the commit says %v", broken, err)
@@ -204,7 +205,7 @@ func wildBinding(t *rapid.T) ledger.Binding {
 // BenchmarkCommit is what a pod that comes costs beside the journal's write, on an
 // empty node and beside 500 pods, with the list of what has changed.
 func BenchmarkCommit(b *testing.B) {
-	for name, base := range map[string]*ledger.View{"alone": ledger.Empty(large(b).Rules()), "beside 500": large(b)} {
+	for name, base := range map[string]*ledger.View{"alone": ledger.Empty(ledgertest.Large(b).Rules()), "beside 500": ledgertest.Large(b)} {
 		b.Run(name, func(b *testing.B) {
 			changes := 0
 			l, _, err := journal.Open(b.Context(), journal.Options{

@@ -11,7 +11,6 @@
 //   - draft: a view with planned changes; discarded or committed as a whole.
 //   - unknown living pod: a running pod whose record is lost.
 //   - rules: properties of the machine and the configuration that claims are checked against.
-//   - finding: a problem that Check reports about a view.
 //   - state: everything that a view has, as plain data. A view is made of it.
 //   - committer: what checks a commit and makes it durable, before it is visible.
 //   - epoch: one lifetime of the journal's file, identified by a random id. Generations are
@@ -23,9 +22,9 @@
 // generation by exactly one, and is durable before it is visible. The package does no I/O;
 // its Committer does.
 //
-// Four packages are made on this one: journal stores and reads commits, history leads back to
-// earlier views, claimrecord keeps the claims of a pod beside its cgroup, and kubelet reads the
-// state files of a kubelet.
+// Five packages are made on this one: check compares a view with the invariants, journal stores
+// and reads commits, history leads back to earlier views, claimrecord keeps the claims of a pod
+// at its cgroup, and kubelet reads the state files of a kubelet.
 //
 // Other modules may import this package, and every release may change it.
 package ledger

@@ -72,7 +72,7 @@ func admissionKey(id, uid string) string { return id + "\x00" + uid }
 
 // hold adds the claims of a pod.
 func (f *facts) hold(p *Pod) {
-	set := nodeCPUs(p)
+	set := p.HeldCPUs()
 	if set.Overlaps(f.exclusive) {
 		f.contested = f.contested.Union(set.Intersect(f.exclusive))
 	}
@@ -84,7 +84,7 @@ func (f *facts) hold(p *Pod) {
 
 // release removes the claims of a pod. Its CPUs are then free, unless CPUs are contested.
 func (f *facts) release(p *Pod) {
-	f.exclusive = f.exclusive.Minus(nodeCPUs(p))
+	f.exclusive = f.exclusive.Minus(p.HeldCPUs())
 	f.holders = f.holders.Delete(p.UID())
 }
 

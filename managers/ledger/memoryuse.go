@@ -2,9 +2,11 @@ package ledger
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/berthd/berth/managers/internal/ordered"
+	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -43,7 +45,7 @@ func (u *MemoryUse) Held(resource string) (bytes NodeBytes) {
 	}
 	for id := range u.gone.All() {
 		if on := u.instead[id]; on >= 0 {
-			bytes[on] = saturate(bytes[on], bytes[id])
+			bytes[on] = AddBytes(bytes[on], bytes[id])
 		}
 		bytes[id] = 0
 	}
@@ -114,6 +116,12 @@ func (u memoryHeld) and(o memoryHeld) memoryHeld {
 		u.amount(resource, held, true)
 	}
 	return u
+}
+
+// memoryKey names the memory of a resource on a group of nodes.
+type memoryKey struct {
+	resource string
+	nodes    numa.Mask
 }
 
 // change adds or removes the claims of a pod; see sums.change.
@@ -245,7 +253,7 @@ func (m memoryClaims) reusable(p *Pod, container string, nodes numa.Mask) (bytes
 func (p *Pod) BorrowableMemory(container, resource string, nodes numa.Mask) (bytes NodeBytes) {
 	claims := p.memoryClaims(p.Pod.Names(), resource)
 	for id := range nodes.All() {
-		bytes[id] = workload.Borrowable(&p.Pod, container, claims.on(nodes, id), larger, saturate, without)
+		bytes[id] = workload.Borrowable(&p.Pod, container, claims.on(nodes, id), larger, AddBytes, without)
 	}
 	return bytes
 }
@@ -275,7 +283,7 @@ func (m memoryClaims) on(nodes numa.Mask, id int) func(at int) uint64 {
 		}
 		for i := range m[at].Memory {
 			if b := &m[at].Memory[i]; b.Nodes == nodes {
-				bytes = saturate(bytes, b.on(id))
+				bytes = AddBytes(bytes, b.on(id))
 			}
 		}
 		return bytes
@@ -292,14 +300,14 @@ func without(a, b uint64) uint64 { return a - min(a, b) }
 // Total returns the sum over all nodes.
 func (n *NodeBytes) Total() (sum uint64) {
 	for _, bytes := range n {
-		sum = saturate(sum, bytes)
+		sum = AddBytes(sum, bytes)
 	}
 	return sum
 }
 
 func (n *NodeBytes) add(o *NodeBytes) {
 	for i := range n {
-		n[i] = saturate(n[i], o[i])
+		n[i] = AddBytes(n[i], o[i])
 	}
 }
 
@@ -318,13 +326,13 @@ func (n *NodeBytes) subtract(o *NodeBytes) (exact bool) {
 func (b *Block) addTo(n *NodeBytes) {
 	if len(b.Parts) == 0 {
 		if id, ok := b.Nodes.Lowest(); ok {
-			n[id] = saturate(n[id], b.Bytes)
+			n[id] = AddBytes(n[id], b.Bytes)
 		}
 		return
 	}
 	for _, part := range b.Parts {
 		if part.Node >= 0 && part.Node < len(n) {
-			n[part.Node] = saturate(n[part.Node], part.Bytes)
+			n[part.Node] = AddBytes(n[part.Node], part.Bytes)
 		}
 	}
 }
@@ -339,7 +347,7 @@ func (b *Block) on(id int) (sum uint64) {
 	}
 	for _, part := range b.Parts {
 		if part.Node == id {
-			sum = saturate(sum, part.Bytes)
+			sum = AddBytes(sum, part.Bytes)
 		}
 	}
 	return sum
@@ -350,7 +358,7 @@ func (b *Block) On(nodes numa.Mask) (sum uint64) {
 	var bytes NodeBytes
 	b.addTo(&bytes)
 	for id := range nodes.All() {
-		sum = saturate(sum, bytes[id])
+		sum = AddBytes(sum, bytes[id])
 	}
 	return sum
 }
@@ -366,7 +374,43 @@ func (b *Block) Whole() bool {
 		if part.Node <= last || !b.Nodes.Contains(part.Node) {
 			return false
 		}
-		last, sum = part.Node, saturate(sum, part.Bytes)
+		last, sum = part.Node, AddBytes(sum, part.Bytes)
 	}
 	return sum == b.Bytes
+}
+
+// PresentMemory returns the bytes of a memory resource that NUMA nodes have, by node id. Regular memory is without the
+// huge pages. ok is false if the resource is not memory or the machine's amount is unknown.
+func PresentMemory(m *machine.Topology, resource workload.Resource) (bytes NodeBytes, ok bool) {
+	size, err := workload.HugePageSize(resource)
+	for _, node := range m.Nodes() {
+		var all uint64
+		for _, pages := range node.HugePages {
+			hi, lo := bits.Mul64(pages.Count, pages.SizeKiB<<10)
+			if hi != 0 {
+				lo = math.MaxUint64
+			}
+			all = AddBytes(all, lo)
+			if err == nil && pages.SizeKiB == uint64(size)/1024 {
+				bytes[node.ID] = lo
+			}
+		}
+		if resource == workload.Memory {
+			bytes[node.ID] = node.MemoryBytes - min(node.MemoryBytes, all)
+			ok = ok || node.MemoryBytes > 0
+		} else {
+			ok = err == nil
+		}
+	}
+	return bytes, ok
+}
+
+// AddBytes adds amounts up to the largest value, so that damaged amounts cannot overflow to
+// plausible ones.
+func AddBytes(a, b uint64) uint64 {
+	sum, carry := bits.Add64(a, b, 0)
+	if carry != 0 {
+		return math.MaxUint64
+	}
+	return sum
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
@@ -121,7 +122,7 @@ func TestBlocks(t *testing.T) {
 	for _, parts := range []string{"0:4 2:2", "2:3 0:4", "0:4 5:3", "0:4 0:3"} {
 		draft := ledger.NewDraft(l.View())
 		draft.PutPod(ledgertest.With(ledgertest.Pod("a", "c"), divided(ledgertest.Memory("c", "memory", "0-2", 7), parts)))
-		if f := ledger.Check(draft.View()); len(f) != 1 || f[0].Rule != ledger.RulePayload {
+		if f := check.View(draft.View()); len(f) != 1 || f[0].Rule != check.RulePayload {
 			t.Errorf("parts %q: findings %v", parts, f)
 		}
 	}

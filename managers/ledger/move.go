@@ -74,7 +74,16 @@ func (p *Pod) held() []Claim {
 }
 
 // HeldCPUs returns the CPUs out of the node's shared pool that no other pod may have because of this one.
-func (p *Pod) HeldCPUs() cpuset.Set { return nodeCPUs(p) }
+func (p *Pod) HeldCPUs() cpuset.Set {
+	var set cpuset.Set
+	claims := p.held()
+	for i := range claims {
+		if c := claims[i].CPUs; c.OfNode() {
+			set = set.Union(c.Set)
+		}
+	}
+	return set
+}
 
 // HeldMemory returns what no other pod may have of the memory of each NUMA node because this one moves, in addition to
 // its claims.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 )
@@ -54,7 +55,7 @@ func TestOffline(t *testing.T) {
 		if set, exclusive, _ := v.ContainerCPUs(x); !exclusive || set != cpuset.Of(2, 3) {
 			t.Errorf("x holds %s, exclusive %t", set, exclusive)
 		}
-		if found := ledger.Check(v); len(found) != row.findings || row.findings > 0 && found[0].Rule != ledger.RuleOffline {
+		if found := check.View(v); len(found) != row.findings || row.findings > 0 && found[0].Rule != check.RuleOffline {
 			t.Errorf("offline are %s: %v", row.offline, found)
 		}
 	}

@@ -41,7 +41,7 @@ func (l *Ledger) SetTakenPages(ctx context.Context, pages []TakenPages) error {
 }
 
 // SetRules changes the rules that claims are checked against, as a separate generation;
-// drafts on older views become stale. New findings of Check about the returned view are
+// drafts on older views become stale. New findings about the returned view are
 // grandfathered. Errors are those of a failed write, and Invalid for rules without a
 // machine.
 func (l *Ledger) SetRules(ctx context.Context, rules Rules) (*View, error) {

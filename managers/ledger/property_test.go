@@ -62,7 +62,7 @@ func (w *twins) commit(t *rapid.T, change func(d *ledger.Draft)) error {
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		w := &twins{rules: checkRules()}
+		w := &twins{rules: ledgertest.TwoNodes()}
 		w.journals = [2]*ledgertest.Journal{ledgertest.NewJournal(), ledgertest.NewJournal()}
 		w.open(t)
 		n := 0

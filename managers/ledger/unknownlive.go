@@ -2,7 +2,6 @@ package ledger
 
 import (
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/berthd/berth/managers/workload"
@@ -162,54 +161,5 @@ func (d *Draft) PutUnknownLive(pods ...UnknownLivePod) {
 func (d *Draft) ForgetUnknownLive(uid string) {
 	if drop(&d.changes.Unknown, uid, d.base.UnknownLive(uid)) {
 		d.view = nil
-	}
-}
-
-// unknown checks an unknown living pod: no other pod may have its claims. Its containers
-// are unknown, so the owners inside the pod are not checked.
-func (c *checker) unknown(uid string) {
-	u, ok := c.view.unknown.Get(uid)
-	if !ok {
-		return
-	}
-	c.unknownIsKnown(uid)
-	for i := range u.Claims {
-		claim := &u.Claims[i]
-		switch {
-		case claim.Payloads() != 1 || claim.Owner.Pod != uid:
-			c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
-				"claim of %s on %s has %d payloads, not one, or is not that of pod %s", claim.Owner, claim.Resource, claim.Payloads(), uid)
-		case claim.Devices != nil:
-			c.holdDevices(u.holds, claim)
-		}
-	}
-	c.unknownMemory(u)
-}
-
-// unknownIsKnown checks the uid of an unknown living pod: it must be valid and not in the
-// ledger.
-func (c *checker) unknownIsKnown(uid string) {
-	_, known := c.view.pods.Get(uid)
-	if c.view.UnknownLive(uid) && (known || uid == "" || strings.Contains(uid, "/")) {
-		c.add(Structural, RuleUnknownLive, Owner{Pod: uid}, Owner{}, "", "pod %q is noted as living and unknown, and is known or no pod",
-			uid)
-	}
-}
-
-// unknownMemory adds the memory of an unknown living pod to the sums. Which of its
-// containers pass memory on is unknown, so all of it counts.
-func (c *checker) unknownMemory(u *UnknownLivePod) {
-	for i := range u.Claims {
-		claim := &u.Claims[i]
-		if whole, ok := u.holds.Claim("", claim.Resource); ok && len(whole.Memory) > 0 && claim.Owner.Container != "" {
-			continue
-		}
-		for _, b := range claim.Memory {
-			if c.memory.pods == nil {
-				c.memory.pods = make(map[memoryKey]uint64)
-			}
-			key := memoryKey{claim.Resource, b.Nodes}
-			c.memory.pods[key] = saturate(c.memory.pods[key], b.Bytes)
-		}
 	}
 }

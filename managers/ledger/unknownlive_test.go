@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 )
@@ -85,8 +86,8 @@ func TestUnknownLiveAndKnown(t *testing.T) {
 	d := ledger.NewDraft(v)
 	d.PutPod(ledgertest.Pod("a", "c"))
 	d.PutUnknownLive(ledger.UnknownLivePod{UID: "b/c"}, ledger.UnknownLivePod{UID: "a"})
-	found := ledger.Check(d.View())
-	if len(found) != 1 || found[0].Rule != ledger.RuleUnknownLive || found[0].Kind != ledger.Structural || found[0].Owner.Pod != "b/c" {
+	found := check.View(d.View())
+	if len(found) != 1 || found[0].Rule != check.RuleUnknownLive || found[0].Kind != check.Structural || found[0].Owner.Pod != "b/c" {
 		t.Errorf("findings %v", found)
 	}
 }

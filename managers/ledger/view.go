@@ -73,8 +73,8 @@ type View struct {
 	recorded          uint64 // number of the last entry of the history; 0 without one
 }
 
-// ofNode reports whether the CPUs are out of the node's shared pool.
-func (c *CPUs) ofNode() bool {
+// OfNode reports whether the CPUs are out of the node's shared pool.
+func (c *CPUs) OfNode() bool {
 	return c != nil && (c.Use == CPUExclusive || c.Use == CPUPod)
 }
 
@@ -154,11 +154,8 @@ func (v *View) NumPods() int { return v.pods.Len() }
 // NumResourceClaims returns how many of them are resource claims.
 func (v *View) NumResourceClaims() int { return v.facts.resourceClaims }
 
-// IsResourceClaim returns whether a uid is that of an admitted resource claim.
-func (v *View) IsResourceClaim(uid string) bool {
-	p, ok := v.pods.Get(uid)
-	return ok && p.Pod.ResourceClaim != nil
-}
+// ContestedCPUs returns the CPUs that more than one pod holds. A sound view has none.
+func (v *View) ContestedCPUs() cpuset.Set { return v.facts.contested }
 
 // ResourceClaimCPUs returns the CPUs that resource claims hold. Its cost grows with the number of records.
 func (v *View) ResourceClaimCPUs() (out cpuset.Set) {
@@ -167,7 +164,7 @@ func (v *View) ResourceClaimCPUs() (out cpuset.Set) {
 	}
 	for p := range v.Pods() {
 		if p.Pod.ResourceClaim != nil {
-			out = out.Union(nodeCPUs(p))
+			out = out.Union(p.HeldCPUs())
 		}
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -150,7 +151,7 @@ func TestClaimsAreOfTheirNodes(t *testing.T) {
 		}
 		checkClaim(t, set, v.Pod)
 	}
-	if found := ledger.Check(trial.View()); len(found) > 0 {
+	if found := check.View(trial.View()); len(found) > 0 {
 		t.Error(found)
 	}
 	requests, pods := trial.View().Requests(workload.Features{}, "")
@@ -213,7 +214,7 @@ func TestClaimOnSeveralNodes(t *testing.T) {
 			checkClaim(t, set, v.Pod)
 		}
 	}
-	if found := ledger.Check(trial.View()); len(found) > 0 {
+	if found := check.View(trial.View()); len(found) > 0 {
 		t.Error(found)
 	}
 }
@@ -434,7 +435,7 @@ func TestPodsAndClaimsShareNothing(t *testing.T) {
 					r.Errorf("pod %s has reserved CPUs %s", pod.UID, held.CPUs.Set)
 				}
 			}
-			if found := ledger.Check(trial.View()); len(found) > 0 {
+			if found := check.View(trial.View()); len(found) > 0 {
 				r.Fatal(found)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/managerset"
 	"github.com/berthd/berth/managers/memory"
@@ -115,7 +116,7 @@ func TestOnePool(t *testing.T) {
 			t.Errorf("%s: %v %s, %v", row.pod.UID, v.Outcome, v.Message, err)
 		}
 	}
-	if found := ledger.Check(trial.View()); len(found) > 0 {
+	if found := check.View(trial.View()); len(found) > 0 {
 		t.Error(found)
 	}
 }
@@ -175,7 +176,7 @@ func TestNothingOfOnePoolIsGivenTwice(t *testing.T) {
 					checkClaim(t, set, v.Pod)
 				}
 			}
-			found := slices.DeleteFunc(ledger.Check(trial.View()), func(f ledger.Finding) bool { return f.Rule == ledger.RuleShared })
+			found := slices.DeleteFunc(check.View(trial.View()), func(f check.Finding) bool { return f.Rule == check.RuleShared })
 			if len(found) > 0 {
 				t.Fatal(found)
 			}

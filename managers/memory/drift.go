@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // RuleDrift is the rule of findings about nodes that have another amount of
 // memory than before: a boot may move some pages between nodes.
-const RuleDrift ledger.Rule = "drift"
+const RuleDrift check.Rule = "drift"
 
 // Baseline returns what pods can have of each node, by node and resource; nothing
 // under the policy None. A ledger keeps it for the Drift of a later start.
@@ -32,15 +33,15 @@ func (m *Manager) Baseline() []ledger.NodeMemory {
 // have now, and what claims hold with what is allocatable now. All findings are of
 // kind Policy: claims are kept, and new decisions follow the new amounts. Of
 // claims that no longer fit into a group there is one finding with
-// ledger.RuleMemory, which names the owners.
-func (m *Manager) Drift(view *ledger.View, before []ledger.NodeMemory) []ledger.Finding {
+// check.RuleMemory, which names the owners.
+func (m *Manager) Drift(view *ledger.View, before []ledger.NodeMemory) []check.Finding {
 	if m.policy == PolicyNone {
 		return nil
 	}
-	var out []ledger.Finding
+	var out []check.Finding
 	note := func(resource, format string, args ...any) {
-		out = append(out, ledger.Finding{
-			Kind: ledger.Policy, Rule: RuleDrift, Resource: resource, Text: fmt.Sprintf(format, args...),
+		out = append(out, check.Finding{
+			Kind: check.Policy, Rule: RuleDrift, Resource: resource, Text: fmt.Sprintf(format, args...),
 		})
 	}
 	for i, was := range before {
@@ -75,9 +76,9 @@ func (m *Manager) has(node int, resource string) ledger.NodeMemory {
 
 // overcommitted finds the groups that hold more than is allocatable there, and
 // the owners of what no node has any more.
-func (m *Manager) overcommitted(view *ledger.View) []ledger.Finding {
+func (m *Manager) overcommitted(view *ledger.View) []check.Finding {
 	t := m.table(view)
-	var out []ledger.Finding
+	var out []check.Finding
 	for _, c := range m.capacities {
 		free := t.free(c)
 		for _, group := range t.everyGroup() {
@@ -90,8 +91,8 @@ func (m *Manager) overcommitted(view *ledger.View) []ledger.Finding {
 			for i, o := range owners {
 				names[i] = o.String()
 			}
-			out = append(out, ledger.Finding{
-				Kind: ledger.Policy, Rule: ledger.RuleMemory, Resource: c.resource, Owner: owners[0],
+			out = append(out, check.Finding{
+				Kind: check.Policy, Rule: check.RuleMemory, Resource: c.resource, Owner: owners[0],
 				Text: fmt.Sprintf("%s hold %s of %s on NUMA nodes %s, which is %s more than is allocatable there",
 					strings.Join(names, ", "), quantity(uint64(c.allocatable.sum(group)+missing)), c.resource, group,
 					quantity(uint64(missing))),
@@ -101,8 +102,8 @@ func (m *Manager) overcommitted(view *ledger.View) []ledger.Finding {
 	for c := range view.Claims() {
 		bytes := slices.ContainsFunc(c.Memory, func(b ledger.Block) bool { return b.Bytes > 0 })
 		if c.Provider == Name && bytes && m.find(c.Resource) == nil {
-			out = append(out, ledger.Finding{
-				Kind: ledger.Policy, Rule: ledger.RuleMemory, Resource: c.Resource, Owner: c.Owner,
+			out = append(out, check.Finding{
+				Kind: check.Policy, Rule: check.RuleMemory, Resource: c.Resource, Owner: c.Owner,
 				Text: fmt.Sprintf("%s holds %s, which no NUMA node has any more", c.Owner, c.Resource),
 			})
 		}

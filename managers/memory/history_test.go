@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
@@ -191,7 +192,7 @@ func (n *testNode) resizeAny(t *rapid.T, old *workload.Pod) *workload.Pod {
 // there, and every pod has what it needs at its busiest moment, but not more.
 func checkUsage(t *rapid.T, n *testNode, pods map[string]*workload.Pod) {
 	t.Helper()
-	for _, f := range ledger.Check(n.View()) {
+	for _, f := range check.View(n.View()) {
 		t.Fatalf("%s", f)
 	}
 	if f := n.Drift(n.View(), n.Baseline()); len(f) > 0 {

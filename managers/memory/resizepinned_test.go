@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
@@ -121,7 +122,7 @@ func TestLessPinnedMemory(t *testing.T) {
 				bytesOf(&claims[0]) != uint64(want) {
 				t.Errorf("it has %+v, want %d bytes", claims, want)
 			}
-			if findings := ledger.CheckPod(d.View(), "a"); len(findings) > 0 {
+			if findings := check.Pod(d.View(), "a"); len(findings) > 0 {
 				t.Error(findings)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -140,12 +141,12 @@ func heldByPod(view *ledger.View, p *ledger.Pod, r workload.Resource) (sum uint6
 }
 
 // TakenFindings returns a finding for each node with huge pages that no pod uses and that are not free.
-func TakenFindings(view *ledger.View) (out []ledger.Finding) {
+func TakenFindings(view *ledger.View) (out []check.Finding) {
 	for _, t := range view.Rules().TakenPages {
 		if t.Outside == 0 {
 			continue
 		}
-		out = append(out, ledger.Finding{Kind: kindTaken, Rule: ruleTaken, Resource: t.Resource, Text: fmt.Sprintf(
+		out = append(out, check.Finding{Kind: kindTaken, Rule: ruleTaken, Resource: t.Resource, Text: fmt.Sprintf(
 			"%s of %s on NUMA node %d are in use outside of pods, so new pods cannot have them: end the processes that use them (HugetlbPages in /proc/PID/status), remove their files in hugetlbfs, or reserve the pages (memory.reserved)",
 			quantity(t.Outside), t.Resource, t.Node)})
 	}
@@ -154,6 +155,6 @@ func TakenFindings(view *ledger.View) (out []ledger.Finding) {
 
 // The kind and the rule of the findings: the kernel has the huge pages free that no pod uses.
 const (
-	kindTaken ledger.Kind = "kernel"
-	ruleTaken ledger.Rule = "huge-pages"
+	kindTaken check.Kind = "kernel"
+	ruleTaken check.Rule = "huge-pages"
 )

@@ -187,7 +187,7 @@ func (g Guard) onShared(view *ledger.View, except string) (sum int64) {
 		}
 		own := int64(0)
 		for i := range pod.Claims {
-			if c := &pod.Claims[i]; c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod) {
+			if c := &pod.Claims[i]; c.CPUs.OfNode() {
 				own += int64(c.CPUs.Set.Len()) * 1000
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // resolveConflicts resolves contradictions: living pods keep their claims. Each round removes a
@@ -22,13 +23,13 @@ func (r *recovery) resolveConflicts() {
 
 // resolve takes away what the first finding allows to; false: there is none.
 func (r *recovery) resolve(view *ledger.View) bool {
-	for _, f := range ledger.Check(view) {
+	for _, f := range check.View(view) {
 		a, b := r.pods[f.Owner.Pod], r.pods[f.Other.Pod]
-		if f.Kind == ledger.Structural && a != nil && (b == nil || b == a) && a.record != nil {
+		if f.Kind == check.Structural && a != nil && (b == nil || b == a) && a.record != nil {
 			a.unfit(f)
 			return true
 		}
-		if f.Kind != ledger.Structural || a == nil || b == nil || a == b {
+		if f.Kind != check.Structural || a == nil || b == nil || a == b {
 			continue
 		}
 		if r.yields(a, b) {
@@ -48,7 +49,7 @@ func (r *recovery) resolve(view *ledger.View) bool {
 
 // unfit makes a pod with contradicting claims an unknown living pod, for example a union of two
 // divisions between its containers. No other pod gets any of them.
-func (p *pod) unfit(f ledger.Finding) {
+func (p *pod) unfit(f check.Finding) {
 	p.record = nil
 	p.wait(p.Source, p.Kept)
 	p.unknown.Digest = "" // so that the agent reports the claims of its containers
@@ -81,7 +82,7 @@ func (p *pod) generation() uint64 {
 }
 
 // yield takes from a living pod what another one holds by a better right.
-func (p *pod) yield(to *pod, f ledger.Finding) bool {
+func (p *pod) yield(to *pod, f check.Finding) bool {
 	kept := Without(p.Kept, to.Kept)
 	if ledger.SameClaims(kept, p.Kept) {
 		// The contradiction is not about common claims, so no claim can be removed to resolve it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -126,8 +127,8 @@ func TestForgedClaimRecords(t *testing.T) {
 			rt.Fatalf("the start fails: %v", err)
 		}
 		after := l.View()
-		for _, f := range ledger.Check(after) {
-			if f.Kind == ledger.Structural {
+		for _, f := range check.View(after) {
+			if f.Kind == check.Structural {
 				rt.Fatalf("the start leaves: %v", f)
 			}
 		}

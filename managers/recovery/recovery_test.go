@@ -9,6 +9,7 @@ import (
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/claimrecord"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
@@ -252,7 +253,7 @@ func holds(t *testing.T, view *ledger.View, plan recovery.Plan, waits, none bool
 	draft := ledger.NewDraft(view)
 	plan.Apply(draft)
 	after := draft.View()
-	if found := ledger.Check(after); len(found) > 0 {
+	if found := check.View(after); len(found) > 0 {
 		t.Errorf("findings %v", found)
 	}
 	p, known := after.Pod("a")
@@ -419,7 +420,7 @@ func TestWhoLivesKeeps(t *testing.T) {
 		}
 		draft := ledger.NewDraft(view)
 		plan.Apply(draft)
-		if found := ledger.Check(draft.View()); len(found) > 0 {
+		if found := check.View(draft.View()); len(found) > 0 {
 			t.Errorf("findings %v", found)
 		}
 	}

@@ -27,9 +27,6 @@ func equal(a, b []ledger.Claim) bool {
 	return slices.EqualFunc(a, b, func(a, b ledger.Claim) bool { return same(&a, &b) })
 }
 
-// ofNode returns whether CPUs are out of the node's shared pool.
-func ofNode(c *ledger.CPUs) bool { return c.Use == ledger.CPUExclusive || c.Use == ledger.CPUPod }
-
 // wholeMemory returns whether a pod has memory as a whole.
 func wholeMemory(pod *ledger.Pod) bool {
 	return slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool { return c.Owner.Container == "" && c.Memory != nil })

@@ -198,7 +198,7 @@ func (c *Cost) add(pod *ledger.Pod, u *unit, from, have, want *ledger.Claim, tou
 			touched[c.Name] = true
 		}
 	}
-	if have.CPUs != nil && ofNode(have.CPUs) {
+	if have.CPUs.OfNode() {
 		c.CPUs += want.CPUs.Set.Minus(have.CPUs.Set).Len()
 	}
 	if !u.part {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/transition"
@@ -210,8 +211,8 @@ func TestExchangeThroughAnotherCPU(t *testing.T) {
 	for i := range plan.Steps {
 		d := ledger.NewDraft(view)
 		plan.Steps[i].Apply(d)
-		if view = d.View(); len(ledger.Check(view)) > 0 || !transition.Placed(plan.Steps[i].After).CPUs.IsSubsetOf(view.ExclusiveCPUs()) {
-			t.Fatalf("%s: %v, exclusive are %s", plan.Steps[i].String(), ledger.Check(view), view.ExclusiveCPUs())
+		if view = d.View(); len(check.View(view)) > 0 || !transition.Placed(plan.Steps[i].After).CPUs.IsSubsetOf(view.ExclusiveCPUs()) {
+			t.Fatalf("%s: %v, exclusive are %s", plan.Steps[i].String(), check.View(view), view.ExclusiveCPUs())
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // planner makes steps, on one view after the other.
@@ -259,7 +260,7 @@ func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, o
 	if next.SharedCPUs().IsEmpty() && !p.view.SharedCPUs().IsEmpty() && next.AnyShares() {
 		return nil, false
 	}
-	bad := slices.ContainsFunc(ledger.CheckPod(next, u.owner.Pod), func(f ledger.Finding) bool { return f.Kind == ledger.Structural })
+	bad := slices.ContainsFunc(check.Pod(next, u.owner.Pod), func(f check.Finding) bool { return f.Kind == check.Structural })
 	return next, !bad
 }
 
@@ -268,6 +269,7 @@ func (p *planner) possible(u *unit, claims []ledger.Claim) (next *ledger.View, o
 // steps follow whatever other pods release meanwhile.
 func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 	pod, _ := p.view.Pod(u.owner.Pod)
+	names := pod.Pod.Names()
 	var whole, others cpuset.Set
 	for i := range pod.Claims {
 		o := &pod.Claims[i]
@@ -277,12 +279,12 @@ func (p *planner) free(u *unit, c *ledger.Claim) cpuset.Set {
 		if o.CPUs.Use == ledger.CPUPod {
 			whole = whole.Union(o.CPUs.Set)
 		}
-		if (o.Owner != c.Owner || o.Provider != c.Provider) && !pod.MayShareCPUs(c, o) {
+		if (o.Owner != c.Owner || o.Provider != c.Provider) && !check.MayShareCPUs(pod, names, c, o) {
 			others = others.Union(o.CPUs.Set)
 		}
 	}
 	free := whole
-	if ofNode(c.CPUs) {
+	if c.CPUs.OfNode() {
 		own := pod.HeldCPUs()
 		free = p.view.AllocatableCPUs().Minus(p.view.ExclusiveCPUs().Minus(own))
 		switch moves := pod.Move != nil && len(pod.Move.Held) > 0; {

@@ -10,6 +10,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -80,7 +81,7 @@ func TestPlansKeepTheInvariants(t *testing.T) {
 		for _, c := range changes {
 			final.AddClaims(c.Pod, c.To...)
 		}
-		if len(ledger.Check(final.View())) > 0 || overfull(final.View()) {
+		if len(check.View(final.View())) > 0 || overfull(final.View()) {
 			t.Skip("the wanted state is impossible")
 		}
 		start := d.View()
@@ -159,7 +160,7 @@ func overfull(v *ledger.View) bool {
 }
 
 func invariants(t *rapid.T, start, after, final *ledger.View, s transition.Step) {
-	if f := ledger.Check(after); len(f) > 0 {
+	if f := check.View(after); len(f) > 0 {
 		t.Fatalf("%s: %v", s.String(), f)
 	}
 	if overfull(after) {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/clients/nri/amounts"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // This file has what is to be true.
@@ -283,7 +283,7 @@ func (n *madeUpNode) healed() {
 	for _, uid := range n.link.ledgerPods() {
 		n.belongs(uid)
 	}
-	for _, f := range ledger.Check(view) {
+	for _, f := range check.View(view) {
 		n.fail("check of the ledger: %s", f)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -175,7 +176,7 @@ func (s *suite) plan(p, fresh hint.Provider, view *ledger.View, req hint.Request
 	}
 	trial := ledger.NewDraft(view)
 	trial.AddClaims(req.Pod.UID, claims...)
-	for _, f := range ledger.Check(trial.View()) {
+	for _, f := range check.View(trial.View()) {
 		s.addf("%s: %s", what, f)
 	}
 	return claims

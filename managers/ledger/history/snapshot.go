@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
 )
@@ -126,7 +127,7 @@ func (s *Snapshot) View(m *machine.Topology) (*ledger.View, error) {
 		state.ExternalProviders[p.Name] = &ledger.ExternalProvider{Name: p.Name, Required: p.Required, Resources: p.Resources}
 	}
 	v := ledger.NewView(state)
-	if f, bad := ledger.FirstStructural(ledger.Check(v)); bad {
+	if f, bad := check.FirstStructural(check.View(v)); bad {
 		return nil, errdefs.Corruptf("%s", f.Text)
 	}
 	return v, nil

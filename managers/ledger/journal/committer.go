@@ -8,6 +8,7 @@ import (
 
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -48,7 +49,7 @@ type committer struct {
 func (c *committer) Commit(ctx context.Context, old, next *ledger.View, changes *ledger.Content) (done ledger.Committed, err error) {
 	internal := func(err error) error { return errdefs.Internalf("commit generation %d: %w", next.Generation(), err) }
 	if changes != nil {
-		if f, ok := ledger.Flaw(next, changes); ok {
+		if f, ok := check.Flaw(next, changes); ok {
 			return done, internal(errors.New(f.String()))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // LostPod is a pod that is not whole: its record or one of its claims is damaged or
@@ -73,17 +74,17 @@ func claimsOf(claims []storedClaim) []ledger.Claim {
 // changes in the same commit, the pod with the greater uid. The ledger never commits such a
 // pair. So one pod was removed, and its claim was given to the other one afterwards: the
 // later one is right.
-func (st *state) resolve() (*ledger.View, []ledger.Finding) {
+func (st *state) resolve() (*ledger.View, []check.Finding) {
 	for {
 		st.release()
 		view := ledger.NewView(st.State)
-		findings := ledger.Check(view)
-		if _, wrong := ledger.FirstStructural(findings); !wrong {
+		findings := check.View(view)
+		if _, wrong := check.FirstStructural(findings); !wrong {
 			return view, findings
 		}
 		kept := len(st.lost)
 		for _, f := range findings {
-			if f.Kind == ledger.Structural {
+			if f.Kind == check.Structural {
 				st.damage = append(st.damage, f)
 				st.keepOut(f)
 			}
@@ -96,11 +97,11 @@ func (st *state) resolve() (*ledger.View, []ledger.Finding) {
 
 // empty removes the claims of unknown living pods that contradict each other or themselves,
 // and returns whether there are any.
-func (st *state) empty(findings []ledger.Finding) (some bool) {
+func (st *state) empty(findings []check.Finding) (some bool) {
 	for _, f := range findings {
 		for _, uid := range []string{f.Owner.Pod, f.Other.Pod} {
 			u := st.Unknown[uid]
-			if f.Kind != ledger.Structural || u == nil || len(u.Claims) == 0 {
+			if f.Kind != check.Structural || u == nil || len(u.Claims) == 0 {
 				continue
 			}
 			u.Claims, u.DevicesUnknown = nil, true
@@ -123,7 +124,7 @@ func (st *state) nothing() {
 
 // keepOut removes a pod from the view because of a finding, unless another pod of the
 // finding is already removed.
-func (st *state) keepOut(f ledger.Finding) {
+func (st *state) keepOut(f check.Finding) {
 	uid := f.Owner.Pod
 	p, here := st.Pods[uid]
 	if other := f.Other.Pod; other != "" && other != uid {
@@ -165,8 +166,8 @@ func (st *state) release() {
 		delete(st.Bindings, id)
 		lost, ok := st.lost[b.Owner.Pod]
 		if !ok {
-			st.damage = append(st.damage, ledger.Finding{
-				Kind: ledger.Structural, Rule: ledger.RuleOwner, Owner: b.Owner,
+			st.damage = append(st.damage, check.Finding{
+				Kind: check.Structural, Rule: check.RuleOwner, Owner: b.Owner,
 				Text: fmt.Sprintf("container id %s is bound to %s, which is not known", id, b.Owner),
 			})
 			continue
@@ -179,8 +180,8 @@ func (st *state) release() {
 	for _, uid := range ordered.Keys(st.Unknown) {
 		if _, known := st.Pods[uid]; known || uid == "" || strings.Contains(uid, "/") {
 			delete(st.Unknown, uid)
-			st.damage = append(st.damage, ledger.Finding{
-				Kind: ledger.Structural, Rule: ledger.RuleUnknownLive, Owner: ledger.Owner{Pod: uid},
+			st.damage = append(st.damage, check.Finding{
+				Kind: check.Structural, Rule: check.RuleUnknownLive, Owner: ledger.Owner{Pod: uid},
 				Text: fmt.Sprintf("pod %q is noted as living and unknown, and is known or no pod", uid),
 			})
 		}

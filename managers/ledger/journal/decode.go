@@ -13,6 +13,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -27,7 +28,7 @@ type state struct {
 	fresh        bool              // the journal was empty
 	migratedFrom *int
 	pending      []Entry // written with the next commit
-	damage       []ledger.Finding
+	damage       []check.Finding
 	lost         map[string]*LostPod
 	halves       map[string]half // of lost pods with a whole record
 	uncertain    []string        // why there may be pods without any readable data
@@ -133,8 +134,8 @@ func (st *state) rename(entries []Entry) []Entry {
 
 // stored reports an unusable value.
 func (st *state) stored(bucket, key string, err error) {
-	st.damage = append(st.damage, ledger.Finding{
-		Kind: ledger.Structural, Rule: ledger.RuleStored, Text: fmt.Sprintf("%s/%s: %v", bucket, key, err),
+	st.damage = append(st.damage, check.Finding{
+		Kind: check.Structural, Rule: check.RuleStored, Text: fmt.Sprintf("%s/%s: %v", bucket, key, err),
 	})
 }
 
@@ -383,8 +384,8 @@ func (d *decoder) join() {
 		if _, ok := d.records[uid]; ok {
 			continue
 		}
-		d.damage = append(d.damage, ledger.Finding{
-			Kind: ledger.Structural, Rule: ledger.RuleOwner, Owner: ledger.Owner{Pod: uid},
+		d.damage = append(d.damage, check.Finding{
+			Kind: check.Structural, Rule: check.RuleOwner, Owner: ledger.Owner{Pod: uid},
 			Text: fmt.Sprintf("%d claims of pod %q, which is not there", len(d.claims[uid]), uid),
 		})
 		d.lose(uid, "its record is missing").add(d.claims[uid]...)

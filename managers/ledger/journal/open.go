@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/internal/ordered"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -75,7 +76,7 @@ type Report struct {
 	Dropped *ledger.Override `json:"dropped,omitempty"`
 	// Damage lists the damage of the stored state. The view of an opened ledger contains
 	// none of it.
-	Damage []ledger.Finding `json:"damage,omitempty"`
+	Damage []check.Finding `json:"damage,omitempty"`
 	// Renewed lists damaged entries that only compare the last commit with the present
 	// (metaFacts), as sentences. The next commit writes them again; they are no damage of the state.
 	Renewed []string `json:"renewed,omitempty"`
@@ -90,10 +91,10 @@ type Report struct {
 	// History is why the state before this start cannot be computed, if the history is damaged.
 	History string `json:"history,omitempty"`
 	// Grandfathered are claims that the current rules would not allow. They are kept.
-	Grandfathered []ledger.Finding `json:"grandfathered,omitempty"`
+	Grandfathered []check.Finding `json:"grandfathered,omitempty"`
 	// Broken are claims on CPUs that are offline, and on CPUs or NUMA nodes that the machine no
 	// longer has.
-	Broken []ledger.Finding `json:"broken,omitempty"`
+	Broken []check.Finding `json:"broken,omitempty"`
 }
 
 // Open loads the journal's state and checks it. It writes nothing.
@@ -244,10 +245,10 @@ func (o *Options) keep(st *state) {
 	}
 }
 
-// sort sorts the policy findings of Check into the report.
-func (r *Report) sort(findings []ledger.Finding) {
+// sort sorts the policy findings of a check into the report.
+func (r *Report) sort(findings []check.Finding) {
 	for _, f := range findings {
-		if f.Rule == ledger.RuleVanished || f.Rule == ledger.RuleOffline || f.Rule == ledger.RuleShared {
+		if f.Rule == check.RuleVanished || f.Rule == check.RuleOffline || f.Rule == check.RuleShared {
 			r.Broken = append(r.Broken, f)
 		} else {
 			r.Grandfathered = append(r.Grandfathered, f)

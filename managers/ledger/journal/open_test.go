@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -273,7 +274,7 @@ func TestDamage(t *testing.T) {
 			}
 			found := false
 			for _, f := range report.Damage {
-				found = found || f.Kind == ledger.Structural && strings.Contains(f.String(), c.want)
+				found = found || f.Kind == check.Structural && strings.Contains(f.String(), c.want)
 			}
 			if !found {
 				t.Errorf("findings %v, want %q", report.Damage, c.want)

@@ -105,8 +105,10 @@ func writeCPU(view *ledger.View, settings Settings, format int) (File, error) {
 	}
 	baselines, resized := map[string]map[string]cpuset.Set{}, false
 	for c := range view.Claims() {
-		switch uid := c.Owner.Pod; {
-		case c.CPUs == nil, view.IsResourceClaim(uid):
+		uid := c.Owner.Pod
+		pod, admitted := view.Pod(uid)
+		switch {
+		case c.CPUs == nil, admitted && pod.Pod.ResourceClaim != nil:
 		case c.Owner.Container == "":
 			s.Pods[uid] = c.CPUs.Set
 		default:

@@ -1,11 +1,14 @@
 package ledgertest
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -84,4 +87,34 @@ func Devices(container, resource string, ids ...string) ledger.Claim {
 		Owner: ledger.Owner{Container: container}, Provider: "device", Resource: resource,
 		Devices: &ledger.Devices{Devices: devices},
 	}
+}
+
+// TwoNodes are the rules of a machine of 2 nodes of 4 cores with 2 threads: 16 CPUs, and 8 GiB and 100 pages of 2 MiB a node. CPUs 0
+// and 8 are reserved.
+func TwoNodes() ledger.Rules {
+	return ledger.Rules{
+		Machine: machinetest.Build("2s1n4c2t",
+			machinetest.Memory(0, 8<<30), machinetest.Memory(1, 8<<30),
+			machinetest.HugePages(0, 2048, 100), machinetest.HugePages(1, 2048, 100)),
+		ReservedCPUs: cpuset.Of(0, 8),
+	}
+}
+
+// Large returns the view of a ledger of 500 pods with three containers each, on a machine of 512
+// CPUs and 8 nodes; each pod has one CPU, memory and two devices.
+func Large(t T) *ledger.View {
+	l := New(t, ledger.Rules{Machine: machinetest.Build("2s4n32c2t"), ReservedCPUs: cpuset.Of(0)})
+	d := ledger.NewDraft(l.View())
+	for i := range 500 {
+		uid := fmt.Sprintf("%08x-6b1f-4e1c-9e0c-0123456789ab", i*7919)
+		d.PutPod(With(Pod(uid, "init:i", "sidecar:s", "c"),
+			Exclusive("i", fmt.Sprint(i+1)), Exclusive("c", fmt.Sprint(i+1)),
+			Memory("c", "memory", fmt.Sprint(i%8), 1<<20), Memory("s", "memory", fmt.Sprint(i%8), 1<<20),
+			Devices("c", "vendor.com/gpu", fmt.Sprint("gpu-", i), fmt.Sprint("gpu-", i, "b"))))
+	}
+	v, err := l.Commit(context.Background(), d)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return v
 }

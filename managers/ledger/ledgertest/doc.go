@@ -10,7 +10,7 @@
 //   - failure: what a journal does at its n-th next commit.
 //
 // Invariant: a ledger opened through this package has been held against
-// ledger.Check and against its own journal by the end of its test.
+// check.View and against its own journal by the end of its test.
 //
 // Other modules may import this package, and every release may change it.
 package ledgertest

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 )
@@ -36,7 +37,7 @@ func Open(t T, o journal.Options) (*ledger.Ledger, journal.Report) {
 		t.Fatalf("open ledger: %v", err)
 	}
 	old := append(report.Grandfathered, report.Broken...)
-	closing(t, o, l, func() { check(t, l.View(), old) })
+	closing(t, o, l, func() { verify(t, l.View(), old) })
 	return l, report
 }
 
@@ -58,8 +59,8 @@ func OpenChanging(t T, o journal.Options) (*ledger.Ledger, journal.Report) {
 		t.Fatalf("open ledger: %v", err)
 	}
 	closing(t, o, l, func() {
-		for _, f := range ledger.Check(l.View()) {
-			if f.Kind == ledger.Structural {
+		for _, f := range check.View(l.View()) {
+			if f.Kind == check.Structural {
 				t.Errorf("generation %d: %s", l.View().Generation(), f)
 			}
 		}
@@ -81,18 +82,18 @@ func closing(t T, o journal.Options, l *ledger.Ledger, check func()) {
 // Check fails the test for every finding about the ledger's view.
 func Check(t T, l *ledger.Ledger) {
 	t.Helper()
-	check(t, l.View(), nil)
+	verify(t, l.View(), nil)
 }
 
-func check(t T, v *ledger.View, old []ledger.Finding) {
+func verify(t T, v *ledger.View, old []check.Finding) {
 	t.Helper()
-	known := make(map[ledger.Finding]bool, len(old))
+	known := make(map[check.Finding]bool, len(old))
 	for _, f := range old {
 		known[f] = true
 	}
-	for _, f := range ledger.Check(v) {
+	for _, f := range check.View(v) {
 		// Tests may assign every CPU, which managers refuse.
-		if !known[f] && f.Rule != ledger.RuleShared {
+		if !known[f] && f.Rule != check.RuleShared {
 			t.Errorf("generation %d: %s", v.Generation(), f)
 		}
 	}

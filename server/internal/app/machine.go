@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/api/trust"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
-	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/node"
@@ -95,7 +95,7 @@ type machineChanges struct {
 	following sync.Mutex
 	// uncounted is the last error of countPages, as it was logged, and taken are its last findings. Only one goroutine counts.
 	uncounted string
-	taken     []ledger.Finding
+	taken     []check.Finding
 }
 
 func newMachineChanges(p *policies) *machineChanges {

@@ -43,6 +43,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/kubelet"
 	"github.com/berthd/berth/managers/managerset"
@@ -381,8 +382,8 @@ func lacksQuotas(facts cgroups.Facts, root fs.FS) []string {
 }
 
 // kernelFindings returns what reads the differences between the kernel and the ledger.
-func kernelFindings(k *kernel, d *deciding) func() []ledger.Finding {
-	return func() []ledger.Finding { return append(k.loop.Findings(), memory.TakenFindings(d.ledger.View())...) }
+func kernelFindings(k *kernel, d *deciding) func() []check.Finding {
+	return func() []check.Finding { return append(k.loop.Findings(), memory.TakenFindings(d.ledger.View())...) }
 }
 
 // startMetrics gives the metrics what they read.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berthd/berth/api/config"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/recovery"
 	"github.com/berthd/berth/server/internal/logs"
@@ -260,7 +261,7 @@ func (s *state) lines(c config.Config) (lines []string) {
 		lines = append(lines, f.Text)
 	}
 	for _, f := range r.Grandfathered {
-		if f.Rule == ledger.RuleMemory && slices.ContainsFunc(s.start.Drift, func(d ledger.Finding) bool {
+		if f.Rule == check.RuleMemory && slices.ContainsFunc(s.start.Drift, func(d check.Finding) bool {
 			return d.Rule == f.Rule && d.Resource == f.Resource
 		}) {
 			continue // has a line already, with the owners

@@ -15,6 +15,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/machine"
@@ -50,7 +51,7 @@ type StartReport struct {
 	// Damage is set if a damaged ledger was set aside at this start.
 	Damage *journal.DamagedFile
 	// Drift are the differences of the nodes' memory since the last commit.
-	Drift []ledger.Finding
+	Drift []check.Finding
 	// Recovery has the case of each pod, by uid; OlderCopy means that the ledger was an
 	// older copy.
 	Recovery  []recovery.Decision

@@ -44,7 +44,7 @@ func (a *alignment) count(d *decision) {
 	claims := d.committed()
 	for i := range claims {
 		c := &claims[i]
-		if !ofNode(c) {
+		if !c.CPUs.OfNode() {
 			continue
 		}
 		if d.settings.FullCores {
@@ -67,11 +67,6 @@ func (a *alignment) count(d *decision) {
 	case d.Outcome == admission.Admitted && !d.Repeated:
 		a.done.WithLabelValues(scope, boundaryNode).Add(float64(d.merges()))
 	}
-}
-
-// ofNode reports whether a claim takes CPUs out of the node's shared pool.
-func ofNode(c *ledger.Claim) bool {
-	return c.CPUs != nil && (c.CPUs.Use == ledger.CPUExclusive || c.CPUs.Use == ledger.CPUPod)
 }
 
 func inOneUncore(m *machine.Topology, c *ledger.Claim) bool {

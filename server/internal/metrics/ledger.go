@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -16,7 +17,7 @@ type ledgerCollector struct {
 	// cpu reports whether CPUs are given out at all.
 	cpu func() bool
 	// kernel lists differences between the kernel and the ledger; may be nil.
-	kernel func() []ledger.Finding
+	kernel func() []check.Finding
 	// phases counts the containers in each phase; nil for none.
 	phases func() map[placement.Phase]int
 }
@@ -79,7 +80,7 @@ func (c *ledgerCollector) Collect(out chan<- prometheus.Metric) {
 			claims[[2]string{p.Claims[i].Provider, p.Claims[i].Resource}]++
 		}
 	}
-	found := ledger.Check(view)
+	found := check.View(view)
 	if c.kernel != nil {
 		found = append(found, c.kernel()...)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/placement"
 	"github.com/berthd/berth/managers/topology"
 	"github.com/berthd/berth/managers/workload"
@@ -130,7 +131,7 @@ func rows(t *testing.T) (all []row) {
 			return system.Settings{StaticCPUs: true, Topology: topology.BestEffort, Scope: hint.Scope("container"),
 				PodLevelResourceManagers: true, MemoryQoS: true}
 		},
-		Sockets: func() []registry.Socket { return nil }, Kernel: func() []ledger.Finding { return nil },
+		Sockets: func() []registry.Socket { return nil }, Kernel: func() []check.Finding { return nil },
 		Phases:      func() map[placement.Phase]int { return nil },
 		Usage:       func(context.Context, ledger.Binding) (cgroup.Usage, bool) { return cgroup.Usage{}, false },
 		Allocatable: func() workload.Quantities { return nil },

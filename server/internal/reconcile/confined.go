@@ -5,6 +5,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/machine"
 )
 
@@ -14,7 +15,7 @@ type confinements map[string]string
 // above returns findings for cgroups with processes to which the kernel grants other CPUs or memory nodes than their own files
 // say: a cgroup above them, or a cpuset partition beside them, does not leave them enough. With cgroup v2 a write of such CPUs
 // succeeds, and the processes run on those of the parent. What the last pass did not find, too, may be a change in progress.
-func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapshot) (found []ledger.Finding) {
+func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapshot) (found []check.Finding) {
 	now := confinements{}
 	for i := range seen.Nodes {
 		o := &seen.Nodes[i]
@@ -36,7 +37,7 @@ func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapsh
 		key := o.Name.String()
 		now[key] = text
 		if (*cs)[key] == text {
-			found = append(found, ledger.Finding{
+			found = append(found, check.Finding{
 				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: ns.inPod(o.Name)},
 				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", ns.spelt(o.Name),
 					text),

@@ -9,21 +9,22 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // kindKernel is the kind of the findings: differences between the kernel and the ledger that berth cannot remove.
-const kindKernel ledger.Kind = "kernel"
+const kindKernel check.Kind = "kernel"
 
 // Rules that findings of the kernel violate.
 const (
 	// ruleFrozen: the cgroups above pods are not frozen.
-	ruleFrozen ledger.Rule = "frozen"
+	ruleFrozen check.Rule = "frozen"
 	// ruleUnbound: processes in the cgroup of a container belong to a container id.
-	ruleUnbound ledger.Rule = "unbound"
+	ruleUnbound check.Rule = "unbound"
 	// ruleConfined: the kernel grants a cgroup the CPUs and memory nodes that are written.
-	ruleConfined ledger.Rule = "confined"
+	ruleConfined check.Rule = "confined"
 	// ruleMemoryLimit: memory limits are written.
-	ruleMemoryLimit ledger.Rule = "memory-limit"
+	ruleMemoryLimit check.Rule = "memory-limit"
 )
 
 // hold removes memory limits of pods and containers from nodes if they would go below the
@@ -50,10 +51,10 @@ func (ns names) whose(view *ledger.View, cgroups map[string]cgroup.Name, name cg
 }
 
 // heldFindings returns findings for memory limits that were not written.
-func (ns names) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
-	var out []ledger.Finding
+func (ns names) heldFindings(held []cgroup.HeldLimit) []check.Finding {
+	var out []check.Finding
 	for _, h := range held {
-		out = append(out, ledger.Finding{
+		out = append(out, check.Finding{
 			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: ns.inPod(h.Name)},
 			Text: fmt.Sprintf("the memory limit of %d bytes is not in force in cgroup %s, which uses more: it is set when less is used",
 				h.Bytes, ns.spelt(h.Name)),
@@ -64,11 +65,11 @@ func (ns names) heldFindings(held []cgroup.HeldLimit) []ledger.Finding {
 
 // findings are those of the last pass. Reading them does not wait for a pass.
 type findings struct {
-	last atomic.Pointer[[]ledger.Finding]
+	last atomic.Pointer[[]check.Finding]
 }
 
 // report stores the findings of a pass, and logs new ones.
-func (fs *findings) report(ctx context.Context, log *slog.Logger, found []ledger.Finding) {
+func (fs *findings) report(ctx context.Context, log *slog.Logger, found []check.Finding) {
 	before := fs.all()
 	for _, f := range found {
 		if !slices.Contains(before, f) {
@@ -83,7 +84,7 @@ func (fs *findings) report(ctx context.Context, log *slog.Logger, found []ledger
 	fs.last.Store(&found)
 }
 
-func (fs *findings) all() []ledger.Finding {
+func (fs *findings) all() []check.Finding {
 	if found := fs.last.Load(); found != nil {
 		return *found
 	}
@@ -91,8 +92,8 @@ func (fs *findings) all() []ledger.Finding {
 }
 
 // in returns the findings without those that a view has made obsolete.
-func (fs *findings) in(view *ledger.View) []ledger.Finding {
-	return slices.DeleteFunc(slices.Clone(fs.all()), func(f ledger.Finding) bool {
+func (fs *findings) in(view *ledger.View) []check.Finding {
+	return slices.DeleteFunc(slices.Clone(fs.all()), func(f check.Finding) bool {
 		if f.Rule != ruleUnbound {
 			return false
 		}
@@ -108,4 +109,4 @@ func (fs *findings) in(view *ledger.View) []ledger.Finding {
 
 // Findings returns the findings of the last pass, without those that the ledger has made
 // obsolete since.
-func (l *Loop) Findings() []ledger.Finding { return l.findings.in(l.View()) }
+func (l *Loop) Findings() []check.Finding { return l.findings.in(l.View()) }

@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine"
 	"github.com/berthd/berth/managers/machine/machinetest"
@@ -188,8 +189,8 @@ func TestNoSharedCPULeft(t *testing.T) {
 			r.machineIs("0,1,3")
 			r.tryPass("gone")
 			r.on(map[string]string{"s": "0", "x": "3", "y": "1"})
-			found := ledger.Check(b.ledger.View())
-			if len(found) != 1 || found[0].Rule != ledger.RuleShared || found[0].Owner.Pod != "s" {
+			found := check.View(b.ledger.View())
+			if len(found) != 1 || found[0].Rule != check.RuleShared || found[0].Owner.Pod != "s" {
 				t.Errorf("findings: %v", found)
 			}
 		})

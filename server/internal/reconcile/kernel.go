@@ -9,6 +9,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 )
 
 // kernel reads cgroups, and knows what their values mean. It has no state. The only values that it writes are those without
@@ -123,8 +124,8 @@ func (k kernel) thawed(ctx context.Context, pod, name cgroup.Name) error {
 
 // frozenAbove returns findings for frozen cgroups above pods. Diff thaws the pods' own
 // cgroups.
-func (k kernel) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.Finding, error) {
-	var out []ledger.Finding
+func (k kernel) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]check.Finding, error) {
+	var out []check.Finding
 	var last cgroup.Name
 	for _, tier := range tiers {
 		by, err := k.cfg.Tree.Frozen(ctx, tier.Name)
@@ -135,7 +136,7 @@ func (k kernel) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]ledger.
 			continue
 		}
 		last = by
-		out = append(out, ledger.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
+		out = append(out, check.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
 			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", k.names.spelt(by))})
 	}
 	return out, nil

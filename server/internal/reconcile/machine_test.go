@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup/memtree"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -67,8 +68,8 @@ func TestCPUsGoOffline(t *testing.T) {
 						t.Errorf("online are %s: %s runs on %s, want %s", list, uid, got, want)
 					}
 				}
-				found := ledger.Check(b.ledger.View())
-				if len(found) != findings || findings > 0 && (found[0].Rule != ledger.RuleOffline || found[0].Owner.Pod != "x") {
+				found := check.View(b.ledger.View())
+				if len(found) != findings || findings > 0 && (found[0].Rule != check.RuleOffline || found[0].Owner.Pod != "x") {
 					t.Errorf("online are %s: findings %v", list, found)
 				}
 				b.pass()

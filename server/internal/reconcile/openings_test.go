@@ -8,6 +8,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/managers/placement"
@@ -233,10 +234,10 @@ func TestFindings(t *testing.T) {
 	var fs findings
 	warned := 0
 	log := counting(&warned)
-	pod := ledger.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: ledger.Owner{Pod: "a", Container: "c"}, Text: "a"}
-	frozen := ledger.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: "b"}
+	pod := check.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: ledger.Owner{Pod: "a", Container: "c"}, Text: "a"}
+	frozen := check.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: "b"}
 	for range 2 {
-		fs.report(t.Context(), log, []ledger.Finding{pod, frozen})
+		fs.report(t.Context(), log, []check.Finding{pod, frozen})
 	}
 	if warned != 2 {
 		t.Errorf("two findings are logged %d times", warned)

@@ -7,6 +7,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/workload"
 	"github.com/berthd/berth/server/internal/runtime"
 )
@@ -26,7 +27,7 @@ type plan struct {
 
 	// The others are set only for whole subjects: what was found, and an error about missing reserved cgroups.
 	drifts   []Drift
-	findings []ledger.Finding
+	findings []check.Finding
 	empty    []unbound
 	reserved []cgroup.Node
 	missing  error

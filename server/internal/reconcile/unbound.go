@@ -6,6 +6,7 @@ import (
 
 	"github.com/berthd/berth/managers/cgroup"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/placement"
 )
 
@@ -85,11 +86,11 @@ func (us *unbounds) nodes(view *ledger.View) []cgroup.Node {
 
 // look stores the unbound cgroups of a tree that have processes, and returns the others. Those with processes that the last pass
 // also found are findings, because a call takes less time than that.
-func (us *unbounds) look(view *ledger.View, seen *cgroup.Snapshot) (found []ledger.Finding, empty []unbound) {
+func (us *unbounds) look(view *ledger.View, seen *cgroup.Snapshot) (found []check.Finding, empty []unbound) {
 	live, empty := us.in(view, seen)
 	for _, u := range live {
 		if slices.ContainsFunc(us.live, u.is) {
-			found = append(found, ledger.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: u.owner, Text: fmt.Sprintf(
+			found = append(found, check.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: u.owner, Text: fmt.Sprintf(
 				"processes run in cgroup %s of container %s, and no container id is bound to it: a call of PreStartContainer was cut off; repeat the call or remove the pod",
 				us.names.spelt(u.name), u.owner)})
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berthd/berth/api/ledgerfile"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/server/internal/store"
@@ -237,7 +238,7 @@ func startOn(t *testing.T, path string, data []byte) (*ledger.View, journal.Repo
 		t.Fatalf("start: %v", err)
 	}
 	v := l.View()
-	if findings := ledger.Check(v); len(findings) > 0 {
+	if findings := check.View(v); len(findings) > 0 {
 		t.Errorf("%v", findings)
 	}
 	if _, err := l.Update(t.Context(), func(d *ledger.Draft) error { d.PutLease(ledger.Lease{ID: "lease"}); return nil }); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/berthd/berth/managers/device"
 	"github.com/berthd/berth/managers/hint"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/live"
 	"github.com/berthd/berth/managers/placement"
@@ -55,7 +56,7 @@ type Sources struct {
 	// Sockets lists the plugin sockets in the watched directory.
 	Sockets func() []registry.Socket
 	// Kernel lists differences between the kernel and the ledger; may be nil.
-	Kernel func() []ledger.Finding
+	Kernel func() []check.Finding
 	// Phases counts the containers in each phase; nil if unknown.
 	Phases func() map[placement.Phase]int
 	// Bindings returns the containers of pods; nil means those of the view.

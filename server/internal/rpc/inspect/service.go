@@ -16,6 +16,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/importer"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/history"
 	"github.com/berthd/berth/managers/ledger/journal"
 	"github.com/berthd/berth/managers/ledger/kubelet"
@@ -42,7 +43,7 @@ type Parts struct {
 	// Settings returns the current settings of a kind's manager, in the words of a state file.
 	Settings func(kubelet.Kind) kubelet.Settings
 	// Kernel lists differences between the kernel and the ledger; may be nil.
-	Kernel func() []ledger.Finding
+	Kernel func() []check.Finding
 	// Start describes the findings and actions of the daemon's start, in lines for people.
 	Start func() []string
 	// Recovered returns the start's decisions about pods.
@@ -110,7 +111,7 @@ func (s *service) StreamDump(_ *inspectv1.StreamDumpRequest, to grpc.ServerStrea
 func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.CheckResponse, error) {
 	view := s.Ledger.View()
 	out := &inspectv1.CheckResponse{Revision: view.Revision(), StartReport: s.Start()}
-	findings := ledger.Check(view)
+	findings := check.View(view)
 	if s.Kernel != nil {
 		findings = append(findings, s.Kernel()...)
 	}
@@ -120,7 +121,7 @@ func (s *service) Check(context.Context, *inspectv1.CheckRequest) (*inspectv1.Ch
 	return out, nil
 }
 
-func finding(f ledger.Finding) *inspectv1.Finding {
+func finding(f check.Finding) *inspectv1.Finding {
 	return &inspectv1.Finding{Kind: convert.EnumOf[inspectv1.FindingKind](string(f.Kind)), Holder: convert.Ref(f.Owner), Text: f.Text}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/errdefs"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
 	"github.com/berthd/berth/managers/machine/machinetest"
 	"github.com/berthd/berth/server/internal/rpc/rpctest"
@@ -65,7 +66,7 @@ func TestSetPolicy(t *testing.T) {
 		override: &ledger.Override{SetAt: time.Unix(1000, 0)},
 		outlook: []admission.PodOutlook{
 			{Pod: pod("a"), Fate: admission.Refused, Reason: errdefs.TopologyAffinityError, Message: "no"},
-			{Pod: pod("b"), Fate: admission.Same, Findings: []ledger.Finding{{Text: "holds 4"}}},
+			{Pod: pod("b"), Fate: admission.Same, Findings: []check.Finding{{Text: "holds 4"}}},
 		},
 	}
 	f.now.CPU.Policy = "static"

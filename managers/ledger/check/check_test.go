@@ -1,28 +1,15 @@
-package ledger_test
+package check_test
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/berthd/berth/managers/cpuset"
 	"github.com/berthd/berth/managers/ledger"
+	"github.com/berthd/berth/managers/ledger/check"
 	"github.com/berthd/berth/managers/ledger/ledgertest"
-	"github.com/berthd/berth/managers/machine/machinetest"
 )
-
-// 2 nodes of 4 cores with 2 threads, 16 CPUs; 8 GiB and 100 pages of 2 MiB a
-// node; CPUs 0 and 8 reserved.
-func checkRules() ledger.Rules {
-	return ledger.Rules{
-		Machine: machinetest.Build("2s1n4c2t",
-			machinetest.Memory(0, 8<<30), machinetest.Memory(1, 8<<30),
-			machinetest.HugePages(0, 2048, 100), machinetest.HugePages(1, 2048, 100)),
-		ReservedCPUs: cpuset.Of(0, 8),
-	}
-}
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
@@ -82,8 +69,9 @@ func TestCheck(t *testing.T) {
 		"own set inside pod's set": {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "2"))},
 			want: []string{"cpu-overlap a a/c"}},
 		"own set beside pod's set": {pods: []*ledger.Pod{with(pod("a", "c"), podCPUs("1-2"), exclusive("c", "3"))}},
-		"claim of nobody": {pods: []*ledger.Pod{foreign(pod("a", "c"), ledger.Owner{}, exclusive("c", "1"))}, want: []string{"owner  a"}},
-		"pod with a container's":   {pods: []*ledger.Pod{with(pod("a", "c"), exclusive(whole, "1"))}, want: []string{"payload a"}},
+		"claim of nobody": {pods: []*ledger.Pod{foreign(pod("a", "c"), ledger.Owner{}, exclusive("c", "1"))},
+			want: []string{"owner  a"}},
+		"pod with a container's": {pods: []*ledger.Pod{with(pod("a", "c"), exclusive(whole, "1"))}, want: []string{"payload a"}},
 		"container with a pod's": {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", ledger.CPUPod))},
 			want: []string{"payload a/c"}},
 		"unknown use": {pods: []*ledger.Pod{with(pod("a", "c"), cpus("c", "1", "borrowed"))},
@@ -171,7 +159,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := ledger.NewDraft(ledgertest.New(t, checkRules()).View())
+			d := ledger.NewDraft(ledgertest.New(t, ledgertest.TwoNodes()).View())
 			for _, p := range c.pods {
 				d.PutPod(p)
 			}
@@ -179,11 +167,11 @@ func TestCheck(t *testing.T) {
 				d.Bind(b)
 			}
 			var got []string
-			findings := ledger.Check(d.View())
+			findings := check.View(d.View())
 			for _, f := range findings {
 				got = append(got, strings.TrimSuffix(fmt.Sprintf("%s %s %s", f.Rule, f.Owner, f.Other), " "))
-				policy := f.Rule == ledger.RuleReserved || f.Rule == ledger.RuleVanished || f.Rule == ledger.RuleMemory
-				if f.Text == "" || (f.Kind == ledger.Policy) != policy {
+				policy := f.Rule == check.RuleReserved || f.Rule == check.RuleVanished || f.Rule == check.RuleMemory
+				if f.Text == "" || (f.Kind == check.Policy) != policy {
 					t.Errorf("finding %+v", f)
 				}
 			}
@@ -193,25 +181,25 @@ func TestCheck(t *testing.T) {
 			if c.bindings == nil {
 				samePods(t, d.View(), findings)
 			}
-			if again := ledger.Check(d.View()); !slices.Equal(findings, again) {
+			if again := check.View(d.View()); !slices.Equal(findings, again) {
 				t.Errorf("findings are not the same again: %v, %v", findings, again)
 			}
 		})
 	}
 }
 
-// samePods checks that CheckPod finds for each pod what Check found. Which of two
+// samePods checks that Pod finds for each pod what View found. Which of two
 // pods is named first may differ.
-func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
+func samePods(t *testing.T, v *ledger.View, all []check.Finding) {
 	t.Helper()
-	say := func(f ledger.Finding) string {
+	say := func(f check.Finding) string {
 		pods := []string{f.Owner.Pod, f.Other.Pod}
 		slices.Sort(pods)
 		return fmt.Sprint(f.Kind, f.Rule, f.Resource, pods)
 	}
 	for p := range v.Pods() {
 		var got, want []string
-		for _, f := range ledger.CheckPod(v, p.UID()) {
+		for _, f := range check.Pod(v, p.UID()) {
 			got = append(got, say(f))
 		}
 		for _, f := range all {
@@ -220,8 +208,8 @@ func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
 			}
 		}
 		for _, c := range p.Claims {
-			planned := ledger.CheckPlanned(v, p.UID(), []ledger.Claim{c})
-			for _, f := range ledger.CheckPod(v, p.UID()) {
+			planned := check.Planned(v, p.UID(), []ledger.Claim{c})
+			for _, f := range check.Pod(v, p.UID()) {
 				if (f.Owner == c.Owner || f.Other == c.Owner) && !slices.Contains(planned, f) {
 					t.Errorf("pod %s: a look at the claim of %s lacks %s", p.UID(), c.Owner, f)
 				}
@@ -233,56 +221,37 @@ func samePods(t *testing.T, v *ledger.View, all []ledger.Finding) {
 			t.Errorf("pod %s: findings %q, want %q", p.UID(), got, want)
 		}
 	}
-	if findings := ledger.CheckPod(v, "nobody"); findings != nil {
+	if findings := check.Pod(v, "nobody"); findings != nil {
 		t.Errorf("a pod that is not there: %v", findings)
 	}
 }
 
-// large is a ledger of 500 pods with three containers each, on a machine of 512
-// CPUs and 8 nodes; each pod has one CPU, memory and two devices.
-func large(t ledgertest.T) *ledger.View {
-	l := ledgertest.New(t, ledger.Rules{Machine: machinetest.Build("2s4n32c2t"), ReservedCPUs: cpuset.Of(0)})
-	d := ledger.NewDraft(l.View())
-	for i := range 500 {
-		uid := fmt.Sprintf("%08x-6b1f-4e1c-9e0c-0123456789ab", i*7919)
-		d.PutPod(ledgertest.With(ledgertest.Pod(uid, "init:i", "sidecar:s", "c"),
-			ledgertest.Exclusive("i", fmt.Sprint(i+1)), ledgertest.Exclusive("c", fmt.Sprint(i+1)),
-			ledgertest.Memory("c", "memory", fmt.Sprint(i%8), 1<<20), ledgertest.Memory("s", "memory", fmt.Sprint(i%8), 1<<20),
-			ledgertest.Devices("c", "vendor.com/gpu", fmt.Sprint("gpu-", i), fmt.Sprint("gpu-", i, "b"))))
-	}
-	v, err := l.Commit(context.Background(), d)
-	if err != nil {
-		t.Fatalf("%v", err)
-	}
-	return v
-}
-
 func BenchmarkCheck(b *testing.B) {
-	v := large(b)
-	if findings := ledger.Check(v); findings != nil {
+	v := ledgertest.Large(b)
+	if findings := check.View(v); findings != nil {
 		b.Fatal(findings)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		ledger.Check(v)
+		check.View(v)
 	}
 }
 
 // BenchmarkCheckPod is what a look at one planned pod costs.
 func BenchmarkCheckPod(b *testing.B) {
-	d := ledger.NewDraft(large(b))
+	d := ledger.NewDraft(ledgertest.Large(b))
 	d.PutPod(ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "511"), ledgertest.Devices("c", "vendor.com/gpu", "x")))
 	v := d.View()
 	b.ReportAllocs()
 	for b.Loop() {
-		ledger.CheckPod(v, "new")
+		check.Pod(v, "new")
 	}
 }
 
 // BenchmarkDraftView is what every step of an admission pays for a view of its
 // draft.
 func BenchmarkDraftView(b *testing.B) {
-	base := large(b)
+	base := ledgertest.Large(b)
 	p := ledgertest.With(ledgertest.Pod("new", "c"), ledgertest.Exclusive("c", "511"))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -1,4 +1,4 @@
-package ledger
+package check
 
 import (
 	"fmt"
@@ -6,14 +6,15 @@ import (
 	"strings"
 
 	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Check compares a view with the ledger's invariants (structural findings) and with its
+// View compares a view with the ledger's invariants (structural findings) and with its
 // rules (policy findings). The findings are in the order of the pods' uids; the same view
 // gives the same findings.
-func Check(v *View) []Finding {
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2 * v.pods.Len()}
+func View(v *ledger.View) []Finding {
+	c := &checker{view: v, rules: v.Rules(), allocatable: v.AllocatableCPUs(), expected: 2 * v.NumPods()}
 	for p := range v.Pods() {
 		c.pod(p)
 	}
@@ -32,8 +33,8 @@ func Check(v *View) []Finding {
 // Flaw returns the first structural finding of a view that differs from a sound one in some changes. Only
 // these can be wrong, so only these are checked: the cost of a commit does not
 // grow with the number of pods.
-func Flaw(next *View, changes *Content) (Finding, bool) {
-	c := &checker{view: next, allocatable: next.AllocatableCPUs(), expected: 2}
+func Flaw(next *ledger.View, changes *ledger.Content) (Finding, bool) {
+	c := &checker{view: next, rules: next.Rules(), allocatable: next.AllocatableCPUs(), expected: 2}
 	for _, p := range changes.Pods {
 		if p != nil {
 			c.pod(p)
@@ -65,7 +66,7 @@ func Flaw(next *View, changes *Content) (Finding, bool) {
 	if len(c.findings) == 0 {
 		return Finding{}, false
 	}
-	return FirstStructural(Check(next))
+	return FirstStructural(View(next))
 }
 
 // deviceKey names a device.
@@ -73,39 +74,40 @@ type deviceKey struct{ resource, id string }
 
 // checker is one pass over a view.
 type checker struct {
-	view        *View
-	allocatable cpuset.Set         // to pods
-	devices     map[deviceKey]*Pod // holders
-	expected    int                // approximate number of devices
-	planned     Owner              // only its claims are checked; none for all
+	view        *ledger.View
+	rules       ledger.Rules              // of view
+	allocatable cpuset.Set                // to pods
+	devices     map[deviceKey]*ledger.Pod // holders
+	expected    int                       // approximate number of devices
+	planned     ledger.Owner              // only its claims are checked; none for all
 	memory      memorySums
 
 	// State for the current pod.
 	names     workload.Names
 	from, to  int                 // the claims that are checked
-	owner     Owner               // the last owner that was looked up
+	owner     ledger.Owner        // the last owner that was looked up
 	container *workload.Container // of owner; nil for the pod as a whole
 
 	findings []Finding
 }
 
-// CheckPod returns the findings about one pod and its claims, including conflicts with
+// Pod returns the findings about one pod and its claims, including conflicts with
 // other pods' claims, but without sums over all pods. On a node with many pods it is
-// cheaper than Check. An unknown pod has no findings.
-func CheckPod(v *View, uid string) []Finding { return CheckPlanned(v, uid, nil) }
+// cheaper than View. An unknown pod has no findings.
+func Pod(v *ledger.View, uid string) []Finding { return Planned(v, uid, nil) }
 
-// CheckPlanned returns the findings of CheckPod that concern the container whose claims were planned. Without planned claims, with those
-// of several containers, or of the pod as a whole, it is CheckPod. So a pod with many containers that are planned one after the other is
+// Planned returns the findings of Pod that concern the container whose claims were planned. Without planned claims, with those
+// of several containers, or of the pod as a whole, it is Pod. So a pod with many containers that are planned one after the other is
 // checked in a time that grows with their number.
-func CheckPlanned(v *View, uid string, planned []Claim) []Finding {
-	p, ok := v.pods.Get(uid)
+func Planned(v *ledger.View, uid string, planned []ledger.Claim) []Finding {
+	p, ok := v.Pod(uid)
 	if !ok {
 		return nil
 	}
-	c := &checker{view: v, allocatable: v.AllocatableCPUs(), expected: 2}
+	c := &checker{view: v, rules: v.Rules(), allocatable: v.AllocatableCPUs(), expected: 2}
 	for i := range planned {
 		if c.planned = planned[i].Owner; c.planned.Container == "" || c.planned != planned[0].Owner {
-			c.planned = Owner{}
+			c.planned = ledger.Owner{}
 			break
 		}
 	}
@@ -124,14 +126,14 @@ func CheckPlanned(v *View, uid string, planned []Claim) []Finding {
 }
 
 // pod checks one pod alone, and stores its claims for the comparison with others.
-func (c *checker) pod(p *Pod) {
+func (c *checker) pod(p *ledger.Pod) {
 	c.record(p)
-	c.names, c.owner, c.from = p.Pod.Names(), Owner{}, 0
-	for c.planned != (Owner{}) && c.from < len(p.Claims) && p.Claims[c.from].Owner != c.planned {
+	c.names, c.owner, c.from = p.Pod.Names(), ledger.Owner{}, 0
+	for c.planned != (ledger.Owner{}) && c.from < len(p.Claims) && p.Claims[c.from].Owner != c.planned {
 		c.from++
 	}
 	c.to = c.from
-	for c.to < len(p.Claims) && (c.planned == Owner{} || p.Claims[c.to].Owner == c.planned) {
+	for c.to < len(p.Claims) && (c.planned == ledger.Owner{} || p.Claims[c.to].Owner == c.planned) {
 		c.to++
 	}
 	for i := range p.Claims {
@@ -144,7 +146,7 @@ func (c *checker) pod(p *Pod) {
 }
 
 // add stores a finding about a claim, or about an owner if the claim is empty.
-func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format string, args ...any) {
+func (c *checker) add(kind Kind, rule Rule, owner, other ledger.Owner, resource, format string, args ...any) {
 	c.findings = append(c.findings, Finding{
 		Kind: kind, Rule: rule, Owner: owner, Other: other, Resource: resource,
 		Text: fmt.Sprintf(format, args...),
@@ -152,7 +154,7 @@ func (c *checker) add(kind Kind, rule Rule, owner, other Owner, resource, format
 }
 
 // lost adds a finding about CPUs that an owner cannot run on any more.
-func (c *checker) lost(rule Rule, claim *Claim, cpus cpuset.Set, why string) {
+func (c *checker) lost(rule Rule, claim *ledger.Claim, cpus cpuset.Set, why string) {
 	subject := fmt.Sprintf("CPUs %s of %s are %s", cpus, claim.Owner, why)
 	c.findings = append(c.findings, Finding{
 		Kind: Policy, Rule: rule, Owner: claim.Owner, Resource: claim.Resource,
@@ -160,18 +162,18 @@ func (c *checker) lost(rule Rule, claim *Claim, cpus cpuset.Set, why string) {
 	})
 }
 
-func (c *checker) record(p *Pod) {
+func (c *checker) record(p *ledger.Pod) {
 	uid := p.UID()
 	if uid == "" || strings.Contains(uid, "/") {
-		c.add(Structural, RuleRecord, Owner{Pod: uid}, Owner{}, "", "pod uid %q is empty or has a slash", uid)
+		c.add(Structural, RuleRecord, ledger.Owner{Pod: uid}, ledger.Owner{}, "", "pod uid %q is empty or has a slash", uid)
 	}
 }
 
 // find looks up the container of an owner, nil for the pod as a whole, and
 // reports whether the owner is known. Claims are in order of their owners, so
 // the last answer is often the next one.
-func (c *checker) find(p *Pod, o Owner) (*workload.Container, bool) {
-	if o == c.owner && o != (Owner{}) { // that of nobody is the owner before the first claim
+func (c *checker) find(p *ledger.Pod, o ledger.Owner) (*workload.Container, bool) {
+	if o == c.owner && o != (ledger.Owner{}) { // that of nobody is the owner before the first claim
 		return c.container, true
 	}
 	at := c.names.At(o.Container)
@@ -187,15 +189,15 @@ func (c *checker) find(p *Pod, o Owner) (*workload.Container, bool) {
 }
 
 // claim checks one claim by itself.
-func (c *checker) claim(p *Pod, i int) {
+func (c *checker) claim(p *ledger.Pod, i int) {
 	claim := &p.Claims[i]
 	if _, ok := c.find(p, claim.Owner); !ok {
-		c.add(Structural, RuleOwner, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
+		c.add(Structural, RuleOwner, claim.Owner, ledger.Owner{Pod: p.UID()}, claim.Resource,
 			"claim of %s on %s in the record of pod %s has no owner there", claim.Owner, claim.Resource, p.UID())
 		return
 	}
-	if i > 0 && CompareClaims(p.Claims[i-1], *claim) >= 0 {
-		c.add(Structural, RuleDuplicate, claim.Owner, Owner{}, claim.Resource,
+	if i > 0 && ledger.CompareClaims(p.Claims[i-1], *claim) >= 0 {
+		c.add(Structural, RuleDuplicate, claim.Owner, ledger.Owner{}, claim.Resource,
 			"provider %s has two claims of %s on %s, or the claims are out of order", claim.Provider, claim.Owner, claim.Resource)
 	}
 	payloads := 0
@@ -214,41 +216,41 @@ func (c *checker) claim(p *Pod, i int) {
 		payloads++
 	}
 	if payloads != 1 {
-		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+		c.add(Structural, RulePayload, claim.Owner, ledger.Owner{}, claim.Resource,
 			"claim of %s on %s has %d payloads, not one", claim.Owner, claim.Resource, payloads)
 	}
 }
 
 // cpus checks a CPU claim.
-func (c *checker) cpus(p *Pod, i int) {
+func (c *checker) cpus(p *ledger.Pod, i int) {
 	claim := &p.Claims[i]
 	use, set := claim.CPUs.Use, claim.CPUs.Set
 	pod := claim.Owner.Container == ""
 	switch use {
-	case CPUExclusive, CPUPodExclusive, CPUPodShared:
+	case ledger.CPUExclusive, ledger.CPUPodExclusive, ledger.CPUPodShared:
 		pod = !pod
-	case CPUPod:
+	case ledger.CPUPod:
 	default:
 		pod = false
 	}
 	if !pod || set.IsEmpty() {
-		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+		c.add(Structural, RulePayload, claim.Owner, ledger.Owner{}, claim.Resource,
 			"%s cannot hold CPUs %q for use %q", claim.Owner, set, use)
 		return
 	}
-	if claim.CPUs.ofNode() {
+	if claim.CPUs.OfNode() {
 		if !set.IsSubsetOf(c.allocatableTo(p)) {
 			c.external(p, claim)
 		}
 	} else if podCPUs := podCPUs(p); !set.IsSubsetOf(podCPUs) {
-		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: p.UID()}, claim.Resource,
+		c.add(Structural, RuleContained, claim.Owner, ledger.Owner{Pod: p.UID()}, claim.Resource,
 			"CPUs %s of %s are not part of its pod's CPUs %q", set, claim.Owner, podCPUs)
 	}
 }
 
 // sharedCPUs reports CPUs that two claims of a pod have and may not share.
-func (c *checker) sharedCPUs(p *Pod, claim, o *Claim) {
-	if claim.CPUs != nil && o.CPUs != nil && claim.CPUs.Set.Overlaps(o.CPUs.Set) && !p.mayShareCPUs(c.names, claim, o) {
+func (c *checker) sharedCPUs(p *ledger.Pod, claim, o *ledger.Claim) {
+	if claim.CPUs != nil && o.CPUs != nil && claim.CPUs.Set.Overlaps(o.CPUs.Set) && !MayShareCPUs(p, c.names, claim, o) {
 		c.add(Structural, RuleCPUOverlap, claim.Owner, o.Owner, claim.Resource,
 			"CPUs %s belong to %s (%s) and to %s (%s)", claim.CPUs.Set.Intersect(o.CPUs.Set),
 			claim.Owner, claim.Provider, o.Owner, o.Provider)
@@ -259,7 +261,7 @@ func (c *checker) sharedCPUs(p *Pod, claim, o *Claim) {
 func (c *checker) checks(i int) bool { return c.from <= i && i < c.to }
 
 // compare compares a claim with later ones of its pod, if one of both is checked.
-func (c *checker) compare(p *Pod, i int) {
+func (c *checker) compare(p *ledger.Pod, i int) {
 	from, to := i+1, len(p.Claims)
 	if !c.checks(i) {
 		from, to = max(from, c.from), c.to
@@ -271,11 +273,11 @@ func (c *checker) compare(p *Pod, i int) {
 }
 
 // allocatableTo returns the CPUs that a pod or a resource claim may have.
-func (c *checker) allocatableTo(p *Pod) cpuset.Set {
+func (c *checker) allocatableTo(p *ledger.Pod) cpuset.Set {
 	if p.Pod.ResourceClaim == nil {
 		return c.allocatable
 	}
-	return c.view.rules.ClaimCPUs.Intersect(c.view.rules.Machine.CPUs())
+	return c.rules.ClaimCPUs.Intersect(c.rules.Machine.CPUs())
 }
 
 // sharing reports containers without CPUs of their own if no CPU is shared.
@@ -283,21 +285,21 @@ func (c *checker) sharing() {
 	if !c.view.SharedCPUs().IsEmpty() {
 		return
 	}
-	var first Owner
+	var first ledger.Owner
 	more := 0
 	for p := range c.view.Pods() {
 		for _, container := range p.Pod.Walk() {
-			owner := Owner{Pod: p.UID(), Container: container.Name}
+			owner := ledger.Owner{Pod: p.UID(), Container: container.Name}
 			switch set, _, _ := c.view.ContainerCPUs(owner); {
 			case !set.IsEmpty():
-			case first == Owner{}:
+			case first == ledger.Owner{}:
 				first = owner
 			default:
 				more++
 			}
 		}
 	}
-	if first == (Owner{}) {
+	if first == (ledger.Owner{}) {
 		return
 	}
 	text := fmt.Sprintf("no CPU is shared: %s and %d other containers without CPUs of their own ", first, more)
@@ -306,12 +308,12 @@ func (c *checker) sharing() {
 	} else {
 		text += fmt.Sprintf("run on the reserved CPUs %s", common)
 	}
-	c.add(Policy, RuleShared, first, Owner{}, string(workload.CPU), "%s", text)
+	c.add(Policy, RuleShared, first, ledger.Owner{}, string(workload.CPU), "%s", text)
 }
 
 // external returns why CPUs are not allocatable under the current rules.
-func (c *checker) external(p *Pod, claim *Claim) {
-	m, set := c.view.rules.Machine, claim.CPUs.Set
+func (c *checker) external(p *ledger.Pod, claim *ledger.Claim) {
+	m, set := c.rules.Machine, claim.CPUs.Set
 	if gone := set.Minus(m.CPUs()).Minus(m.Offline()); !gone.IsEmpty() {
 		c.lost(RuleVanished, claim, gone, "not on this machine")
 	}
@@ -319,58 +321,44 @@ func (c *checker) external(p *Pod, claim *Claim) {
 		c.lost(RuleOffline, claim, off, "offline")
 	}
 	if p.Pod.ResourceClaim != nil {
-		if foreign := set.Intersect(m.CPUs()).Minus(c.view.rules.ClaimCPUs); !foreign.IsEmpty() {
-			c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,
+		if foreign := set.Intersect(m.CPUs()).Minus(c.rules.ClaimCPUs); !foreign.IsEmpty() {
+			c.add(Policy, RuleReserved, claim.Owner, ledger.Owner{}, claim.Resource,
 				"CPUs %s of %s are not among those of resource claims (dra.cpus)", foreign, claim.Owner)
 		}
 		return
 	}
-	if reserved := set.Intersect(c.view.rules.ReservedCPUs).Intersect(m.CPUs()); !reserved.IsEmpty() {
-		c.add(Policy, RuleReserved, claim.Owner, Owner{}, claim.Resource,
+	if reserved := set.Intersect(c.rules.ReservedCPUs).Intersect(m.CPUs()); !reserved.IsEmpty() {
+		c.add(Policy, RuleReserved, claim.Owner, ledger.Owner{}, claim.Resource,
 			"CPUs %s of %s are reserved", reserved, claim.Owner)
 	}
 }
 
 // podCPUs returns the CPUs that a pod holds as a whole.
-func podCPUs(p *Pod) cpuset.Set {
+func podCPUs(p *ledger.Pod) cpuset.Set {
 	var set cpuset.Set
 	for i := range p.Claims {
-		if c := &p.Claims[i]; c.CPUs != nil && c.CPUs.Use == CPUPod {
+		if c := &p.Claims[i]; c.CPUs != nil && c.CPUs.Use == ledger.CPUPod {
 			set = set.Union(c.CPUs.Set)
 		}
 	}
 	return set
 }
 
-// nodeCPUs returns the CPUs that a pod holds out of the node's shared pool.
-func nodeCPUs(p *Pod) cpuset.Set {
-	var set cpuset.Set
-	claims := p.held()
-	for i := range claims {
-		if c := claims[i].CPUs; c.ofNode() {
-			set = set.Union(c.Set)
-		}
-	}
-	return set
-}
-
-// MayShareCPUs returns whether two claims of a pod may have CPUs in common: a part and its
+// MayShareCPUs returns whether two claims of a pod with these containers may have CPUs in common: a part and its
 // pod's set; two sharers of that set; an init container and later containers; an init
 // container and a sidecar that shares the remaining CPUs of the pod's set, although both
 // run at the same time (the kubelet divides the set like this, KEP-5526).
-func (p *Pod) MayShareCPUs(a, b *Claim) bool { return p.mayShareCPUs(p.Pod.Names(), a, b) }
-
-func (p *Pod) mayShareCPUs(names workload.Names, a, b *Claim) bool {
-	feeds := func(o Owner) bool {
+func MayShareCPUs(p *ledger.Pod, names workload.Names, a, b *ledger.Claim) bool {
+	feeds := func(o ledger.Owner) bool {
 		at := names.At(o.Container)
 		return at >= 0 && p.Pod.Containers[at].Role.Feeds()
 	}
 	switch {
 	case a.Owner.Container == "" || b.Owner.Container == "":
-		return !a.CPUs.ofNode() || !b.CPUs.ofNode()
-	case a.CPUs.Use == CPUPodShared:
-		return b.CPUs.Use == CPUPodShared || feeds(b.Owner) || passesOn(p, names, a.Owner, b.Owner)
-	case b.CPUs.Use == CPUPodShared:
+		return !a.CPUs.OfNode() || !b.CPUs.OfNode()
+	case a.CPUs.Use == ledger.CPUPodShared:
+		return b.CPUs.Use == ledger.CPUPodShared || feeds(b.Owner) || passesOn(p, names, a.Owner, b.Owner)
+	case b.CPUs.Use == ledger.CPUPodShared:
 		return feeds(a.Owner) || passesOn(p, names, a.Owner, b.Owner)
 	}
 	return passesOn(p, names, a.Owner, b.Owner)
@@ -378,7 +366,7 @@ func (p *Pod) mayShareCPUs(names workload.Names, a, b *Claim) bool {
 
 // passesOn returns whether the first of two containers, in the order of Walk, passes its
 // claims on to later ones.
-func passesOn(p *Pod, names workload.Names, a, b Owner) bool {
+func passesOn(p *ledger.Pod, names workload.Names, a, b ledger.Owner) bool {
 	first, second := names.At(a.Container), names.At(b.Container)
 	if first < 0 || 0 <= second && second < first {
 		first = second
@@ -388,30 +376,37 @@ func passesOn(p *Pod, names workload.Names, a, b Owner) bool {
 
 // overlaps reports pods whose CPUs overlap, each with the earlier ones.
 func (c *checker) overlaps() {
-	if c.view.facts.contested.IsEmpty() {
+	contested := c.view.ContestedCPUs()
+	if contested.IsEmpty() {
 		return
 	}
-	var before []*Pod
-	for p := range c.view.allocations() {
-		set := nodeCPUs(p)
-		if !set.Overlaps(c.view.facts.contested) {
-			continue
+	var before []*ledger.Pod
+	compare := func(p *ledger.Pod) {
+		set := p.HeldCPUs()
+		if !set.Overlaps(contested) {
+			return
 		}
 		for _, o := range before {
-			if both := set.Intersect(nodeCPUs(o)); !both.IsEmpty() {
-				c.add(Structural, RuleCPUOverlap, Owner{Pod: o.UID()}, Owner{Pod: p.UID()}, string(workload.CPU),
+			if both := set.Intersect(o.HeldCPUs()); !both.IsEmpty() {
+				c.add(Structural, RuleCPUOverlap, ledger.Owner{Pod: o.UID()}, ledger.Owner{Pod: p.UID()}, string(workload.CPU),
 					"CPUs %s belong to pod %s and to pod %s", both, o.UID(), p.UID())
 			}
 		}
 		before = append(before, p)
 	}
+	for p := range c.view.Pods() {
+		compare(p)
+	}
+	for u := range c.view.UnknownLivePods() {
+		compare(u.Held())
+	}
 }
 
 // deviceClaim compares a device claim with other pods.
-func (c *checker) deviceClaim(p *Pod, i int) {
+func (c *checker) deviceClaim(p *ledger.Pod, i int) {
 	claim := &p.Claims[i]
 	if !claim.Devices.InOrder() {
-		c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+		c.add(Structural, RulePayload, claim.Owner, ledger.Owner{}, claim.Resource,
 			"claim of %s on %s names no devices, or not in strict order of their ids", claim.Owner, claim.Resource)
 		return
 	}
@@ -419,12 +414,12 @@ func (c *checker) deviceClaim(p *Pod, i int) {
 }
 
 // sharedDevices reports devices that two claims of a pod have and may not share.
-func (c *checker) sharedDevices(p *Pod, claim, o *Claim) {
+func (c *checker) sharedDevices(p *ledger.Pod, claim, o *ledger.Claim) {
 	if claim.Devices == nil || o.Devices == nil || o.Resource != claim.Resource || passesOn(p, c.names, claim.Owner, o.Owner) {
 		return
 	}
 	for _, dev := range claim.Devices.Devices {
-		if o.Devices.has(dev.ID) {
+		if has(o.Devices, dev.ID) {
 			c.add(Structural, RuleDeviceOverlap, claim.Owner, o.Owner, claim.Resource,
 				"device %s of %s belongs to %s and to %s", dev.ID, claim.Resource, claim.Owner, o.Owner)
 		}
@@ -432,9 +427,9 @@ func (c *checker) sharedDevices(p *Pod, claim, o *Claim) {
 }
 
 // holdDevices stores the holder of a claim's devices, or reports that they are taken.
-func (c *checker) holdDevices(p *Pod, claim *Claim) {
+func (c *checker) holdDevices(p *ledger.Pod, claim *ledger.Claim) {
 	if c.devices == nil {
-		c.devices = make(map[deviceKey]*Pod, c.expected)
+		c.devices = make(map[deviceKey]*ledger.Pod, c.expected)
 	}
 	for _, dev := range claim.Devices.Devices {
 		key := deviceKey{claim.Resource, dev.ID}
@@ -447,7 +442,7 @@ func (c *checker) holdDevices(p *Pod, claim *Claim) {
 }
 
 // checkDevices compares a pod's devices with the stored holders, without storing them.
-func (c *checker) checkDevices(p *Pod) {
+func (c *checker) checkDevices(p *ledger.Pod) {
 	for i := range p.Claims {
 		claim := &p.Claims[i]
 		if claim.Devices == nil {
@@ -461,19 +456,19 @@ func (c *checker) checkDevices(p *Pod) {
 	}
 }
 
-func (c *checker) sharedDevice(holder *Pod, claim *Claim, dev Device) {
-	c.add(Structural, RuleDeviceOverlap, Owner{Pod: holder.UID()}, claim.Owner, claim.Resource,
+func (c *checker) sharedDevice(holder *ledger.Pod, claim *ledger.Claim, dev ledger.Device) {
+	c.add(Structural, RuleDeviceOverlap, ledger.Owner{Pod: holder.UID()}, claim.Owner, claim.Resource,
 		"device %s of %s belongs to pod %s and to %s", dev.ID, claim.Resource, holder.UID(), claim.Owner)
 }
 
 // has returns whether a device is in d.
-func (d *Devices) has(id string) bool {
-	return slices.ContainsFunc(d.Devices, func(dev Device) bool { return dev.ID == id })
+func has(d *ledger.Devices, id string) bool {
+	return slices.ContainsFunc(d.Devices, func(dev ledger.Device) bool { return dev.ID == id })
 }
 
-func (c *checker) binding(b Binding) {
-	p, ok := c.view.pods.Get(b.Owner.Pod)
+func (c *checker) binding(b ledger.Binding) {
+	p, ok := c.view.Pod(b.Owner.Pod)
 	if !ok || p.Pod.Container(b.Owner.Container) == nil {
-		c.add(Structural, RuleOwner, b.Owner, Owner{}, "", "container id %s is bound to %s, which is not known", b.ID, b.Owner)
+		c.add(Structural, RuleOwner, b.Owner, ledger.Owner{}, "", "container id %s is bound to %s, which is not known", b.ID, b.Owner)
 	}
 }

@@ -1,6 +1,8 @@
-package ledger
+package check
 
-// Kind is the kind of a finding. Check reports those below; server/internal/reconcile has one of its own, for the kernel.
+import "github.com/berthd/berth/managers/ledger"
+
+// Kind is the kind of a finding. View reports those below; server/internal/reconcile has one of its own, for the kernel.
 type Kind string
 
 const (
@@ -52,18 +54,18 @@ const (
 	RuleShared Rule = "shared"
 	// RuleMemory: the blocks confined to a set of NUMA nodes fit into its memory.
 	RuleMemory Rule = "memory"
-	// RuleValidator: no provider refuses a pod's claims. Check does not call providers; an
+	// RuleValidator: no provider refuses a pod's claims. View does not call providers; an
 	// import does.
 	RuleValidator Rule = "validator"
 )
 
-// Finding is a result of Check or of a start.
+// Finding is a result of View or of a start.
 type Finding struct {
 	Kind Kind `json:"kind"`
 	Rule Rule `json:"rule"`
 	// Owner and Other are the owners concerned; either may be empty.
-	Owner Owner `json:"owner,omitzero"`
-	Other Owner `json:"other,omitzero"`
+	Owner ledger.Owner `json:"owner,omitzero"`
+	Other ledger.Owner `json:"other,omitzero"`
 	// Resource of the claim; empty if no claim is concerned.
 	Resource string `json:"resource,omitempty"`
 	// Text describes the finding in a sentence, with owners and amounts.

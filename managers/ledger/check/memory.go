@@ -1,13 +1,11 @@
-package ledger
+package check
 
 import (
 	"cmp"
 	"maps"
-	"math"
-	"math/bits"
 	"slices"
 
-	"github.com/berthd/berth/managers/machine"
+	"github.com/berthd/berth/managers/ledger"
 	"github.com/berthd/berth/managers/numa"
 	"github.com/berthd/berth/managers/workload"
 )
@@ -36,7 +34,7 @@ type ownMemory struct {
 
 // podMemory checks the memory claims of a pod and adds them to the sums. If the pod has
 // pod-level memory, its containers' blocks are parts of it and do not count.
-func (c *checker) podMemory(p *Pod) {
+func (c *checker) podMemory(p *ledger.Pod) {
 	own := c.memory.own[:0]
 	for i := range p.Claims {
 		claim := &p.Claims[i]
@@ -56,7 +54,7 @@ func (c *checker) podMemory(p *Pod) {
 		}
 		for _, b := range claim.Memory {
 			// What is on nodes that are gone must be on the other nodes. Without other nodes, RuleVanished says it.
-			if key := (memoryKey{claim.Resource, b.Nodes.Intersect(c.view.rules.Machine.NodeMask())}); !key.nodes.IsEmpty() ||
+			if key := (memoryKey{claim.Resource, b.Nodes.Intersect(c.rules.Machine.NodeMask())}); !key.nodes.IsEmpty() ||
 				b.Nodes.IsEmpty() {
 				at := slices.IndexFunc(own, func(o ownMemory) bool { return o.memoryKey == key })
 				if at < 0 {
@@ -66,20 +64,20 @@ func (c *checker) podMemory(p *Pod) {
 				if container != nil && container.Role.Feeds() {
 					own[at].init = max(own[at].init, b.Bytes)
 				} else {
-					own[at].running = saturate(own[at].running, b.Bytes)
+					own[at].running = ledger.AddBytes(own[at].running, b.Bytes)
 				}
 			}
 			if b.Nodes.IsEmpty() {
-				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+				c.add(Structural, RulePayload, claim.Owner, ledger.Owner{}, claim.Resource,
 					"memory of %s on %s is on no NUMA node", claim.Owner, claim.Resource)
 			}
 			if !b.Whole() {
-				c.add(Structural, RulePayload, claim.Owner, Owner{}, claim.Resource,
+				c.add(Structural, RulePayload, claim.Owner, ledger.Owner{}, claim.Resource,
 					"%d bytes of %s on NUMA nodes %s are divided among other nodes, or are not the sum of their parts: %v",
 					b.Bytes, claim.Owner, b.Nodes, b.Parts)
 			}
-			if gone := b.Nodes.Minus(c.view.rules.Machine.NodeMask()); !gone.IsEmpty() {
-				c.add(Policy, RuleVanished, claim.Owner, Owner{}, claim.Resource,
+			if gone := b.Nodes.Minus(c.rules.Machine.NodeMask()); !gone.IsEmpty() {
+				c.add(Policy, RuleVanished, claim.Owner, ledger.Owner{}, claim.Resource,
 					"NUMA nodes %s of %s are not there", gone, claim.Owner)
 			}
 		}
@@ -88,7 +86,7 @@ func (c *checker) podMemory(p *Pod) {
 		c.memory.pods = make(map[memoryKey]uint64)
 	}
 	for _, o := range own {
-		c.memory.pods[o.memoryKey] = saturate(c.memory.pods[o.memoryKey], max(o.running, o.init))
+		c.memory.pods[o.memoryKey] = ledger.AddBytes(c.memory.pods[o.memoryKey], max(o.running, o.init))
 	}
 	c.memory.own = own
 }
@@ -96,21 +94,21 @@ func (c *checker) podMemory(p *Pod) {
 // partOfPod checks that a container's blocks are within its pod's blocks. Containers
 // without their own memory all record the same shared rest. So the sum of the parts may
 // exceed the whole, but no single part does.
-func (c *checker) partOfPod(claim *Claim, whole []Block) {
+func (c *checker) partOfPod(claim *ledger.Claim, whole []ledger.Block) {
 	var nodes numa.Mask
 	var total, part uint64
 	for _, b := range whole {
-		nodes, total = nodes.Union(b.Nodes), saturate(total, b.Bytes)
+		nodes, total = nodes.Union(b.Nodes), ledger.AddBytes(total, b.Bytes)
 	}
 	for _, b := range claim.Memory {
-		part = saturate(part, b.Bytes)
+		part = ledger.AddBytes(part, b.Bytes)
 		if !b.Nodes.IsSubsetOf(nodes) {
-			c.add(Structural, RuleContained, claim.Owner, Owner{Pod: claim.Owner.Pod}, claim.Resource,
+			c.add(Structural, RuleContained, claim.Owner, ledger.Owner{Pod: claim.Owner.Pod}, claim.Resource,
 				"memory of %s is on NUMA nodes %s, its pod's is on %s", claim.Owner, b.Nodes, nodes)
 		}
 	}
 	if part > total {
-		c.add(Structural, RuleContained, claim.Owner, Owner{Pod: claim.Owner.Pod}, claim.Resource,
+		c.add(Structural, RuleContained, claim.Owner, ledger.Owner{Pod: claim.Owner.Pod}, claim.Resource,
 			"%s holds %d bytes of %s, its pod only %d", claim.Owner, part, claim.Resource, total)
 	}
 }
@@ -126,7 +124,7 @@ func (c *checker) memorySums() {
 	if len(keys) == 0 {
 		return
 	}
-	machine := c.view.rules.Machine
+	machine := c.rules.Machine
 	for first := 0; first < len(keys); {
 		resource := keys[first].resource
 		end := first
@@ -134,7 +132,7 @@ func (c *checker) memorySums() {
 		for ; end < len(keys) && keys[end].resource == resource; end++ {
 			groups = append(groups, keys[end].nodes)
 		}
-		if memory, ok := PresentMemory(machine, workload.Resource(resource)); ok {
+		if memory, ok := ledger.PresentMemory(machine, workload.Resource(resource)); ok {
 			slices.SortFunc(groups, func(a, b numa.Mask) int { return cmp.Or(cmp.Compare(a.Len(), b.Len()), cmp.Compare(a, b)) })
 			var short []shortGroup
 			for _, group := range slices.Compact(groups) {
@@ -157,43 +155,44 @@ type shortGroup struct {
 func (c *checker) memorySum(group numa.Mask, memory [numa.MaxNodes]uint64, keys []memoryKey, short []shortGroup) []shortGroup {
 	var have, held, known uint64
 	for id := range group.All() {
-		have = saturate(have, memory[id])
+		have = ledger.AddBytes(have, memory[id])
 	}
 	for _, key := range keys {
 		if key.nodes.IsSubsetOf(group) {
-			held = saturate(held, c.memory.pods[key])
+			held = ledger.AddBytes(held, c.memory.pods[key])
 		}
 	}
 	var within numa.Mask
 	for _, s := range slices.Backward(short) { // the largest first
 		if s.nodes.IsSubsetOf(group) && !s.nodes.Overlaps(within) {
-			within, known = within.Union(s.nodes), saturate(known, s.excess)
+			within, known = within.Union(s.nodes), ledger.AddBytes(known, s.excess)
 		}
 	}
 	if held <= have || held-have <= known {
 		return short
 	}
-	c.add(Policy, RuleMemory, Owner{}, Owner{}, keys[0].resource,
+	c.add(Policy, RuleMemory, ledger.Owner{}, ledger.Owner{}, keys[0].resource,
 		"%d bytes of %s are held on NUMA nodes %s, which have %d", held, keys[0].resource, group, have)
 	return append(short, shortGroup{group, held - have})
 }
 
 // Overcommitment returns by how many bytes all pods together exceed what pods may have, on the
-// NUMA nodes where a pod has memory. Unlike those of Check, its cost does not grow with the
+// NUMA nodes where a pod has memory. Unlike those of View, its cost does not grow with the
 // number of pods.
-func Overcommitment(v *View, uid string) (excess uint64) {
-	p, ok := v.pods.Get(uid)
+func Overcommitment(v *ledger.View, uid string) (excess uint64) {
+	p, ok := v.Pod(uid)
 	if !ok {
 		return 0
 	}
-	var use *MemoryUse
+	rules := v.Rules()
+	var use *ledger.MemoryUse
 	for i := range p.Claims {
 		for _, b := range p.Claims[i].Memory {
-			have, known := v.rules.memory(p, p.Claims[i].Resource)
+			have, known := memoryOf(rules, p, p.Claims[i].Resource)
 			if !known {
 				continue
 			}
-			if use == nil && p.Pod.ResourceClaim != nil && !v.rules.OnePool {
+			if use == nil && p.Pod.ResourceClaim != nil && !rules.OnePool {
 				use = v.ResourceClaimMemory()
 			} else if use == nil {
 				use = v.MemoryUse()
@@ -201,19 +200,19 @@ func Overcommitment(v *View, uid string) (excess uint64) {
 			held := use.Held(p.Claims[i].Resource)
 			var holds, has uint64
 			for id := range b.Nodes.All() {
-				holds, has = saturate(holds, held[id]), saturate(has, have[id])
+				holds, has = ledger.AddBytes(holds, held[id]), ledger.AddBytes(has, have[id])
 			}
 			if holds > has {
-				excess = saturate(excess, holds-has)
+				excess = ledger.AddBytes(excess, holds-has)
 			}
 		}
 	}
 	return excess
 }
 
-// memory returns what pods, or resource claims if p is one, may have of a memory resource, by node
+// memoryOf returns what pods, or resource claims if p is one, may have of a memory resource, by node
 // id; the machine's whole memory if it is not allocated by node.
-func (r Rules) memory(p *Pod, resource string) (bytes NodeBytes, ok bool) {
+func memoryOf(r ledger.Rules, p *ledger.Pod, resource string) (bytes ledger.NodeBytes, ok bool) {
 	list := r.Memory
 	if p.Pod.ResourceClaim != nil {
 		list = r.ClaimMemory
@@ -226,42 +225,6 @@ func (r Rules) memory(p *Pod, resource string) (bytes NodeBytes, ok bool) {
 	if ok {
 		return bytes, true
 	}
-	whole, ok := PresentMemory(r.Machine, workload.Resource(resource))
+	whole, ok := ledger.PresentMemory(r.Machine, workload.Resource(resource))
 	return whole, ok
-}
-
-// PresentMemory returns the bytes of a memory resource that NUMA nodes have, by node id. Regular memory is without the
-// huge pages. ok is false if the resource is not memory or the machine's amount is unknown.
-func PresentMemory(m *machine.Topology, resource workload.Resource) (bytes NodeBytes, ok bool) {
-	size, err := workload.HugePageSize(resource)
-	for _, node := range m.Nodes() {
-		var all uint64
-		for _, pages := range node.HugePages {
-			hi, lo := bits.Mul64(pages.Count, pages.SizeKiB<<10)
-			if hi != 0 {
-				lo = math.MaxUint64
-			}
-			all = saturate(all, lo)
-			if err == nil && pages.SizeKiB == uint64(size)/1024 {
-				bytes[node.ID] = lo
-			}
-		}
-		if resource == workload.Memory {
-			bytes[node.ID] = node.MemoryBytes - min(node.MemoryBytes, all)
-			ok = ok || node.MemoryBytes > 0
-		} else {
-			ok = err == nil
-		}
-	}
-	return bytes, ok
-}
-
-// saturate adds up to the largest value, so that damaged amounts cannot overflow to
-// plausible ones.
-func saturate(a, b uint64) uint64 {
-	sum, carry := bits.Add64(a, b, 0)
-	if carry != 0 {
-		return math.MaxUint64
-	}
-	return sum
 }
