@@ -560,7 +560,7 @@ func TestWriteFile(t *testing.T) {
 // FuzzParts reads parts of any content: an error, or a bundle that can be written, masked and put on
 // its machine.
 func FuzzParts(f *testing.F) {
-	f.Add(`{"format":1}`, `{"revision":1,"machine":"","config":"","reservation":{"reserved":"","offline":""},"pods":[]}`,
+	f.Add(`{"format":1}`, `{"revision":1,"machine":"","config":"","reservation":{"reserved":""},"pods":[]}`,
 		`{"number":1,"entry":{"time":"2026-11-20T03:00:00Z","revision":1}}`, `[]`, "cpu: {policy: static}")
 	f.Add(`{}`, `{"pods":[{"record":{"pod":{"uid":"u","containers":[{"name":"c"}]},"digest":"","qos":"","admission_id":"","admitted_at":"2026-11-20T03:00:00Z"},"claims":[{"owner":{"pod":"u","container":"c"},"provider":"cpu","resource":"cpu","cpus":{"set":"1-3","use":"exclusive"}}]}]}`, `{"number":2,"damage":"x"}`, `[{"name":"a/b","devices":[{"id":"x","nodes":"0"}]}]`, "")
 	m := machinetest.Build("2s1n4c2t")

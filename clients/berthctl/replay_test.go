@@ -17,6 +17,8 @@ import (
 	"github.com/berthd/berth/api/bundle"
 	"github.com/berthd/berth/clients/berth"
 	"github.com/berthd/berth/clients/internal/command"
+	"github.com/berthd/berth/managers/cpuset"
+	"github.com/berthd/berth/managers/machine"
 )
 
 // incidentParts are the files of the bundle of docs/incident.md.
@@ -80,11 +82,22 @@ func TestBundleNamesNoFile(t *testing.T) {
 	}
 }
 
-// TestMapOfflineCPUs: a map of a bundle has the CPUs that went offline after berthd read the machine.
+// TestMapOfflineCPUs: a map of a bundle has the CPUs that were offline.
 func TestMapOfflineCPUs(t *testing.T) {
 	t.Parallel()
 	parts := incidentParts(t)
-	parts[bundle.StatePart] = bytes.Replace(parts[bundle.StatePart], []byte(`"offline": ""`), []byte(`"offline": "15,31"`), 1)
+	whole, err := machine.Load(parts[bundle.MachinePart])
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := whole.Without(cpuset.Of(15, 31))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parts[bundle.MachinePart], err = m.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	parts[bundle.StatePart] = bytes.Replace(parts[bundle.StatePart], []byte(whole.Fingerprint()), []byte(m.Fingerprint()), 1)
 	path := archiveOf(t, parts)
 	if r := invoke(t.Context(), "", "", "map", "--bundle", path); !strings.Contains(r.out, "12 shared (of them 2 reserved), offline: 15") {
 		t.Errorf("map --bundle: %+v", r)

@@ -69,9 +69,6 @@ func (r Rules) Claims() ClaimRules {
 type Reservation struct {
 	Reserved cpuset.Set `json:"reserved"`
 	Strict   bool       `json:"strict,omitempty"`
-	// Offline is empty. Earlier berths, whose machine was that of their start, had the CPUs here
-	// that went offline later.
-	Offline cpuset.Set `json:"offline"`
 }
 
 // Reservation returns the part of the rules about CPUs.

@@ -47,7 +47,7 @@ type Trace struct {
 	Name        string `json:"name,omitempty"`
 	// Generation of the view of the decision.
 	Generation uint64 `json:"generation"`
-	// Time of the decision; zero in a trial, and in traces of an earlier berthd.
+	// Time of the decision; zero in a trial.
 	Time     time.Time `json:"time,omitzero"`
 	Admitted bool      `json:"admitted"`
 	DryRun   bool      `json:"dry_run,omitempty"`

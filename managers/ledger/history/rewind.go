@@ -131,7 +131,7 @@ func machineOf(r *ledger.PastRules, later *machine.Topology) (*machine.Topology,
 			return nil, err
 		}
 	}
-	if r.Machine != m.Fingerprint() || !r.Reservation.Offline.IsEmpty() {
+	if r.Machine != m.Fingerprint() {
 		return nil, errdefs.NotFoundf("the machine was another one")
 	}
 	return m, nil

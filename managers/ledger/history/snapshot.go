@@ -76,10 +76,6 @@ func snapshot(v *ledger.View, rules *ledger.PastRules) *Snapshot {
 // snapshot's, claims may be on CPUs that it does not have. An error is of class Corrupt: the
 // snapshot contradicts itself.
 func (s *Snapshot) View(m *machine.Topology) (*ledger.View, error) {
-	m, err := m.Without(s.Reservation.Offline)
-	if err != nil {
-		return nil, errdefs.Corruptf("offline CPUs %s: %w", s.Reservation.Offline, err)
-	}
 	state := ledger.State{
 		Content: ledger.Content{
 			Pods: map[string]*ledger.Pod{}, Unknown: map[string]*ledger.UnknownLivePod{}, Bindings: map[string]*ledger.Binding{},
