@@ -67,7 +67,7 @@ func Validate(path string, grants []Grant) error {
 		}
 		for j, r := range g.Roles {
 			if !slices.Contains(Roles(), r) {
-				return errdefs.Invalidf("%s.roles[%d]: %q is none of %q", at, j, r, Roles())
+				return errdefs.Invalidf("%s.roles[%d]: %q: expected one of %q", at, j, r, Roles())
 			}
 		}
 		if len(g.Owners) > 0 && !slices.Contains(g.Roles, Agent) {

@@ -4,7 +4,7 @@
 //	about.json     format, time, versions, and the missing parts
 //	machine.json   the machine, as 'berthctl topology --export' writes it
 //	config.yaml    the configuration in files and flags, as 'berthd config dump' prints it
-//	node.json      facts of the node beside the machine
+//	node.json      facts of the node that the machine does not have
 //	devices.json   the device resources with their devices
 //	state.json     the ledger's state (ledger.Snapshot)
 //	history.jsonl  the ledger's history, the newest entry first, one in a line

@@ -203,7 +203,7 @@ type Node struct {
 	// kube-reserved, the last two also with -compressible, none.
 	Enforce []string `json:"enforceNodeAllocatable"`
 	// SystemReservedCgroup and KubeReservedCgroup name cgroups that are there
-	// already, as the cgroup driver spells them.
+	// already, as the cgroup driver writes them.
 	SystemReservedCgroup string `json:"systemReservedCgroup,omitempty"`
 	KubeReservedCgroup   string `json:"kubeReservedCgroup,omitempty"`
 	// SystemCgroup receives the processes of the root cgroup except the first one and the

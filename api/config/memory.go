@@ -52,7 +52,7 @@ const (
 	PagesReject = "reject"
 )
 
-// ParseReservedMemory reads the kubelet's spelling of Memory.Reserved on a command
+// ParseReservedMemory reads the kubelet's form of Memory.Reserved on a command
 // line: entries such as 0:memory=1Gi,hugepages-1Gi=2Gi with semicolons between
 // them. Errors are of class Invalid; amounts are read by MemoryConfig.
 func ParseReservedMemory(text string) ([]ReservedMemory, error) {

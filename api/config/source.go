@@ -69,7 +69,7 @@ func documents(data []byte) (found int) {
 	return found
 }
 
-// object parses a JSON text of the expected type. Numbers keep their spelling.
+// object parses a JSON text of the expected type. Numbers keep their text.
 func object(path string, text []byte, apiVersion, kind string) (map[string]any, error) {
 	var value any
 	decoder := json.NewDecoder(bytes.NewReader(text))

@@ -93,7 +93,7 @@ func ReadAnswers(path string, answers []*typesv1.TopologyHints) ([]hint.Resource
 			a.Kind, a.Rule = hint.ByRule, readRule(at+".capacity_constraint", m.GetCapacityConstraint(), &vs)
 			a.Hints = readHints(at+".hints", m.GetHints(), &vs)
 			if slices.ContainsFunc(a.Hints, func(h hint.Hint) bool { return h.Any }) {
-				vs.Addf(at+".hints", "expected nodes in every hint beside a rule")
+				vs.Addf(at+".hints", "expected nodes in every hint that comes with a rule")
 			}
 		default:
 			vs.Addf(at+".kind", "expected NO_PREFERENCE, IMPOSSIBLE, OPTIONS or CAPACITY_CONSTRAINT")

@@ -85,7 +85,7 @@ func readClaims(path string, claims []*typesv1.Claim, vs *errdefs.Violations) []
 		}
 		switch p := m.GetPayload().(type) {
 		case *typesv1.Claim_Cpu, *typesv1.Claim_Memory:
-			vs.Addf(at, "CPUs and memory are given out by berthd itself: expected devices or opaque bytes")
+			vs.Addf(at, "berthd itself allocates CPUs and memory: expected devices or opaque bytes")
 		case *typesv1.Claim_Device:
 			c.Devices = readDevices(at+".device.devices", p.Device.GetDevices(), vs)
 		case *typesv1.Claim_Opaque:

@@ -30,7 +30,7 @@ func (n Notes) Roff(whole bool) string {
 	return b.String()
 }
 
-// escape spells a text so that roff takes no part of it as a request.
+// escape writes a text so that roff takes no part of it as a request.
 func escape(text string) string {
 	text = strings.NewReplacer(`\`, `\\`, "-", `\-`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -303,13 +303,13 @@ func leaveOut(m *allocationv1.WatchResponse) {
 	}
 }
 
-// marshal spells messages with their default values.
+// marshal encodes messages with their default values.
 var marshal = protojson.MarshalOptions{EmitDefaultValues: true}
 
 // object is an answer of several parts: messages, and what has a form in JSON of its own.
 type object map[string]any
 
-// encodeJSON spells a message, or an object of messages, as JSON; JSON stays as it is.
+// encodeJSON encodes a message, or an object of messages, as JSON; JSON stays as it is.
 func encodeJSON(v any) (json.RawMessage, error) {
 	switch v := v.(type) {
 	case json.RawMessage:

@@ -16,7 +16,7 @@ type remark struct {
 }
 
 var (
-	// fieldPath finds the paths of fields in messages, in the spelling of all readers of pods.
+	// fieldPath finds the paths of fields in messages, as all readers of pods write them.
 	fieldPath = regexp.MustCompile(`(?:^|[^\w.])(?:pod\.)?((?:metadata|spec|status)(?:\.[\w-]+|\[\d+\]|\["[^"]{1,300}"\])+)`)
 	// unknownResource names a resource, and then the list in which it stands.
 	unknownResource = regexp.MustCompile(`unknown resource "([^"]{1,300})" in "([^"]{1,300})"`)

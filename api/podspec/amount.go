@@ -52,7 +52,7 @@ func requirementsOf(doc object) iter.Seq2[string, any] {
 func checkList(path string, list any) error {
 	amounts, _ := list.(object)
 	for _, name := range slices.Sorted(maps.Keys(amounts)) {
-		spelt := fmt.Sprint(amounts[name])
+		text := fmt.Sprint(amounts[name])
 		switch amounts[name].(type) {
 		case string, int64:
 		case float64:
@@ -60,12 +60,12 @@ func checkList(path string, list any) error {
 			if err != nil {
 				return fmt.Errorf("%s[%q]: %w", path, name, err)
 			}
-			spelt = string(raw)
+			text = string(raw)
 		default:
 			return fmt.Errorf("%s[%q]: expected a Kubernetes quantity such as 2, 500m or 1Gi", path, name)
 		}
-		if _, err := resource.ParseQuantity(spelt); err != nil {
-			return fmt.Errorf("%s[%q]: %q: expected a Kubernetes quantity such as 2, 500m or 1Gi", path, name, spelt)
+		if _, err := resource.ParseQuantity(text); err != nil {
+			return fmt.Errorf("%s[%q]: %q: expected a Kubernetes quantity such as 2, 500m or 1Gi", path, name, text)
 		}
 	}
 	return nil

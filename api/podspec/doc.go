@@ -10,6 +10,6 @@
 //   - dropped field: a field that decides nothing about the placement on a node, and is not converted. Dropped lists them.
 //
 // Invariants: a pod that comes out has an identity; only what decides its place on a node is taken over, so a pod with its
-// status and its volumes and one without give the same; amounts are in Kubernetes' canonical spelling; no input makes
+// status and its volumes and one without give the same; amounts are in Kubernetes' canonical form; no input makes
 // the package panic.
 package podspec

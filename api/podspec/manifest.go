@@ -73,7 +73,7 @@ type VolumeMount struct {
 }
 
 // DecodeManifests reads every pod of a YAML or JSON text as Decode does, with what it takes to run it. A field that is not
-// understood is a problem: it may be one that was to confine the pod, with another spelling. An error names such fields, too.
+// understood is a problem: it may be one that was to confine the pod, spelled otherwise. An error names such fields, too.
 func DecodeManifests(r io.Reader, o Options) ([]Manifest, error) {
 	var out []Manifest
 	var ignored []string

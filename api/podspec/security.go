@@ -211,11 +211,11 @@ func nonRoot(value *bool, path, otherwise string) string {
 // is not to have.
 func (m *Manifest) capabilities(names []corev1.Capability, path string) (out []string) {
 	for i, name := range names {
-		spelled := strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
-		if !slices.Contains(capabilities, spelled) {
+		upper := strings.TrimPrefix(strings.ToUpper(string(name)), "CAP_")
+		if !slices.Contains(capabilities, upper) {
 			m.problem("%s[%d] %q is no capability: expected a name of capabilities(7), or ALL", path, i, name)
 		}
-		out = append(out, spelled)
+		out = append(out, upper)
 	}
 	return out
 }

@@ -16,7 +16,7 @@
 // Invariants: a directory is checked after it was created, because another user may have
 // created it just before; a file is examined again after it was opened, and a file of a
 // directory is opened beneath the directory's descriptor; a refusal names the file, directory or
-// link, its owner and mode, and the command that mends it.
+// link, its owner and mode, and the command that repairs it.
 //
 // One directory may be writable by its mode: that of the volume of a Kubernetes ConfigMap, where it is mounted read-only. Its mode is
 // 0777, and on the node only root comes to it.

@@ -142,7 +142,7 @@ var errNoSocket = errdefs.Preconditionf("expected the path of a socket, whose di
 
 // Field is a field of a configuration that has text.
 type Field struct {
-	// Path is how the configuration's file spells it.
+	// Path is the path in the configuration's file.
 	Path string
 	// Kind is empty if nobody has said.
 	Kind Kind

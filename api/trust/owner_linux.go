@@ -34,7 +34,7 @@ func Removed(info fs.FileInfo) bool {
 
 // ofConfigMap reports whether a directory is in the volume of a ConfigMap, mounted read-only. The kubelet gives its directory the mode
 // 0777, beneath one that only root can pass. That a mount is read-only alone says nothing: others have the same directory without it, as
-// beside a service with ProtectSystem=strict.
+// with a service with ProtectSystem=strict.
 func ofConfigMap(path string) bool {
 	mounts, err := mountinfo.GetMounts(mountinfo.ParentsFilter(path))
 	if err != nil {

@@ -116,7 +116,7 @@ func there(path string) bool {
 	return err == nil
 }
 
-// self is the owner that mends a refusal: root, or the user of this process, who is not root.
+// self is the owner that can undo a refusal: root, or the user of this process, who is not root.
 func self() string {
 	if uid := os.Geteuid(); uid > 0 {
 		return strconv.Itoa(uid)

@@ -1,4 +1,4 @@
-// Package version is the version of this berth. The file VERSION beside it is the only place
+// Package version is the version of this berth. The file VERSION next to it is the only place
 // where the number is written down.
 package version
 

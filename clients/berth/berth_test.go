@@ -240,7 +240,7 @@ func TestAdmitGivesUp(t *testing.T) {
 	if _, err := admitting(t, a, berth.Options{}).Admit(t.Context(), nil); !berth.IsNotFound(err) || len(a.asked) != 1 {
 		t.Errorf("asked %d times, then %v; want once, not found", len(a.asked), err)
 	}
-	// Retries before the caller has sent Sync are useless.
+	// Retries before the caller has called SyncPods are useless.
 	uncertain := errdefs.Unavailablef("pod a is not decided about")
 	uncertain.Reason = berth.StateUncertain
 	a = &admissions{fails: []error{uncertain}}

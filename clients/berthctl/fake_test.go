@@ -258,7 +258,7 @@ func (f fakeAdmission) Admit(_ context.Context, req *admissionv1.AdmitRequest) (
 		out.Trace = traces()[1]
 	case "early":
 		out.Verdict = admissionv1.Verdict_VERDICT_DEFERRED
-		out.Message = "the ledger was rebuilt after damage; nothing exclusive is given out until the agent has sent Sync"
+		out.Message = "the ledger was rebuilt after damage; nothing exclusive is allocated until the agent has called SyncPods"
 		out.RetryAfter = durationpb.New(5e9)
 		out.Condition = &admissionv1.Condition{Reason: "StateUncertain", Domain: "berth"}
 		out.Trace = traces()[3]

@@ -113,9 +113,9 @@ func traces() []*typesv1.Trace {
 		},
 		{
 			AdmissionId: "ADMISSION3", PodUid: twinUID, Namespace: "default", Name: "early", Revision: 1,
-			Message: "nothing exclusive is given out yet",
+			Message: "nothing exclusive is allocated yet",
 			Steps: []*typesv1.TraceStep{{Kind: typesv1.TraceStepKind_TRACE_STEP_KIND_REFUSED,
-				Text: "nothing exclusive is given out yet"}},
+				Text: "nothing exclusive is allocated yet"}},
 		},
 		{AdmissionId: "ADMISSION5", PodUid: "55555555-0000-4000-8000-000000000005", Namespace: "shop", Name: "cart", Revision: 1,
 			Admitted: true},

@@ -79,10 +79,10 @@ With --runtime-endpoint, images are those of the container runtime.
 Containers continue to run when berthlet stops, and the next berthlet manages them. To
 stop a pod, remove its manifest.`
 
-const example = `  # Beside a berthd with its usual socket.
+const example = `  # With a berthd on its usual socket.
   berthlet --manifests /etc/berth/manifests --images /var/lib/images
 
-  # Beside berthd --try, with every path in this directory.
+  # With berthd --try, and every path in this directory.
   berthlet --endpoint /run/berth-try/berth.sock --manifests pods --images images --state-dir state --pod-logs-dir logs
   berthlet status --state-dir state`
 

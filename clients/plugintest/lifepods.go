@@ -53,15 +53,15 @@ func (l *life) wants(f func(r *devicev1.Resource) int64) map[string]int64 {
 
 // counted returns numbers of devices by resource.
 func counted(wants map[string]int64) string {
-	return spelled(wants, func(n int64) string { return strconv.FormatInt(n, 10) })
+	return joined(wants, func(n int64) string { return strconv.FormatInt(n, 10) })
 }
 
 // listed returns ids of devices by resource.
 func listed(held map[string][]string) string {
-	return spelled(held, func(ids []string) string { return strings.Join(ids, ",") })
+	return joined(held, func(ids []string) string { return strings.Join(ids, ",") })
 }
 
-func spelled[T any](m map[string]T, value func(T) string) string {
+func joined[T any](m map[string]T, value func(T) string) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, name+"="+value(m[name]))

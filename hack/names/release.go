@@ -181,7 +181,7 @@ func imageFindings(line, prefix, version string, made []string) (findings []stri
 				findings = append(findings, fmt.Sprintf("the image %s has the tag %s, and the version is %s", name, tag, version))
 			}
 		case field != "name" || strings.Contains(name, "/") && strings.HasPrefix(path.Base(name), "berth"):
-			findings = append(findings, fmt.Sprintf("the image %s is none of %s/{%s}, which make release makes", name, prefix,
+			findings = append(findings, fmt.Sprintf("the image %s is not one of %s/{%s}, which make release makes", name, prefix,
 				strings.Join(made, ",")))
 		}
 	}

@@ -47,7 +47,7 @@ func TestCheckRelease(t *testing.T) {
 			"images is localhost/anchor, a placeholder; choose a registry and a path in lower case, as ghcr.io/OWNER: " +
 				"go run ./hack/names -set images=...",
 			"homepage is https://example.org/berth", "apt is https://anchor.invalid/apt", "contact is a@berth.test",
-			"deploy/base/daemonset.yaml:1: the image " + chosen["images"] + "/berthd is none of localhost/anchor/{berthd,berth-nri}",
+			"deploy/base/daemonset.yaml:1: the image " + chosen["images"] + "/berthd is not one of localhost/anchor/{berthd,berth-nri}",
 			"deploy/base/daemonset.yaml:2: ", "deploy/base/kustomization.yaml:2: ",
 			"deploy/helm/berth/values.yaml:2: the repository " + chosen["images"] + " is not localhost/anchor",
 			"no manifest has an image of localhost/anchor"}},
@@ -95,13 +95,13 @@ func TestCheckRelease(t *testing.T) {
 			"deploy/base/kustomization.yaml": "- {name: " + chosen["images"] + "/berthd, digest: sha256:00}\n"},
 			want: []string{"digest is sha256:00, and the version is 0.2.0"}},
 		"an image without a registry": {files: map[string]string{"deploy/base/daemonset.yaml": "image: berthd:0.2.0\n"},
-			want: []string{"the image berthd is none of"}},
+			want: []string{"the image berthd is not one of"}},
 		"another registry": {files: map[string]string{"deploy/base/kustomization.yaml": "- {name: " + chosen["images"] +
-			"/berthd, newName: other.dev/x, newTag: 0.2.0}\n"}, want: []string{"the image other.dev/x is none of"}},
+			"/berthd, newName: other.dev/x, newTag: 0.2.0}\n"}, want: []string{"the image other.dev/x is not one of"}},
 		"other file": {files: map[string]string{"deploy/base/daemonset.yml": "image: " + chosen["images"] + "/berthd:0.1.0\n"},
 			want: []string{"deploy/base/daemonset.yml:1: "}},
 		"other program": {files: map[string]string{"deploy/base/daemonset.yaml": "image: " + chosen["images"] + "/berthctl\n"},
-			want: []string{"/berthctl is none of " + chosen["images"] + "/{berthd,berth-nri}"}},
+			want: []string{"/berthctl is not one of " + chosen["images"] + "/{berthd,berth-nri}"}},
 		"changes": {change: func(t *testing.T, r *repository) { write(t, r.dir, map[string]string{"new": ""}) },
 			want: []string{"the tree has changes; commit them, because a tag names a commit:\n?? new"}},
 		"tests": {change: func(_ *testing.T, r *repository) {

@@ -66,7 +66,7 @@ type Engine struct {
 	pods, remote locks.Named
 	refused      refusedIDs
 	deferrals    deferrals
-	synced       atomic.Bool // the agent has sent Sync since the start
+	synced       atomic.Bool // the agent has called SyncPods since the start
 }
 
 // New returns an engine. It starts no goroutine.
@@ -102,7 +102,7 @@ const (
 	Deferred
 )
 
-// String returns the outcome as metrics, logs and the history spell it.
+// String returns the outcome as metrics, logs and the history write it.
 func (o Outcome) String() string {
 	switch o {
 	case Admitted:

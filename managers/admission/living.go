@@ -432,20 +432,20 @@ func HeldBack(view *ledger.View, uid string, claims []ledger.Claim) (condition, 
 		return "", ""
 	}
 	if why := view.Uncertain(); why != "" {
-		return StateUncertain, why + "; nothing exclusive is given out until the agent has sent Sync"
+		return StateUncertain, why + "; nothing exclusive is allocated until the agent has called SyncPods"
 	}
 	if view.UnknownLive(uid) {
 		return "", ""
 	}
 	devices := slices.ContainsFunc(claims, func(c ledger.Claim) bool { return c.Devices != nil })
 	for u := range view.UnknownLivePods() {
-		const end = "until the agent has admitted or removed it, or has sent Sync without it"
+		const end = "until the agent has admitted or removed it, or has called SyncPods without it"
 		switch {
 		case u.Source == "":
-			return StateUncertain, fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is given out %s",
+			return StateUncertain, fmt.Sprintf("pod %s lives here, and what it holds is not known; nothing exclusive is allocated %s",
 				u.UID, end)
 		case u.DevicesUnknown && devices:
-			return UnknownDevices, fmt.Sprintf("pod %s lives here, and its devices are not known; no devices are given out %s", u.UID, end)
+			return UnknownDevices, fmt.Sprintf("pod %s lives here, and its devices are not known; no devices are allocated %s", u.UID, end)
 		}
 	}
 	return "", ""

@@ -61,7 +61,7 @@ func TestGrowingPodsWaitForUnknownOnes(t *testing.T) {
 					got, err := h.Resize(t.Context(), resizeTo(size, dry))
 					if err != nil || got.Outcome != admission.Deferred || got.Reason != errdefs.ResizeDeferred ||
 						got.Condition == nil || got.Condition.Type != admission.StateUncertain ||
-						!strings.Contains(got.Message, "nothing exclusive is given out until the agent has") {
+						!strings.Contains(got.Message, "nothing exclusive is allocated until the agent has") {
 						t.Errorf("%s, during the resize %v: %v %s, %v", name, during, got.Outcome, got.Message, err)
 					}
 				}

@@ -154,7 +154,7 @@ func TestSyncWithoutASecondLook(t *testing.T) {
 	}
 }
 
-// TestSyncWaitsForShortOperations: a pod that is being admitted while the agent sends Sync does not make the Sync fail.
+// TestSyncWaitsForShortOperations: a pod that is being admitted while the agent calls SyncPods does not make the Sync fail.
 func TestSyncWaitsForShortOperations(t *testing.T) {
 	t.Parallel()
 	for _, uncertain := range []bool{false, true} {

@@ -242,7 +242,7 @@ func (h *fixture) unknownLivePods() string {
 }
 
 // TestFailedSyncIsNone: as long as cgroups could not be looked at or removed, or the result
-// could not be stored, the agent counts as one that has not sent Sync.
+// could not be stored, the agent counts as one that has not called SyncPods.
 func TestFailedSyncIsNone(t *testing.T) {
 	t.Parallel()
 	for name, fail := range map[string]func(h *fixture){

@@ -28,7 +28,7 @@ const (
 	LimitedSwap SwapBehavior = "LimitedSwap"
 )
 
-// Config is what the values of pods and containers depend on beside the pods
+// Config is what the values of pods and containers depend on in addition to the pods
 // themselves. The names in comments are those of a KubeletConfiguration.
 type Config struct {
 	Features workload.Features

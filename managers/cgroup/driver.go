@@ -7,19 +7,19 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Driver is a way to spell cgroup names on disk.
+// Driver is a way to write cgroup names on disk.
 type Driver string
 
 const (
-	// Cgroupfs spells components as directories.
+	// Cgroupfs writes components as directories.
 	Cgroupfs Driver = "cgroupfs"
-	// Systemd spells names as slices: each level repeats its parents' names.
+	// Systemd writes names as slices: each level repeats its parents' names.
 	Systemd Driver = "systemd"
 )
 
 const sliceSuffix = ".slice"
 
-// ParseDriver reads a driver's name as configurations spell it. The kubelet
+// ParseDriver reads a driver's name as configurations write it. The kubelet
 // takes any unknown word for cgroupfs; here it is an error of class Invalid.
 func ParseDriver(s string) (Driver, error) {
 	switch d := Driver(s); d {
@@ -29,7 +29,7 @@ func ParseDriver(s string) (Driver, error) {
 	return "", errdefs.Invalidf("cgroup driver %q is unknown: expected %s or %s", s, Cgroupfs, Systemd)
 }
 
-// Literal spells a name: ToCgroupfs or ToSystemd.
+// Literal writes a name: ToCgroupfs or ToSystemd.
 func (d Driver) Literal(n Name) (string, error) {
 	if d == Systemd {
 		return n.ToSystemd()
@@ -117,6 +117,6 @@ func ParseSystemd(literal string) Name {
 	return components
 }
 
-// IsSystemdStyle reports whether a name is spelt as a slice, so that a configured
+// IsSystemdStyle reports whether a name is written as a slice, so that a configured
 // driver that disagrees with the names in use can be noticed.
 func IsSystemdStyle(literal string) bool { return strings.HasSuffix(literal, sliceSuffix) }

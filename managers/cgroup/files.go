@@ -161,7 +161,7 @@ var amountFiles = map[string]bool{
 
 // Files gives the control files by which a tree holds the values, in the order
 // in which they are written. Huge page limits also go into the ".rsvd" file
-// beside the one named, where the kernel has it.
+// in addition to the one named, where the kernel has it.
 func (v Values) Files(f Facts) []File { return v.For(f).files(f) }
 
 // files is Files of values that are in the form of For.

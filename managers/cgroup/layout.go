@@ -32,7 +32,7 @@ type Layout struct {
 // NewLayout places the node of all pods below a configured cgroup root, which
 // is read by the cgroupfs rule whatever the driver, as the kubelet reads it: ""
 // and "/" are the root of the tree, "/foo" is foo, under systemd foo.slice. A
-// root that a driver could not spell is an error of class Invalid.
+// root that a driver could not write is an error of class Invalid.
 func NewLayout(cgroupRoot string, driver Driver) (Layout, error) {
 	root := ParseCgroupfs(cgroupRoot)
 	if err := checkRoot(root, driver); err != nil {
@@ -64,7 +64,7 @@ func checkRoot(root Name, driver Driver) error {
 	return nil
 }
 
-// Driver returns the driver that spells the names.
+// Driver returns the driver that writes the names.
 func (l Layout) Driver() Driver { return l.driver }
 
 // Root returns the configured cgroup root.

@@ -13,7 +13,7 @@ type Name []string
 
 // NewName adds components to a base and returns a fresh list. A slash or an
 // underscore in a new component is an error of class Invalid: the systemd
-// spelling writes dashes as underscores and could not be read back.
+// form writes dashes as underscores and could not be read back.
 func NewName(base Name, components ...string) (Name, error) {
 	for _, c := range components {
 		if i := strings.IndexAny(c, "/_"); i >= 0 {
@@ -55,7 +55,7 @@ func (n Name) Within(o Name) bool { return len(n) >= len(o) && slices.Equal(n[:l
 // by component.
 func (n Name) Compare(o Name) int { return slices.Compare(n, o) }
 
-// String gives the cgroupfs spelling, for people and as a map key.
+// String returns the form of cgroupfs, for people and as a map key.
 func (n Name) String() string { return n.ToCgroupfs() }
 
 // longest is the length of a file name on Linux.

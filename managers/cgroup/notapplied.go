@@ -8,7 +8,7 @@ import (
 
 // NotApplied is a value that a tree has no place for.
 type NotApplied struct {
-	// Field is the value's name in the API's spelling.
+	// Field is the value's name in the API.
 	Field string
 	// Why is a sentence: the missing part, and its replacement.
 	Why string

@@ -9,7 +9,7 @@ import "context"
 // everything below. Calls on different cgroups may run at the same time; calls
 // on one and the same cgroup may too, but which one comes last is then open.
 //
-// A name that no driver could spell is an error of class Invalid everywhere. An
+// A name that no driver could write is an error of class Invalid everywhere. An
 // error of the kernel names the file, the value written and the kernel's error.
 // It is of class Precondition where the kernel refuses the value as such, of class
 // Unavailable where the same call may succeed later, or of the class that fits
@@ -72,7 +72,7 @@ const (
 // Facts are the properties of a tree on which desired values and comparisons depend.
 type Facts struct {
 	Version Version
-	// Driver spells the names.
+	// Driver writes the names.
 	Driver Driver
 	// PageBytes is the kernel's page size; memory limits are kept in whole pages.
 	PageBytes int64

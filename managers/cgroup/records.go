@@ -11,7 +11,7 @@ const RecordAttribute = "user.berth.claims"
 // of its cgroup in the cpuset hierarchy (never in systemd's), on v2 in the one tree,
 // and with simulated cgroups as a file. A record is removed with its cgroup.
 //
-// Names are those of pods' cgroups; one that no driver could spell is an error of
+// Names are those of pods' cgroups; one that no driver could write is an error of
 // class Invalid. A tree without attributes is an error of class Unsupported.
 type Records interface {
 	// ReadRecord returns the record of a pod; nil if there is none, or no cgroup.

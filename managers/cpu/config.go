@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// The policies, as the kubelet's cpuManagerPolicy spells them.
+// The policies, as the kubelet's cpuManagerPolicy names them.
 const (
 	// PolicyNone gives no exclusive CPUs and no hints.
 	PolicyNone = "none"
@@ -36,7 +36,7 @@ type Config struct {
 	// (systemReserved and kubeReserved), rounded up to whole CPUs. 0 means the
 	// size of the explicit list; the static policy insists on more than zero.
 	ReservedMilliCPU int64
-	// AlsoReserved are CPUs that are reserved beside the list or the amount, such as those that
+	// AlsoReserved are CPUs that are reserved in addition to the list or the amount, such as those that
 	// the kernel isolates. CPUs that the machine lacks are ignored.
 	AlsoReserved cpuset.Set
 	// KeptReserved are the CPUs that were reserved by the same configuration on an earlier state

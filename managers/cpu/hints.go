@@ -119,7 +119,7 @@ func (m *Manager) generate(available, reusable cpuset.Set, n int) hint.Answer {
 	return hint.Answer{Kind: hint.ByRule, Rule: rule}
 }
 
-// preferBySocket prefers, beside the sets of the preferred size, those that touch
+// preferBySocket prefers, in addition to the sets of the preferred size, those that touch
 // as few sockets as that many nodes need (KEP-3327).
 func (m *Manager) preferBySocket(hints []hint.Hint, preferredSize int) {
 	sockets := m.socketsNeeded(preferredSize)

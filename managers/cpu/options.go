@@ -11,7 +11,7 @@ import (
 )
 
 // The options of the static policy, as the kubelet's cpuManagerPolicyOptions
-// spells them.
+// names them.
 const (
 	// FullPCPUsOnly refuses containers that would not get whole cores (KEP-2625).
 	FullPCPUsOnly = "full-pcpus-only"
@@ -71,7 +71,7 @@ func OptionNames() (names []string) {
 func ClaimOptions() []string { return []string{FullPCPUsOnly, DistributeAcrossCores, PreferUncores} }
 
 // parseOptions reads the options of the static policy. Values are what Go's
-// strconv.ParseBool takes; the empty text is none of them.
+// strconv.ParseBool takes, but not the empty text.
 func parseOptions(given map[string]string, f Features, bad *errdefs.Violations) options {
 	var o options
 	for _, name := range slices.Sorted(maps.Keys(given)) {

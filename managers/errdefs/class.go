@@ -8,7 +8,7 @@
 //
 //   - class: the kind of failure, and so who has to act: the caller, the operator, or no
 //     one.
-//   - reason: the short name under which the kubelet reports a rejected pod. Clients match on it, so the spelling is the
+//   - reason: the short name under which the kubelet reports a rejected pod. Clients match on it, so it is the
 //     kubelet's. Only refusals carry one.
 //   - violation: one field of the input and what is wrong with it.
 //   - refusal: a correct answer of "no" to a correct question. It is an error in Go, and an answer on the wire.

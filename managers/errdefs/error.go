@@ -22,7 +22,7 @@ type Error struct {
 	Message string
 	// Provider names the hint provider that failed, empty where none is.
 	Provider string
-	// Resource names the resource concerned as the pod spells it, empty where none is.
+	// Resource names the resource concerned as the pod names it, empty where none is.
 	Resource string
 	// RetryAfter is the delay before a retry makes sense, where it is known; 0 otherwise.
 	RetryAfter time.Duration

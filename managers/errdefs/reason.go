@@ -1,6 +1,6 @@
 package errdefs
 
-// Reason is the short name that a rejected pod gets as its status reason. The kubelet's spelling is part of the
+// Reason is the short name that a rejected pod gets as its status reason. The kubelet's names are part of the
 // contract: controllers, dashboards and tests match on it.
 type Reason string
 

@@ -7,7 +7,7 @@ import (
 
 // Violation is one field of an input and what is wrong with it.
 type Violation struct {
-	// Field is the path of the field as the caller spelt it, for example pod.spec.containers[1].resources.requests["cpu"].
+	// Field is the path of the field as the caller wrote it, for example pod.spec.containers[1].resources.requests["cpu"].
 	Field string
 	// Description is what was expected, and what was found where that helps.
 	Description string

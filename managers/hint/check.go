@@ -75,7 +75,7 @@ func (a *Answer) checkHints(machine numa.Mask) string {
 func (a *Answer) checkHint(i int, machine numa.Mask) string {
 	switch h := a.Hints[i]; {
 	case h.Any && a.Kind == ByRule:
-		return fmt.Sprintf("option %d beside the rule names no nodes", i)
+		return fmt.Sprintf("option %d next to the rule names no nodes", i)
 	case h.Any && h.Nodes != 0:
 		return fmt.Sprintf("option %d names nodes and says that any will do", i)
 	case !h.Any && h.Nodes == 0:

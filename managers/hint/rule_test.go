@@ -92,7 +92,7 @@ func TestRuleWithHints(t *testing.T) {
 		"must outside":       {func(a *hint.Answer) { a.Rule.Must = numa.Of(3) }, "insists on nodes 3"},
 		"weight too large":   {func(a *hint.Answer) { a.Rule.Weights[0] = hint.MaxWeight + 1 }, "expected at most"},
 		"need too large":     {func(a *hint.Answer) { a.Rule.Also[0].Need = 1 << 63 }, "expected at most"},
-		"any beside":         {func(a *hint.Answer) { a.Hints = []hint.Hint{{Any: true}} }, "beside the rule names no nodes"},
+		"any beside":         {func(a *hint.Answer) { a.Hints = []hint.Hint{{Any: true}} }, "next to the rule names no nodes"},
 		"unsorted beside":    {func(a *hint.Answer) { a.Hints = []hint.Hint{{Nodes: 6}, {Nodes: 8}} }, "out of order"},
 		"of unknown nodes":   {func(a *hint.Answer) { a.Hints = []hint.Hint{{Nodes: 32}} }, "the machine has 0-3"},
 		"options, and empty": {func(a *hint.Answer) { *a = hint.Answer{Kind: hint.Options} }, "there are no options"},

@@ -11,7 +11,7 @@ import (
 // Override is a policy that was set while berthd was running. It replaces the policy of the
 // configuration.
 type Override struct {
-	// Settings in the configuration's spelling; the ledger only stores them.
+	// Settings as in the configuration; the ledger only stores them.
 	Settings json.RawMessage `json:"settings"`
 	// Over is the digest of the replaced configuration. If the configuration gets another
 	// digest, the override is dropped.

@@ -475,7 +475,7 @@ func (r *resizing) current(view *ledger.View, have *ledger.Pod) error {
 	case read == 0:
 		return nil
 	case read > view.Revision():
-		return errdefs.Preconditionf("revision %d is none of this ledger, which is at %d: read the pod again", read, view.Revision()).
+		return errdefs.Preconditionf("revision %d is not one of this ledger, which is at %d: read the pod again", read, view.Revision()).
 			Coded(errdefs.RevisionUnknown, "pod_uid", have.UID())
 	case changed > read:
 		return errdefs.Conflictf("pod %s has changed at revision %d, after revision %d: read it again", have.UID(), changed, read)

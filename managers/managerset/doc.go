@@ -10,7 +10,7 @@
 //     disconnects independently of the configuration.
 //
 // Another configuration and another machine, such as one with a CPU more, need another
-// set. A set is replaced in three steps. Stage adds the new set beside the old one. The
+// set. A set is replaced in three steps. Stage adds the new set to the old one. The
 // ledger commits the new set's rules. Activate removes the old set. An admission takes
 // its set once for each attempt, by its view, so it never combines the bus, policy and
 // rules of two configurations. A plan under the old rules is stale, because the ledger has

@@ -18,7 +18,7 @@ type Config struct {
 	Pages    *memory.Pages
 	Topology topology.Config
 	Node     node.Config
-	// Facts of the node beside its machine.
+	// Facts of the node in addition to its machine.
 	Facts node.Facts
 	// Fit rejects pods whose requests exceed the free resources of the node as a whole.
 	Fit bool

@@ -15,7 +15,7 @@ import (
 const maxBytes = 1 << 56
 
 // amounts are bytes by node id. Free amounts may be below zero while the machine
-// has less than was given out.
+// has less than was allocated.
 type amounts [numa.MaxNodes]int64
 
 // sum adds up the nodes of a set.

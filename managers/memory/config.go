@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// The policies, as the kubelet's memoryManagerPolicy spells them.
+// The policies, as the kubelet's memoryManagerPolicy names them.
 const (
 	// PolicyNone pins nothing and has no opinion on nodes.
 	PolicyNone = "None"

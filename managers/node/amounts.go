@@ -171,7 +171,7 @@ func (m *Manager) Limit() workload.Quantities {
 	return out
 }
 
-// Allocatable is what a scheduler may give out, and what Fit admits up to: the
+// Allocatable is what a scheduler may allocate, and what Fit admits up to: the
 // capacity without the reservation; of memory also without all huge pages. The map is
 // the caller's.
 func (m *Manager) Allocatable() workload.Quantities { return maps.Clone(m.allocatable) }

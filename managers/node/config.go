@@ -54,7 +54,7 @@ type Config struct {
 	// Enforce is enforceNodeAllocatable.
 	Enforce Enforcement
 	// SystemReservedCgroup and KubeReservedCgroup name the reserved cgroups as the
-	// cgroup driver spells them.
+	// cgroup driver writes them.
 	SystemReservedCgroup, KubeReservedCgroup string
 	// NoPodCgroups is cgroupsPerQOS, switched off: pods have no cgroups that could be
 	// limited together.

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Fit refuses a pod for which the node has no room left beside the other pods of
+// Fit refuses a pod for which the node has no room left with the other pods of
 // the view, with the reasons and words of the kubelet: OutOfpods, OutOfcpu,
 // OutOfmemory, OutOfephemeral-storage, or of huge pages. The first one that lacks
 // counts, in this order. Requests of resources that the node does not have are
@@ -58,7 +58,7 @@ func (m *Manager) lacks(view *ledger.View, requests, used workload.Quantities) e
 
 // fitResize refuses a pod that is here more than the node can give it: as
 // infeasible what exceeds all that is allocatable, as deferred what is not left
-// beside the other pods at the moment. A pod that requests no more of a resource than
+// with the other pods at the moment. A pod that requests no more of a resource than
 // it has is not refused for that resource.
 func (m *Manager) fitResize(view *ledger.View, old, wanted *workload.Pod) error {
 	have := workload.EffectiveRequests(old, m.cfg.Features)

@@ -40,7 +40,7 @@
 //	damaged  -                          gone           nothing
 //	missing  whole                      running        claim record, as an unknown living pod
 //	missing  whole, same epoch          empty, unseen  nothing: an unacknowledged admission; the cgroup goes
-//	missing  whole, other or older      empty, unseen  claim record, as an unknown living pod until the agent's Sync:
+//	missing  whole, other or older      empty, unseen  claim record, as an unknown living pod until the agent's SyncPods:
 //	                                                   the agent may have the answer, and be about to start it
 //	missing  damaged or missing         living         what the kernel shows, as an unknown living pod
 //	missing  damaged or missing         empty          nothing; the cgroup goes

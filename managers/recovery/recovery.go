@@ -389,7 +389,7 @@ func (p *pod) unite() {
 	record := *p.ledger
 	if !ledger.SameClaims(union, p.ledger.Claims) {
 		record.Claims, record.Acknowledged = union, append([]ledger.Claim{}, p.ledger.Claims...)
-		p.Text = "it holds the union until the agent repeats the call or sends Sync"
+		p.Text = "it holds the union until the agent repeats the call or calls SyncPods"
 	}
 	p.Source, p.Kept, p.record = ledger.FromBoth, record.Claims, &record
 	if ledger.SameClaims(union, p.ledger.Claims) {

@@ -9,7 +9,7 @@ import (
 )
 
 // Claim records with digests of their devices: beside the same claims in the ledger they are whole. Otherwise the pod
-// keeps what is known, and no devices are given out until the agent names them.
+// keeps what is known, and no devices are allocated until the agent names them.
 func TestUnlistedDevices(t *testing.T) {
 	t.Parallel()
 	unlisted := func(change func(r *claimrecord.Record)) recovery.Observation {

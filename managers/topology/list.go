@@ -10,7 +10,7 @@ import (
 // so it would not change P, A or B.
 type list struct {
 	source Source
-	// hints are the answer's hints; of a rule the hints beside it.
+	// hints are the answer's hints; of a rule the hints in addition to it.
 	hints []hint.Hint
 	// rule is set if the answer is a rule that allows at least one set.
 	rule *hint.Rule

@@ -51,7 +51,7 @@ func (m *Manager) preferred(lists []list, r *Result) bool {
 
 // preferredByRules appends the masks that all non-abstaining lists prefer, if all of these
 // lists have rules. These are the masks that all rules prefer, and the masks that one list
-// names beside its rule and all others prefer.
+// names in addition to its rule and all others prefer.
 func (m *Manager) preferredByRules(masks []numa.Mask, lists []list, r *Result) []numa.Mask {
 	var voters []*list
 	var rules []*hint.Rule

@@ -75,7 +75,7 @@ func (d *defaulting) fill(to, from list, what, source string, want func(Resource
 	return filled
 }
 
-// excess gives what belongs beside three lists, nil where nothing was rounded.
+// excess gives what belongs next to three lists, nil where nothing was rounded.
 func excess(requests, limits, overhead list) *Excess {
 	if len(requests.excess)+len(limits.excess)+len(overhead.excess) == 0 {
 		return nil

@@ -1,6 +1,6 @@
 package workload
 
-// QoSClass is the quality of service class of a pod, in Kubernetes' spelling.
+// QoSClass is the quality of service class of a pod, as Kubernetes names it.
 type QoSClass string
 
 const (

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Resource is the name of a resource as pods spell it.
+// Resource is the name of a resource as pods have it.
 type Resource string
 
 // The resources that berth handles by name. Huge pages and device resources are families: see HugePagesPrefix, IsExtended.

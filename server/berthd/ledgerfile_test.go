@@ -77,7 +77,7 @@ func TestDamagedTrace(t *testing.T) {
 	}
 	if report := strings.Join(check.GetStartReport(), "\n"); len(check.GetFindings()) > 0 ||
 		!strings.Contains(report, "2 pods are whole") ||
-		!strings.Contains(report, "damaged: traces/") || strings.Contains(report, "waiting for the agent's Sync") {
+		!strings.Contains(report, "damaged: traces/") || strings.Contains(report, "waiting for the agent's SyncPods") {
 		t.Errorf("report:\n%s\nfindings %v", report, check.GetFindings())
 	}
 }

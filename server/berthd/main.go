@@ -44,7 +44,7 @@ The configuration comes from a kubelet's file, from berth's own file and from fl
 one. Flags have the names of the kubelet's flags, where those exist. 'berthd config dump' prints all fields, also those
 without a flag.
 
-With --try berthd leaves nothing behind, and works beside whatever else runs here, also a kubelet. It has a directory and a
+With --try berthd leaves nothing behind, and works with whatever else runs here, also a kubelet. It has a directory and a
 cgroup of its own, and removes both at its end with all processes of its pods. What a try that was killed has left is removed
 by the next one. The CPU policy is static, CPU 0 is reserved, the topology policy is best-effort, swap may be on, and only
 warnings are logged; files and flags override this. Settings of files that lead out of the try have no effect, and such
@@ -58,7 +58,7 @@ const example = `  berthd --cpu-manager-policy static --reserved-cpus 0 --topolo
   # With a kubelet's configuration, and metrics.
   berthd --kubelet-config /var/lib/kubelet/config.yaml --http localhost:10470
 
-  # To try it, beside whatever else runs here; Ctrl-C removes everything.
+  # To try it, with whatever else runs here; Ctrl-C removes everything.
   berthd --try
   berthd --try --machine 2s4n32c2t
   berthd --try --kubelet-config /var/lib/kubelet/config.yaml

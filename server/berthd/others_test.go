@@ -159,7 +159,7 @@ func TestLivingPodsAreNotSwept(t *testing.T) {
 		KnownRevision: d.revision()}); err != nil {
 		t.Fatal(err)
 	}
-	// The agent's Sync outlives berthd too: it has not admitted the pod again yet.
+	// The agent's SyncPods outlives berthd too: it has not admitted the pod again yet.
 	d.kill()
 	d = n.start()
 	for _, uid := range []string{"orphan1", "orphan2"} { // two rounds of the sweep pass

@@ -13,7 +13,7 @@ import (
 )
 
 // TestTwoAgents: two agents side by side, over a crash of berthd and the loss of its
-// ledger. An agent's Sync has no effect on the other's pods.
+// ledger. An agent's SyncPods has no effect on the other's pods.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

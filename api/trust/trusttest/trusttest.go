@@ -58,7 +58,7 @@ func each(cmd *cobra.Command, found func(*cobra.Command, *pflag.Flag)) {
 }
 
 // Refused runs a program once for each flag that decides, with something that another user could change, and fails if
-// the program does not refuse it with the flag's name, the owner and a command that mends it. run gets the words of
+// the program does not refuse it with the flag's name, the owner and a command that repairs it. run gets the words of
 // the command line, and returns what the program printed with its error. It completes commands that only hold others.
 func Refused(t *testing.T, root *cobra.Command, run func(t *testing.T, args []string) string) {
 	t.Helper()

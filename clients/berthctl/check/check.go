@@ -30,7 +30,7 @@ func Check(c *command.Ctl) *cobra.Command {
 	cmd := c.Local(command.About{
 		Use:   "check",
 		Short: "Find what is wrong on a kubelet's node",
-		Long: "Find what is wrong on a node whose kubelet decides: CPUs that are lost or given out twice, state files with which the kubelet " +
+		Long: "Find what is wrong on a node whose kubelet decides: CPUs that are lost or allocated twice, state files with which the kubelet " +
 			"does not start the next time, and settings without effect. Each finding has its evidence, public reports about it, and what to " +
 			"do next. It requires --kubelet, and --pods for the checks that compare pods. What compares sources that change is read " +
 			"again after 15 s, if something is wrong. The exit code is 1 if there are only warnings and 3 if there are errors.",

@@ -252,11 +252,11 @@ func movingText(p *typesv1.PodAllocation) string {
 }
 
 // orNone returns a list of CPUs; an empty one is the shared pool.
-func orNone(list string, spell func(string) string) string {
+func orNone(list string, text func(string) string) string {
 	if list == "" {
 		return "the shared CPUs"
 	}
-	return spell(list)
+	return text(list)
 }
 
 // resourceText describes a resource. Whether a kubelet has a connection to the plugin is not known.

@@ -153,7 +153,7 @@ func testPlugin(ctx context.Context, c *command.Ctl, o *pluginTest) error {
 	return nil
 }
 
-// showProgress prints a line for each check as it runs: as the table, or beside a report for build servers.
+// showProgress prints a line for each check as it runs: as the table, or next to a report for build servers.
 func showProgress(c *command.Ctl, o *pluginTest) {
 	w := c.Out
 	switch c.Format {

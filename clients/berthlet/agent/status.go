@@ -81,7 +81,7 @@ type Terminated struct {
 }
 
 // createError is why a container waits that could not be made, as the kubelet
-// spells it.
+// writes it.
 const createError = "CreateContainerError"
 
 // Restarts counts the restarts of all containers of a pod.

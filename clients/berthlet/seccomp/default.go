@@ -38,7 +38,7 @@ var personalities = []uint64{0, 0x8, 0x20000, 0x20008, 0xffffffff}
 const vsock = 40
 
 // Default is the profile of containers that request no other. Its exceptions depend
-// on the capabilities that a container has, spelled with "CAP_".
+// on the capabilities that a container has, with "CAP_" before each.
 func Default(capabilities []string) Profile {
 	names := strings.Fields(allowed)
 	for _, c := range capabilities {

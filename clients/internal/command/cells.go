@@ -145,14 +145,14 @@ func AmountTexts(amounts map[string]string, separator string) (out []string) {
 }
 
 // LimitText prints a limit: a dash for no limit, nothing if it is unknown.
-func LimitText(n *int64, spell func(int64) string) string {
+func LimitText(n *int64, text func(int64) string) string {
 	switch {
 	case n == nil:
 		return ""
 	case *n < 0:
 		return "-"
 	}
-	return spell(*n)
+	return text(*n)
 }
 
 func BytesText(n int64) string { return table.Bytes(uint64(max(n, 0))) }

@@ -22,7 +22,7 @@ func Lines(s string) string { return strings.ReplaceAll(escape(s, true), "\n", "
 // it must have been reduced to one line each.
 func Text(s string) string { return escape(s, true) }
 
-// JSON is a document in which the strings are spelled so that a terminal shows them. Its
+// JSON is a document in which the strings are escaped so that a terminal shows them. Its
 // meaning is the same (RFC 8259, section 7).
 func JSON(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))

@@ -259,7 +259,7 @@ func (h *handler) forward(w http.ResponseWriter, r *http.Request, socket string)
 	defer cancel()
 	text, kind, err := read(ctx, socket, r.Header.Get("Accept"))
 	if err != nil {
-		h.Log.Debug("read the metrics of another program", "socket", socket, "error", err)
+		h.Log.Debug("read the metrics of another program failed", "socket", socket, "error", err)
 		http.Error(w, fmt.Sprintf("%s does not answer", socket), http.StatusBadGateway)
 		return
 	}

@@ -166,7 +166,7 @@ func (s *suite) plan(p, fresh hint.Provider, view *ledger.View, req hint.Request
 			s.addf("%s: the error has no class: %v", what, err)
 		}
 		if len(claims) > 0 {
-			s.addf("%s: claims beside an error", what)
+			s.addf("%s: claims together with an error", what)
 		}
 		return nil
 	}

@@ -69,7 +69,7 @@ func (h *History) compute(from *ledger.View, m Moment, view *ledger.View) {
 // Errors are those of History.At.
 func At(v *ledger.View, m Moment, entries func(each func(*Entry, error) bool) error) (*ledger.View, error) {
 	if m.Revision > v.Revision() {
-		return nil, errdefs.Preconditionf("revision %d is none of this ledger, which is at %d", m.Revision,
+		return nil, errdefs.Preconditionf("revision %d is not one of this ledger, which is at %d", m.Revision,
 			v.Revision()).Coded(errdefs.RevisionUnknown)
 	}
 	return NewRewinder(v).find(m, entries)

@@ -114,7 +114,7 @@ type Step struct {
 // longestTook is the length of the longest number, with its sign.
 const longestTook = 20
 
-// appendTo spells a step as "81542 hints cpu": its nanoseconds, name and provider. With a
+// appendTo writes a step as "81542 hints cpu": its nanoseconds, name and provider. With a
 // field for each, the steps would be half of an entry.
 func (s Step) appendTo(text []byte) []byte {
 	text = append(strconv.AppendInt(text, int64(s.Took), 10), ' ')
@@ -125,7 +125,7 @@ func (s Step) appendTo(text []byte) []byte {
 	return text
 }
 
-// UnmarshalText reads what Steps spell.
+// UnmarshalText reads what Steps write.
 func (s *Step) UnmarshalText(text []byte) error {
 	took, rest, _ := strings.Cut(string(text), " ")
 	n, err := strconv.ParseInt(took, 10, 64)
@@ -140,7 +140,7 @@ func (s *Step) UnmarshalText(text []byte) error {
 // Steps are the steps of a call.
 type Steps []Step
 
-// MarshalJSON spells the steps as a list of texts, in one piece: every change has about ten.
+// MarshalJSON encodes the steps as a list of texts, in one piece: every change has about ten.
 func (all Steps) MarshalJSON() ([]byte, error) {
 	size := len("[]")
 	for _, s := range all {
@@ -166,7 +166,7 @@ func (all Steps) MarshalJSON() ([]byte, error) {
 	return append(out, ']'), nil
 }
 
-// unusual returns whether a byte of a JSON string is not spelt as itself.
+// unusual returns whether a byte of a JSON string is escaped.
 func unusual(b byte) bool { return b < ' ' || b > '~' || b == '"' || b == '\\' }
 
 // Request is a recorded request. The fields of other calls are empty.
@@ -182,7 +182,7 @@ type Request struct {
 	QoS           workload.QoSClass `json:"qos,omitempty"`
 	MaxDisruption int               `json:"max_disruption,omitempty"`
 	MaxMove       int               `json:"max_move_disruption,omitempty"`
-	// Policy that was set, in the spelling of the configuration.
+	// Policy that was set, as in the configuration.
 	Policy json.RawMessage `json:"policy,omitempty"`
 }
 

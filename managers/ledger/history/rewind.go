@@ -15,7 +15,7 @@ type Moment struct {
 	Revision uint64
 }
 
-// String spells the revision, or the time.
+// String returns the revision, or the time.
 func (m Moment) String() string {
 	if m.Revision != 0 {
 		return fmt.Sprintf("revision %d", m.Revision)

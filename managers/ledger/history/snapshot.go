@@ -89,7 +89,7 @@ func (s *Snapshot) View(m *machine.Topology) (*ledger.View, error) {
 	}
 	var ok bool
 	if state.Generation, ok = state.Epoch.Generation(s.Revision); !ok {
-		return nil, errdefs.Corruptf("revision %d is none of epoch %d", s.Revision, s.Epoch)
+		return nil, errdefs.Corruptf("revision %d is not of epoch %d", s.Revision, s.Epoch)
 	}
 	for i, p := range s.Pods {
 		switch {

@@ -132,7 +132,7 @@ func TestMigrateRefuses(t *testing.T) {
 			"migrate from version 1: no way"},
 		"negative": {at(-1), nil, errdefs.Corrupt, "is no version"},
 		"text":     {at("one"), nil, errdefs.Corrupt, "is no version"},
-		"none":     {versionZero(t)[1:], nil, errdefs.Corrupt, "there is none, beside 5 other entries"},
+		"none":     {versionZero(t)[1:], nil, errdefs.Corrupt, "there is none, and there are 5 other entries"},
 		"damaged": {append(versionZero(t)[1:], Entry{Bucket: BucketMeta, Key: metaSchema, Value: []byte("1")}), nil,
 			errdefs.Corrupt, "no checksum"},
 	} {

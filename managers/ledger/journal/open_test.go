@@ -257,7 +257,7 @@ func TestDamage(t *testing.T) {
 		"lost trace of pod": {"traces", "00000000000000000000", drop, "the trace of pod a is missing"},
 		"lost generation":   {"meta", "generation", drop, "stored: meta/generation: is missing"},
 		"lost machine":      {"meta", "machine", drop, "stored: meta/machine: is missing"},
-		"lost schema":       {"meta", "schema", drop, "stored: meta/schema: there is none, beside"},
+		"lost schema":       {"meta", "schema", drop, "stored: meta/schema: there is none, and there are"},
 		"unknown bucket":    {"pots", "a", put("x"), `the schema has no bucket "pots"`},
 		"unknown meta":      {"meta", "other", put("x"), "stored: meta/other: the schema has no such key"},
 		"extra pod":         {"pods", "b", put("x"), "stored: pods/b: no checksum"},

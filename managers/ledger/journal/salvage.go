@@ -72,7 +72,7 @@ func Salvage(o Options, f Found) (Saved, error) {
 	st.Generation++
 	st.Epoch.ID = o.EpochID
 	if st.restless || saved.Report.Uncertain != "" || st.Epoch.Base == 0 {
-		// Higher than any that was given out, as long as the clock has not gone back.
+		// Higher than any that was used, as long as the clock has not gone back.
 		st.Epoch.Base = max(o.Epoch, st.Epoch.Base+1)
 	}
 	if len(saved.Report.Lost) > 0 || saved.Report.Uncertain != "" {

@@ -201,7 +201,7 @@ func splitSeal(value []byte) (sum, text []byte, err error) {
 	rest, start := bytes.CutPrefix(rest, []byte(sealMiddle))
 	text, end := bytes.CutSuffix(rest, []byte(sealEnd))
 	if !start || !end {
-		return nil, nil, fmt.Errorf("no value beside the checksum")
+		return nil, nil, fmt.Errorf("no value next to the checksum")
 	}
 	return sum, text, nil
 }
@@ -227,7 +227,7 @@ func (s *claimsSum) add(e Entry) {
 	*s = claimsSum(sum)
 }
 
-// storedClaim is a claim beside the entry that it was read from.
+// storedClaim is a claim with the entry that it was read from.
 type storedClaim struct {
 	ledger.Claim
 	entry Entry
@@ -529,5 +529,5 @@ func versionOf(entries []Entry) (int, error) {
 		}
 		return version, nil
 	}
-	return 0, errdefs.Corruptf("there is none, beside %d other entries", len(entries))
+	return 0, errdefs.Corruptf("there is none, and there are %d other entries", len(entries))
 }

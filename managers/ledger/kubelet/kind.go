@@ -41,7 +41,7 @@ type Settings struct {
 	// ReservedMemory is what the memory manager keeps for the system, in bytes by
 	// NUMA node and resource.
 	ReservedMemory map[int]map[string]uint64
-	// HealthyDevices are the ids of devices that may be given out, by resource.
+	// HealthyDevices are the ids of devices that may be allocated, by resource.
 	HealthyDevices map[string][]string
 }
 

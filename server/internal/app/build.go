@@ -46,7 +46,7 @@ import (
 // LedgerFile is the name of the ledger in the state directory.
 const LedgerFile = "ledger.db"
 
-// Environment is main's input beside the configuration.
+// Environment is main's input in addition to the configuration.
 type Environment struct {
 	Log *slog.Logger
 	Now func() time.Time

@@ -163,7 +163,7 @@ func ownerOf(view *ledger.View, podUID, containerID string) (owner string, ok bo
 }
 
 // keepLiving returns a function that reports whether a cgroup without a pod in the ledger is kept. Until the agent has
-// sent Sync, its processes may belong to a living pod.
+// called SyncPods, its processes may belong to a living pod.
 func keepLiving(engine *live.Engine, tree cgroup.Tree) func(context.Context, cgroup.Name) (bool, error) {
 	return func(ctx context.Context, name cgroup.Name) (bool, error) {
 		if engine.Synced() {

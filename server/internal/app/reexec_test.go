@@ -42,7 +42,7 @@ func (r *reloaded) Reloads(ctx context.Context, done func()) error {
 // TestSlicesThatSystemdBringsBack: when systemd has read its units again, or was started again
 // in its place, slices of removed pods that it has made again are removed at once and in
 // silence. The pod that is here stays, and so does an unknown one with processes as long as
-// the agent has not sent Sync.
+// the agent has not called SyncPods.
 func TestSlicesThatSystemdBringsBack(t *testing.T) {
 	t.Parallel()
 	tree := &reloaded{Tree: memtree.New(memtree.V2(), cpuset.Range(0, 3), numa.Of(0)), begin: make(chan struct{}),

@@ -134,7 +134,7 @@ func (r *StartReport) recoveryLines() (lines []string) {
 	return lines
 }
 
-// maxReported limits the findings and the unread parts in the start report. The file beside the
+// maxReported limits the findings and the unread parts in the start report. The file next to the
 // damaged ledger has all of them.
 const maxReported = 20
 
@@ -193,7 +193,7 @@ func applyLedger(ctx context.Context, g *given, s *state, k *kernel, history *al
 	}
 	s.logStart(ctx, g)
 	if suspect := s.ledger.View().Uncertain(); suspect != "" {
-		g.Log.WarnContext(ctx, "nothing exclusive is given out until the agent has sent Sync", "reason", suspect)
+		g.Log.WarnContext(ctx, "nothing exclusive is allocated until the agent has called SyncPods", "reason", suspect)
 	}
 	if err := k.loop.Begin(ctx); err != nil {
 		return fmt.Errorf("create the cgroups of all pods: %w", err)
@@ -238,7 +238,7 @@ func (s *state) lines(c config.Config) (lines []string) {
 	r := s.start.Ledger
 	lines = append(lines, damageLines(s.start.Damage, r)...)
 	if uncertain := s.ledger.View().Uncertain(); uncertain != "" {
-		lines = append(lines, uncertain+"; waiting for the agent's Sync")
+		lines = append(lines, uncertain+"; waiting for the agent's SyncPods")
 	}
 	lines = append(lines, s.start.recoveryLines()...)
 	lines = append(lines, renewedLines(r)...)

@@ -62,7 +62,7 @@ type StartReport struct {
 }
 
 // openState opens the ledger. The intact part of a damaged ledger is kept. If pods are lost,
-// admissions wait for the agent's Sync, unless the configuration refuses damaged ledgers.
+// admissions wait for the agent's SyncPods, unless the configuration refuses damaged ledgers.
 func openState(ctx context.Context, g *given, found *machine.Topology, facts node.Facts, opened *closers) (_ *state, err error) {
 	c := g.Config
 	sets := setMaker{facts: facts}

@@ -1,5 +1,5 @@
 // Package bench is the benchmark card: what berth promises to be fast, measured
-// beside what it replaces. It holds test files only and nothing imports it.
+// next to what it replaces. It holds test files only and nothing imports it.
 //
 // Run it with
 //

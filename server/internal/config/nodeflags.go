@@ -75,7 +75,7 @@ func addNodeFlags(fs *pflag.FlagSet, order *[]func(*config.Config) error) {
 	})
 }
 
-// parseEviction reads the kubelet's spelling of thresholds on a command line.
+// parseEviction reads the kubelet's form of thresholds on a command line.
 func parseEviction(text string) (map[string]string, error) {
 	out := map[string]string{}
 	if text == "" {

@@ -145,7 +145,7 @@ func TestMisbehaviour(t *testing.T) {
 		"on another's":      {first(func(c *typesv1.Claim) { c.Resource = "memory" }), "has not registered for"},
 		"CPUs": {first(func(c *typesv1.Claim) {
 			c.Payload = &typesv1.Claim_Cpu{Cpu: &typesv1.CPUClaim{Cpus: &typesv1.CPUSet{List: "0"}}}
-		}), "given out by berthd itself"},
+		}), "berthd itself allocates CPUs and memory"},
 		"device on no node": {first(func(c *typesv1.Claim) {
 			c.GetDevice().GetDevices()[0].NumaNodes = &typesv1.NUMANodeSet{Ids: []uint32{7}}
 		}), "the machine has 0-3"},

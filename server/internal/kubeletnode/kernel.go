@@ -50,7 +50,7 @@ func Running(root fs.FS, c config.Config) ([]nodecheck.Running, error) {
 	for _, driver := range []cgroup.Driver{cgroup.Systemd, cgroup.Cgroupfs} {
 		layout, err := cgroup.NewLayout(c.Cgroups.Root, driver)
 		if err != nil {
-			continue // a root that this driver cannot spell
+			continue // a root that this driver cannot write
 		}
 		for _, class := range workload.QoSClasses {
 			tier, err := layout.Literal(layout.Tier(class))

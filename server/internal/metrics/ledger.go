@@ -14,7 +14,7 @@ import (
 // ledgerCollector reads the gauges from the view of the moment.
 type ledgerCollector struct {
 	view func() *ledger.View
-	// cpu reports whether CPUs are given out at all.
+	// cpu reports whether CPUs are allocated at all.
 	cpu func() bool
 	// kernel lists differences between the kernel and the ledger; may be nil.
 	kernel func() []check.Finding

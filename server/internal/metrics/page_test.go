@@ -40,7 +40,7 @@ const (
 // uses has every metric but those of the Go runtime and of the process.
 var uses = map[string]described{
 	cpuSharedPool:         {gauges, "1/1000 CPU", "how many CPUs containers without own CPUs share"},
-	cpuExclusive:          {gauges, "CPUs", "how many CPUs are given out; compare with the allocatable CPUs"},
+	cpuExclusive:          {gauges, "CPUs", "how many CPUs are allocated; compare with the allocatable CPUs"},
 	cpuPerNUMA:            {gauges, "CPUs", "whether one NUMA node is full while others are not"},
 	cpuPinningRequests:    {counts, "containers", "requests for exclusive CPUs"},
 	cpuPinningErrors:      {counts, "containers", "requests for exclusive CPUs that failed"},
@@ -83,7 +83,7 @@ var uses = map[string]described{
 			"`prepare` (calls of plugins and providers), `cgroup`, `record`, `commit`"},
 	ledgerRevision:  {gauges, "revision", "whether the ledger changes"},
 	ledgerPods:      {gauges, "pods", "how many pods the node has"},
-	ledgerClaims:    {gauges, "claims", "how much each provider has given out"},
+	ledgerClaims:    {gauges, "claims", "how much each provider has allocated"},
 	resourceClaims:  {gauges, "claims", "how many claims on dynamic resources the node has"},
 	claimCPUs:       {gauges, "CPUs", "whether claims still fit on a NUMA node"},
 	claimMemory:     {gauges, "bytes", "whether claims still fit on a NUMA node"},

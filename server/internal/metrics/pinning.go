@@ -55,7 +55,7 @@ func (p *pinning) count(d *decision) {
 	}
 }
 
-// The kinds of share that a container has of what a manager gives out.
+// The kinds of share that a container has of what a manager allocates.
 const (
 	nodeExclusive = "node_exclusive"
 	podExclusive  = "pod_exclusive"

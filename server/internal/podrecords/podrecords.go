@@ -83,7 +83,7 @@ func (k *Keeper) holds(uid string, record []byte) bool {
 func (k *Keeper) Due() bool { return len(k.due) > 0 }
 
 // Admit writes the record of a pod that is about to be committed from a view. With there, its cgroup has existed before, and
-// before is the record that Restore writes again if the commit fails. It is set as soon as it was read, also beside an error.
+// before is the record that Restore writes again if the commit fails. It is set as soon as it was read, also with an error.
 func (k *Keeper) Admit(ctx context.Context, view *ledger.View, p *ledger.Pod, there bool) (before *Before, err error) {
 	if k.Records == nil {
 		return nil, nil
@@ -250,13 +250,13 @@ func (k *Keeper) write(ctx context.Context, view *ledger.View, p *ledger.Pod) er
 func (k *Keeper) Forget(uid string) { delete(k.written, uid) }
 
 // Remove removes the record of a pod whose cgroup is gone, because files are not removed with the cgroup. It uses nothing
-// that other methods change, so it may be called beside them.
+// that other methods change, so it may be called at the same time.
 func (k *Keeper) Remove(ctx context.Context, name cgroup.Name) error {
 	return k.Records.WriteRecord(context.WithoutCancel(ctx), name, nil)
 }
 
 // HasOther returns whether tree has a cgroup of another class with the uid of a pod, and it shares the pod's record. As
-// Remove it may be called beside other methods.
+// Remove it may be called at the same time as other methods.
 func (k *Keeper) HasOther(ctx context.Context, tree cgroup.Tree, name cgroup.Name, uid string) (bool, error) {
 	if _, shared := k.Records.(cgroup.NamedRecords); !shared {
 		return false, nil

@@ -13,7 +13,7 @@ import (
 type confinements map[string]string
 
 // above returns findings for cgroups with processes to which the kernel grants other CPUs or memory nodes than their own files
-// say: a cgroup above them, or a cpuset partition beside them, does not leave them enough. With cgroup v2 a write of such CPUs
+// say: a cgroup above them, or a cpuset partition next to them, does not leave them enough. With cgroup v2 a write of such CPUs
 // succeeds, and the processes run on those of the parent. What the last pass did not find, too, may be a change in progress.
 func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapshot) (found []check.Finding) {
 	now := confinements{}
@@ -39,7 +39,7 @@ func (cs *confinements) above(m *machine.Topology, ns names, seen *cgroup.Snapsh
 		if (*cs)[key] == text {
 			found = append(found, check.Finding{
 				Kind: kindKernel, Rule: ruleConfined, Owner: ledger.Owner{Pod: ns.inPod(o.Name)},
-				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", ns.spelt(o.Name),
+				Text: fmt.Sprintf("cgroup %s: %s, because a cgroup above it, or a cpuset partition, leaves it no others", ns.pathOf(o.Name),
 					text),
 			})
 		}

@@ -57,7 +57,7 @@ func (ns names) heldFindings(held []cgroup.HeldLimit) []check.Finding {
 		out = append(out, check.Finding{
 			Kind: kindKernel, Rule: ruleMemoryLimit, Owner: ledger.Owner{Pod: ns.inPod(h.Name)},
 			Text: fmt.Sprintf("the memory limit of %d bytes is not in force in cgroup %s, which uses more: it is set when less is used",
-				h.Bytes, ns.spelt(h.Name)),
+				h.Bytes, ns.pathOf(h.Name)),
 		})
 	}
 	return out

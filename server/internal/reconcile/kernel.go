@@ -119,7 +119,7 @@ func (k kernel) thawed(ctx context.Context, pod, name cgroup.Name) error {
 			return err
 		}
 	}
-	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", k.names.spelt(by))
+	return errdefs.Preconditionf("cgroup %s is frozen, so no process in it runs: thaw it", k.names.pathOf(by))
 }
 
 // frozenAbove returns findings for frozen cgroups above pods. Diff thaws the pods' own
@@ -137,7 +137,7 @@ func (k kernel) frozenAbove(ctx context.Context, tiers []cgroup.Node) ([]check.F
 		}
 		last = by
 		out = append(out, check.Finding{Kind: kindKernel, Rule: ruleFrozen, Text: fmt.Sprintf(
-			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", k.names.spelt(by))})
+			"cgroup %s is frozen, so no pod in it runs, and none is started: thaw it", k.names.pathOf(by))})
 	}
 	return out, nil
 }

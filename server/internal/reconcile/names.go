@@ -59,8 +59,8 @@ func (ns names) isContainer(view *ledger.View, uid string, name cgroup.Name) boo
 	return false
 }
 
-// spelt returns the path of a cgroup below the mount point.
-func (ns names) spelt(name cgroup.Name) string {
+// pathOf returns the path of a cgroup below the mount point.
+func (ns names) pathOf(name cgroup.Name) string {
 	literal, err := ns.Literal(name)
 	if err != nil {
 		return name.String() // a foreign cgroup without a name of berth

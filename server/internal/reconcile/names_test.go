@@ -70,7 +70,7 @@ func TestNames(t *testing.T) {
 		if !ns.isOf(own, pod) || ns.isOf(other, pod) {
 			t.Errorf("%v: the cgroup %s is of the wrong class", driver, pod)
 		}
-		if got := ns.spelt(container); got != literal {
+		if got := ns.pathOf(container); got != literal {
 			t.Errorf("%v: %s is spelt %s, want %s", driver, container, got, literal)
 		}
 	}

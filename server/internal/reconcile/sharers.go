@@ -143,7 +143,7 @@ func (s *sharers) watch(view *ledger.View, one sharer) {
 	switch {
 	case !one.sandbox:
 		s.tracker.record(placement.Event{Kind: placement.Restore, Key: key, Owner: placement.Owner{Pod: one.pod},
-			Name: "of an unknown living pod in cgroup " + s.names.spelt(one.name)})
+			Name: "of an unknown living pod in cgroup " + s.names.pathOf(one.name)})
 	case cpus.IsEmpty():
 		s.tracker.forget(key)
 		return

@@ -92,7 +92,7 @@ func (us *unbounds) look(view *ledger.View, seen *cgroup.Snapshot) (found []chec
 		if slices.ContainsFunc(us.live, u.is) {
 			found = append(found, check.Finding{Kind: kindKernel, Rule: ruleUnbound, Owner: u.owner, Text: fmt.Sprintf(
 				"processes run in cgroup %s of container %s, and no container id is bound to it: a call of PreStartContainer was cut off; repeat the call or remove the pod",
-				us.names.spelt(u.name), u.owner)})
+				us.names.pathOf(u.name), u.owner)})
 		}
 	}
 	us.live = live

@@ -26,7 +26,7 @@ const (
 )
 
 // OpenLedger opens the ledger in the store. From a damaged ledger it creates a new file with all
-// intact records (journal.Salvage). It keeps the damaged file beside it, and returns a DamagedFile with a
+// intact records (journal.Salvage). It keeps the damaged file next to it, and returns a DamagedFile with a
 // report of the damage and the lost pods. Later starts return both again until the ledger's first
 // commit, because the first process may have ended before it acted on them. Otherwise that is
 // nil. All other errors are those of journal.Open. A new ledger has the time as the base of its
@@ -109,7 +109,7 @@ func (s *Store) uncommitted(v *ledger.View) (*journal.DamagedFile, error) {
 }
 
 // salvage creates a new file from the intact records of a damaged one, and replaces the damaged
-// one. The damaged file gets another name, and a report beside it. The damaged file has its
+// one. The damaged file gets another name, and a report next to it. The damaged file has its
 // second name before the new file takes the first. A crash therefore leaves one of the two under
 // the first name.
 func (s *Store) salvage(o journal.Options, now time.Time, cause error) (journal.DamagedFile, error) {

@@ -9,7 +9,7 @@
 //     open for writing; it holds the owner's pid. The lock counts, not the file:
 //     a file that a crash leaves behind has no effect.
 //   - damage: a file whose pages, or whose values, are not what was written.
-//   - set aside: kept as NAME.damaged-TIME beside NAME.damaged-TIME.json, the report
+//   - set aside: kept as NAME.damaged-TIME next to NAME.damaged-TIME.json, the report
 //     that says why, what is lost, and what could not be read.
 //   - to salvage: to make a sound file of what is whole in a damaged one.
 //   - in place: under its name, where the next start looks.

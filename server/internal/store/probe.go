@@ -16,7 +16,7 @@ const probeFile = ".probe"
 const probeBytes = 4096
 
 // Probe reports whether a commit can succeed now: the ledger's file is in place and usable, and a
-// file beside it can be written and synced. It waits for a commit in progress, and does not
+// file next to it can be written and synced. It waits for a commit in progress, and does not
 // change the ledger's file. It takes one sync of the disk.
 func (s *Store) Probe() error {
 	s.mu.Lock()
@@ -33,7 +33,7 @@ func (s *Store) Probe() error {
 	}
 	path := filepath.Join(filepath.Dir(s.path), probeFile)
 	if err := writeProbe(path); err != nil {
-		return unavailable("write and sync a file beside the ledger", path, err)
+		return unavailable("write and sync a file next to the ledger", path, err)
 	}
 	return nil
 }

@@ -335,7 +335,7 @@ type isAdmitRequest_Subject interface {
 }
 
 type AdmitRequest_Pod struct {
-	// The pod as Kubernetes spells it.
+	// The pod as Kubernetes writes it.
 	Pod *v1.Pod `protobuf:"bytes,1,opt,name=pod,proto3,oneof"`
 }
 
@@ -447,7 +447,7 @@ type ClaimDevice struct {
 	// Quantities by name: cpu, a whole number; memory; hugepages-SIZE. The first two are
 	// required.
 	Resources map[string]string `protobuf:"bytes,3,rep,name=resources,proto3" json:"resources,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Options of the CPU manager's static policy that are on for this device beside those of the
+	// Options of the CPU manager's static policy that are on for this device in addition to those of the
 	// configuration: full-pcpus-only, distribute-cpus-across-cores, prefer-align-cpus-by-uncorecache.
 	CpuOptions    []string `protobuf:"bytes,4,rep,name=cpu_options,json=cpuOptions,proto3" json:"cpu_options,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -767,7 +767,7 @@ type AdmitResponse struct {
 	// A sentence for people; empty for an admitted pod.
 	Message  string      `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	QosClass v1.QOSClass `protobuf:"varint,4,opt,name=qos_class,json=qosClass,proto3,enum=berth.types.v1.QOSClass" json:"qos_class,omitempty"`
-	// The pod's cgroup, in the spelling of the runtime; empty unless admitted.
+	// The pod's cgroup, as the runtime writes it; empty unless admitted.
 	CgroupParent string `protobuf:"bytes,5,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// What each container got, in admission order; empty unless admitted.
 	Allocations []*v1.ContainerAllocation `protobuf:"bytes,6,rep,name=allocations,proto3" json:"allocations,omitempty"`

@@ -245,7 +245,7 @@ func (x *Replay) GetMachineChanges() uint32 {
 	return 0
 }
 
-// ReplayedVerdict is a verdict beside the recorded one.
+// ReplayedVerdict is a verdict to compare with the recorded one.
 type ReplayedVerdict struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of the entry in the history.

@@ -279,7 +279,7 @@ type AllocateResponse struct {
 	Resources *v1.LinuxResources     `protobuf:"bytes,1,opt,name=resources,proto3" json:"resources,omitempty"`
 	// Devices, mounts, environment, annotations and CDI devices; CDI devices are ordered.
 	Edits *v1.ContainerEdits `protobuf:"bytes,2,opt,name=edits,proto3" json:"edits,omitempty"`
-	// The pod's cgroup, in the spelling of the runtime.
+	// The pod's cgroup, as the runtime writes it.
 	CgroupParent string `protobuf:"bytes,3,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	// The container's own cgroup below the mount point; empty where the runtime
 	// makes it.

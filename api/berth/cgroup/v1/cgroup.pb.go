@@ -1219,7 +1219,7 @@ func (x *GetMemoryUsageResponse) GetBytes() int64 {
 	return 0
 }
 
-// NameRequest holds a name to spell, or a path to read.
+// NameRequest holds a name to write, or a path to read.
 type NameRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Required.
@@ -1962,7 +1962,7 @@ type EnsureExistsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cgroup was not there.
 	Created bool `protobuf:"varint,1,opt,name=created,proto3" json:"created,omitempty"`
-	// The cgroup, in the spelling of the runtime; empty where pods have none.
+	// The cgroup, as the runtime writes it; empty where pods have none.
 	CgroupParent  string `protobuf:"bytes,2,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2070,7 +2070,7 @@ func (x *GetNameRequest) GetQosClass() v1.QOSClass {
 type GetNameResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// The cgroup, in the spelling of the runtime.
+	// The cgroup, as the runtime writes it.
 	CgroupParent  string `protobuf:"bytes,2,opt,name=cgroup_parent,json=cgroupParent,proto3" json:"cgroup_parent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1246,7 +1246,7 @@ func (*GetAllocatableRequest) Descriptor() ([]byte, []int) {
 // GetAllocatableResponse holds amounts by resource.
 type GetAllocatableResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What a scheduler may give out: the capacity without all reservations, of
+	// What a scheduler may allocate: the capacity without all reservations, of
 	// memory also without huge pages.
 	Allocatable map[string]string `protobuf:"bytes,1,rep,name=allocatable,proto3" json:"allocatable,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// What the QoS tiers share: the capacity without the system's and the agents'
@@ -1950,7 +1950,7 @@ func (x *GetConfigResponse) GetSystemCgroupsLimit() map[string]string {
 type MountedSubsystem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of a named hierarchy of version 1 the name, as "systemd"; "unified" for that of
-	// version 2 beside those of version 1. With version 2 also "devices" and "freezer",
+	// version 2 in addition to those of version 1. With version 2 also "devices" and "freezer",
 	// which are no controllers there.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The shortest one where it is mounted more than once.

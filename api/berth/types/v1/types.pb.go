@@ -722,7 +722,7 @@ func (x *PodMetadata) GetAnnotations() map[string]string {
 type PodSpec struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Started one after the other before the others; those with restart_policy
-	// "Always" (sidecars) continue to run beside them.
+	// "Always" (sidecars) continue to run with them.
 	InitContainers []*Container `protobuf:"bytes,1,rep,name=init_containers,json=initContainers,proto3" json:"init_containers,omitempty"`
 	// Started together. At least one is required.
 	Containers []*Container `protobuf:"bytes,2,rep,name=containers,proto3" json:"containers,omitempty"`

@@ -42,7 +42,7 @@ type tree struct {
 type hierarchy struct {
 	// dir is its mount point below tree.mount, "." on v2.
 	dir string
-	// controllers are the v1 controllers mounted there. "" is the unified hierarchy beside v1's,
+	// controllers are the v1 controllers mounted there. "" is the unified hierarchy next to v1's,
 	// "name=systemd" is systemd's own.
 	controllers []string
 }
@@ -239,7 +239,7 @@ var v1Controllers = []string{
 	"rdma", "misc", "name=systemd", unified,
 }
 
-// unified is the v2 hierarchy beside v1's, which has no controllers there.
+// unified is the v2 hierarchy next to v1's, which has no controllers there.
 const unified = ""
 
 // runtimeControllers are used by runtimes. Runtimes remove their containers' cgroups there, but

@@ -16,7 +16,7 @@ import (
 // pseudoControllers are part of version 2 without being listed among its controllers.
 var pseudoControllers = []string{"devices", "freezer"}
 
-// unifiedName is the listed name of the v2 hierarchy beside v1's, which has no controller.
+// unifiedName is the listed name of the v2 hierarchy next to v1's, which has no controller.
 const unifiedName = "unified"
 
 // subsystemsV2 lists the controllers of a tree of version 2.
@@ -28,7 +28,7 @@ func subsystemsV2(mount string, controllers []string) (out []cgroup.Subsystem) {
 	return slices.CompactFunc(out, func(a, b cgroup.Subsystem) bool { return a.Name == b.Name })
 }
 
-// subsystemsV1 finds in /proc/self/cgroup and the mounts the v1 hierarchies and the v2 hierarchy beside them. If one is mounted several
+// subsystemsV1 finds in /proc/self/cgroup and the mounts the v1 hierarchies and the v2 hierarchy next to them. If one is mounted several
 // times, the shortest path is used (kubernetes#95488).
 func subsystemsV1(self []byte, mounts []*mountinfo.Info) (out []cgroup.Subsystem, err error) {
 	hierarchies := map[string]int{} // by the mount option

@@ -55,7 +55,7 @@ var calls = []uintptr{
 	unix.SYS_CAPGET,
 }
 
-// families are the kinds of sockets that berthd makes, beside one of netlink. Multipath TCP is not among them: to
+// families are the kinds of sockets that berthd makes, in addition to one of netlink. Multipath TCP is not among them: to
 // Landlock it is no TCP. Where it is refused Go takes plain TCP.
 var families = []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6}
 

@@ -1,4 +1,4 @@
-// Package nodetest makes directories with the files of a kubelet's node, from recordings of real kubelets that are beside the project.
+// Package nodetest makes directories with the files of a kubelet's node, from recordings of real kubelets that are next to the project.
 package nodetest
 
 import (
@@ -52,7 +52,7 @@ func Recordings(t testing.TB) (out []Recording) {
 	return out
 }
 
-// Captures returns the directory with the recordings, which is beside the project. Without it the test is skipped.
+// Captures returns the directory with the recordings, which is next to the project. Without it the test is skipped.
 func Captures(t testing.TB) string {
 	t.Helper()
 	start, err := filepath.Abs(".")

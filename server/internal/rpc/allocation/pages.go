@@ -61,7 +61,7 @@ func filterOf(req *allocationv1.ListRequest) [7]string {
 		momentOf(req)}
 }
 
-// momentOf spells the moment that a list names; empty is none.
+// momentOf parses the moment that a list names; empty is none.
 func momentOf(req *allocationv1.ListRequest) string {
 	m := req.GetAt()
 	if m == nil {

@@ -277,7 +277,7 @@ func TestFailures(t *testing.T) {
 				{Kind: ledger.StepRefused, Provider: "cpu", Resource: "cpu"}}},
 		},
 		"unexplained": {Outcome: admission.Rejected, Reason: errdefs.UnexpectedAdmissionError, Message: "no"},
-		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not sent Sync"},
+		"deferred":    {Outcome: admission.Deferred, Message: "the agent has not called SyncPods"},
 		"unhealthy": {
 			Outcome: admission.Deferred, Message: "no healthy device",
 			Condition: &admission.Condition{Type: "NoHealthyDevice", Provider: "device", Resource: "example.com/gpu"},
@@ -338,7 +338,7 @@ func TestFailures(t *testing.T) {
 		"deferred": {&allocationv1.AllocateRequest{Subject: &allocationv1.AllocateRequest_Pod{Pod: pod("deferred")},
 			ContainerName: "main"}, rpctest.Failure{
 			Code: codes.Unavailable, Reason: "TEMPORARILY_UNAVAILABLE", Retry: true,
-			Message: "pod deferred is deferred: the agent has not sent Sync",
+			Message: "pod deferred is deferred: the agent has not called SyncPods",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
