@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Role is what a peer may do.
+// Role names what a peer may do.
 type Role string
 
 const (

@@ -178,7 +178,7 @@ type Topology struct {
 	MaxNodes int `json:"maxNodes,omitempty"`
 }
 
-// Reserved is what pods do not get; amounts are Kubernetes quantities.
+// Reserved lists what pods do not get; amounts are Kubernetes quantities.
 type Reserved struct {
 	System map[string]string `json:"system,omitempty"`
 	Kube   map[string]string `json:"kube,omitempty"`
@@ -396,7 +396,7 @@ type Moves struct {
 	HugePages bool `json:"hugePages"`
 }
 
-// Features are what the kubelet has behind feature gates of the same names.
+// Features switches what the kubelet has behind feature gates of the same names.
 type Features struct {
 	PodLevelResources        bool `json:"podLevelResources"`
 	PodLevelResourceManagers bool `json:"podLevelResourceManagers"`

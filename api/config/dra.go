@@ -19,7 +19,7 @@ const (
 	FromAllocatable = "allocatable"
 )
 
-// DRA is what claims on dynamic resources may have. From reserved, it is a part of what is reserved: pods get none of
+// DRA limits what claims on dynamic resources may have. From reserved, it is a part of what is reserved: pods get none of
 // it, and neither the scheduler nor a kubelet counts it. From allocatable, it is what pods may have, and the
 // scheduler has to count both together.
 type DRA struct {

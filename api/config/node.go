@@ -14,7 +14,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// NodeConfig is what the node as a whole depends on. Errors are of class Invalid
+// NodeConfig configures the node as a whole. Errors are of class Invalid
 // and name the amount that cannot be read.
 func (c Config) NodeConfig() (node.Config, error) {
 	n := node.Config{

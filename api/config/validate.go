@@ -254,10 +254,10 @@ func (c Config) validateOrder(vs *errdefs.Violations) {
 	}
 }
 
-// DevicePluginSocket is where device plugins register; empty: nowhere.
+// DevicePluginSocket returns the socket on which device plugins register; empty: nowhere.
 func (c Config) DevicePluginSocket() string { return kubeletSocket(c.DevicePluginDir) }
 
-// PodResourcesSocket is where podresources clients read; empty: nowhere.
+// PodResourcesSocket returns the socket that podresources clients read; empty: nowhere.
 func (c Config) PodResourcesSocket() string { return kubeletSocket(c.PodResourcesDir) }
 
 func kubeletSocket(dir *string) string {
@@ -296,7 +296,7 @@ func (c Config) CPUConfig() (cpu.Config, error) {
 	}, nil
 }
 
-// ManagerSet is what the managers that decide on a machine are built from.
+// ManagerSet returns what configures the managers that decide on a machine.
 func (c Config) ManagerSet(m *machine.Topology) (managerset.Config, error) {
 	digest, err := c.Digest()
 	if err != nil {
@@ -384,7 +384,7 @@ func placeOf(field, name string, vs *errdefs.Violations) {
 	}
 }
 
-// QoSConfig is what the values of cgroups depend on, for a tree on a machine
+// QoSConfig returns what configures the values of cgroups, for a tree on a machine
 // with that much memory.
 func (c Config) QoSConfig(facts cgroup.Facts, memoryBytes int64) (qos.Config, error) {
 	reserved, err := qos.ParseReserved(c.Cgroups.QOSReserved)

@@ -44,7 +44,7 @@ func (s *Served) Incomplete(at time.Time) error {
 	return nil
 }
 
-// Source is how a kubelet gives its pods: the Pods API, or its web server where that API is absent.
+// Source names how a kubelet gives its pods: the Pods API, or its web server where that API is absent.
 type Source struct {
 	Web *Web // nil: not configured
 	Now func() time.Time

@@ -32,7 +32,7 @@ const (
 	maxPageSize   = 1 << 16
 )
 
-// TxidOffset is where a meta page has the number of its transaction.
+// TxidOffset tells where a meta page has the number of its transaction.
 const TxidOffset = headerSize + 48
 
 // longestKey is longer than any key of the ledger.

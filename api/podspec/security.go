@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Security is what a container may do and who it runs as.
+// Security limits what a container may do, and names the user that it runs as.
 type Security struct {
 	// User and Group are nil for the image's.
 	User, Group *int64
@@ -43,7 +43,7 @@ type SELinux struct {
 	User, Role, Type, Level string
 }
 
-// Shared is what the containers of a pod have in common.
+// Shared holds what the containers of a pod have in common.
 type Shared struct {
 	// VolumeGroup owns the volumes that begin empty; nil for no group.
 	VolumeGroup *int64

@@ -23,7 +23,7 @@ const (
 // MaxLine bounds the line in bytes: the kubelet takes 4 KiB of a message, and all containers of a pod 12 KiB.
 const MaxLine = 1 << 10
 
-// Result is what a check has found.
+// Result reports what a check has found.
 type Result struct{ failures, notes []string }
 
 // Fail adds a reason not to start.

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Kind is what a flag, or a field of a configuration, names.
+// Kind tells what a flag, or a field of a configuration, names.
 type Kind string
 
 const (
@@ -63,7 +63,7 @@ func Mark(flags *pflag.FlagSet, kind Kind, names ...string) {
 	}
 }
 
-// KindOf is what a flag names; empty if nobody has said.
+// KindOf returns what a flag names; empty if nobody has said.
 func KindOf(f *pflag.Flag) Kind {
 	if kinds := f.Annotations[annotation]; len(kinds) == 1 {
 		return Kind(kinds[0])

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Options are where a provider serves and how it takes part.
+// Options configure a provider: its socket, and which decisions it joins.
 type Options struct {
 	// Socket is the path of the provider's own socket. Only the user that it runs as and root
 	// may connect.
@@ -34,7 +34,7 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Request is what a call is about. It is shared and must not be changed.
+// Request describes what a call is about. It is shared and must not be changed.
 type Request struct {
 	// Pod with defaults applied and its QoS class filled in.
 	Pod *typesv1.Pod

@@ -104,7 +104,7 @@ type statusError struct {
 
 func (s *statusError) Unwrap() error { return s.error }
 
-// RetryAfter is how long the API server wants no further request.
+// RetryAfter returns how long the API server wants no further request.
 func (s *statusError) RetryAfter() time.Duration { return s.after }
 
 // maxRetryAfter bounds what an API server may ask for.

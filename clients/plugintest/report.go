@@ -21,7 +21,7 @@ const (
 	Skipped Outcome = "skipped"
 )
 
-// Check is what came of one expectation.
+// Check reports what came of one expectation.
 type Check struct {
 	Name    string  `json:"name"`
 	Outcome Outcome `json:"outcome"`
@@ -30,7 +30,7 @@ type Check struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Report is what came of all.
+// Report holds what came of all.
 type Report struct {
 	Socket string `json:"socket"`
 	// Resource is set if the plugin reports it (pluginregistration v1).

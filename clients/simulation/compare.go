@@ -18,7 +18,7 @@ import (
 // policies are the topology policies that are compared.
 var policies = []topology.Policy{topology.None, topology.BestEffort, topology.Restricted, topology.SingleNUMANode}
 
-// Comparison is what becomes of the same pods, in the same order, under several plannings and topology policies.
+// Comparison shows what becomes of the same pods, in the same order, under several plannings and topology policies.
 type Comparison struct {
 	// Rows have the planning by container first, and the scene's policy first in each planning.
 	Rows []Compared
@@ -26,7 +26,7 @@ type Comparison struct {
 	Fewest []int
 }
 
-// Compared is what becomes of the pods under one planning and one policy.
+// Compared shows what becomes of the pods under one planning and one policy.
 type Compared struct {
 	Planning topology.Planning
 	Policy   topology.Policy
@@ -37,7 +37,7 @@ type Compared struct {
 	CPUs     FreeCPUs
 }
 
-// Outcome is what becomes of a pod.
+// Outcome tells what becomes of a pod.
 type Outcome struct {
 	Admitted bool
 	// Reason is empty for an admitted pod.

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// Record is what a berthd has recorded.
+// Record holds what a berthd has recorded.
 type Record struct {
 	// View is the state that the history leads to. Fingerprint is that of its machine, and
 	// ConfigDigest that of the configuration in files and flags.

@@ -27,7 +27,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Scene is what pods are tried on.
+// Scene holds what pods are tried on.
 type Scene struct {
 	Machine *machine.Topology
 	Config  config.Config
@@ -60,7 +60,7 @@ type stage struct {
 	read       convert.Reader
 }
 
-// Placement is where everything is after a run.
+// Placement shows where everything is after a run.
 type Placement struct {
 	// View has the admitted pods with their claims.
 	View *ledger.View

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Adoption is what Adopt commits.
+// Adoption holds what Adopt commits.
 type Adoption struct {
 	Draft *ledger.Draft
 	// Source names the origin of the claims in errors.

@@ -28,7 +28,7 @@ const (
 	LimitedSwap SwapBehavior = "LimitedSwap"
 )
 
-// Config is what the values of pods and containers depend on in addition to the pods
+// Config configures the values of pods and containers, which also depend on the pods
 // themselves. The names in comments are those of a KubeletConfiguration.
 type Config struct {
 	Features workload.Features

@@ -16,7 +16,7 @@ const (
 	Set OpKind = "set"
 )
 
-// Write is what an op does to one control file.
+// Write describes what an op does to one control file.
 type Write struct {
 	File string
 	// Old is the text before, empty if unknown.

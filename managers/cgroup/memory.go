@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ErrBelowUse is why a tree refuses a memory limit: the cgroup uses more. v2 would
+// ErrBelowUse tells why a tree refuses a memory limit: the cgroup uses more. v2 would
 // kill until the rest fits.
 var ErrBelowUse = errors.New("the cgroup uses more memory than that")
 

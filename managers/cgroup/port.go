@@ -124,7 +124,7 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// Observed is what was seen of one cgroup.
+// Observed holds what was seen of one cgroup.
 type Observed struct {
 	Name  Name
 	State State
@@ -141,7 +141,7 @@ type Observed struct {
 	Populated bool
 }
 
-// Snapshot is what was seen of a subtree.
+// Snapshot holds what was seen of a subtree.
 type Snapshot struct {
 	Facts Facts
 	// Nodes, parents before children, siblings in order of their names.

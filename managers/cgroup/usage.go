@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Usage is what the processes of a cgroup and of all below it use.
+// Usage counts what the processes of a cgroup and of all below it use.
 type Usage struct {
 	// CPU is their time since the cgroup was created.
 	CPU time.Duration
@@ -42,7 +42,7 @@ const fewBytes = 4 << 20
 // Arrived returns whether memory counts as arrived on other NUMA nodes if a part of it is counted elsewhere.
 func Arrived(elsewhere, all uint64) bool { return elsewhere <= max(fewBytes, all/64) }
 
-// Throttling is what a CPU quota has cost a cgroup since it was created.
+// Throttling counts what a CPU quota has cost a cgroup since it was created.
 type Throttling struct {
 	Periods, Throttled uint64
 	Time               time.Duration

@@ -13,7 +13,7 @@ import (
 // word or number the kernel's file uses for it.
 const Unlimited int64 = -1
 
-// Cpuset is where the processes of a cgroup may run and take memory from. An
+// Cpuset lists where the processes of a cgroup may run and take memory from. An
 // empty part is absent.
 type Cpuset struct {
 	CPUs cpuset.Set

@@ -22,7 +22,7 @@ const (
 // singleNUMANode is the topology policy that rules align-by-socket out.
 const singleNUMANode = "single-numa-node"
 
-// Config is what the manager is built from.
+// Config configures the manager.
 type Config struct {
 	// Policy is PolicyNone, PolicyStatic, or empty for none.
 	Policy string

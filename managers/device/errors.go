@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// Condition is what a refused request waits for.
+// Condition names what a refused request waits for.
 type Condition string
 
 const (

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Health is what is known of a device at a moment.
+// Health tells what is known of a device at a moment.
 type Health string
 
 const (

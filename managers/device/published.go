@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Allocatable is what the plugins give of each resource: healthy devices, used ones
+// Allocatable counts what the plugins give of each resource: healthy devices, used ones
 // included.
 func (s *Snapshot) Allocatable() workload.Quantities {
 	out := workload.Quantities{}

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Grace is how long a resource keeps its capacity after its plugin has gone, and
+// Grace limits how long a resource keeps its capacity after its plugin has gone, and
 // how long a plugin that was there before a restart has to come back.
 const Grace = 5 * time.Minute
 
@@ -50,7 +50,7 @@ const (
 	Expired State = "expired"
 )
 
-// Resource is what is known of one resource. It is part of a snapshot and must
+// Resource holds what is known of one resource. It is part of a snapshot and must
 // not be changed.
 type Resource struct {
 	Name  string

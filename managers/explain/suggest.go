@@ -24,7 +24,7 @@ const (
 	leftForRemovals = 24
 )
 
-// Dry is how changes are tried, and how many of them.
+// Dry tells how changes are tried, and how many of them.
 type Dry struct {
 	// Run reports whether a pod would be admitted on a view under a policy. It makes no
 	// remote call: where a plugin or provider gave no answer to this admission, the

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// When is when a pod fits.
+// When tells when a pod fits.
 type When string
 
 // A pod that fits after moves would be admitted after other pods have moved, as a defragmentation does.

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Content is what a view has by key, or what a draft changes of that: nil removes a key.
+// Content holds what a view has by key, or what a draft changes of that: nil removes a key.
 type Content struct {
 	Pods              map[string]*Pod            // by uid
 	Unknown           map[string]*UnknownLivePod // by uid

@@ -28,7 +28,7 @@ type Committer interface {
 	Commit(ctx context.Context, old, next *View, changes *Content) (Committed, error)
 }
 
-// Committed is what a commit gave a view in addition.
+// Committed holds what a commit gave a view in addition.
 type Committed struct {
 	// Recorded is the number of the last entry of the history.
 	Recorded uint64

@@ -170,7 +170,7 @@ func (s *Shortage) amount(n uint64) string {
 	return workload.Bytes(n)
 }
 
-// SuggestionKind is what a suggestion changes.
+// SuggestionKind names what a suggestion changes.
 type SuggestionKind string
 
 const (

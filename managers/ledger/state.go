@@ -58,7 +58,7 @@ func NewView(s State) *View {
 // draft makes of it is a view again. It is of generation 0 and keeps no traces.
 func Empty(rules Rules) *View { return NewView(State{Rules: rules}) }
 
-// Past is how an earlier state differs from a later one.
+// Past tells how an earlier state differs from a later one.
 type Past struct {
 	Content
 	// Exchanged means that pods of Content have CPUs that others, which are not part of it, have in the later state.

@@ -122,7 +122,7 @@ func (v *View) Uncertain() string { return v.uncertain }
 // Recorded is the number of the last entry of the history that led to the view; 0 without one.
 func (v *View) Recorded() uint64 { return v.recorded }
 
-// Entries is how many values a journal stores of the view, without those about it as a whole.
+// Entries returns how many values a journal stores of the view, without those about it as a whole.
 func (v *View) Entries() int {
 	return v.pods.Len() + v.facts.claims + v.traces.kept.Len() + v.bindings.byID.Len() +
 		len(v.resources) + len(v.leases) + len(v.externalProviders) + v.unknown.Len()

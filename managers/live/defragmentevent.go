@@ -10,20 +10,20 @@ type DefragmentEvent struct {
 	Result   *DefragmentResult
 }
 
-// MoveProgress is how much memory of a moving pod's processes is on the NUMA nodes that it will have.
+// MoveProgress counts the memory of a moving pod's processes on the NUMA nodes that it will have.
 type MoveProgress struct {
 	UID                    string
 	ArrivedBytes, AllBytes uint64
 }
 
-// PodMoved is what a move has cost a pod.
+// PodMoved tells what a move has cost a pod.
 type PodMoved struct {
 	UID           string
 	Took          time.Duration
 	Before, After PodUse
 }
 
-// PodUse is what the containers of a pod have used, as far as it is known.
+// PodUse counts what the containers of a pod have used, as far as it is known.
 type PodUse struct {
 	// NodeBytes is the memory of processes by NUMA node.
 	NodeBytes map[int]uint64

@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Disruption is how much a change disturbs the running containers of a pod; greater is worse.
+// Disruption tells how much a change disturbs the running containers of a pod; greater is worse.
 type Disruption int
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Loss is what a pod has and the machine has not any more.
+// Loss lists what a pod has and the machine has not any more.
 type Loss struct {
 	UID string
 	// CPUs that are offline, or not in the machine.

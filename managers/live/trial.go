@@ -69,7 +69,7 @@ func (t *Trial) Defragment(ctx context.Context, req DefragmentRequest, m Mover) 
 	return out, err
 }
 
-// Replaced is what became of a pod that has lost something.
+// Replaced tells what became of a pod that has lost something.
 type Replaced struct {
 	Loss
 	// Refused is why nothing replaces it; nil if the pod has moved.

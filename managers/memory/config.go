@@ -22,7 +22,7 @@ const (
 	policyBestEffort = "BestEffort"
 )
 
-// Config is what the manager is built from.
+// Config configures the manager.
 type Config struct {
 	// Policy is PolicyNone, PolicyStatic, or empty for none.
 	Policy string

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Problem is why no node set was found. Its text is the kubelet's; users search
+// Problem tells why no node set was found. Its text is the kubelet's; users search
 // for it.
 type Problem string
 

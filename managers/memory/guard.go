@@ -9,7 +9,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Pages is how huge pages are compared with those that the kernel has free at the
+// Pages selects how huge pages are compared with those that the kernel has free at the
 // moment.
 type Pages struct {
 	// Free reads what the kernel has free, and returns the view of that moment. On another view,

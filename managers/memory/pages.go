@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// FreePages is what the kernel has free of a page size on a node at the moment
+// FreePages counts what the kernel has free of a page size on a node at the moment
 // (free_hugepages below /sys/devices/system/node/node<N>/hugepages; see
 // Documentation/admin-guide/mm/hugetlbpage.rst).
 type FreePages struct {

@@ -147,7 +147,7 @@ func (t *table) groups() []numa.Mask {
 	return out
 }
 
-// NodeState is what a NUMA node has and holds.
+// NodeState tells what a NUMA node has and holds.
 type NodeState struct {
 	Node int
 	// Blocks counts the blocks of claims that the node is part of: one for each
@@ -159,7 +159,7 @@ type NodeState struct {
 	Resources []ResourceState
 }
 
-// ResourceState is what a NUMA node has and holds of a resource, in bytes.
+// ResourceState counts what a NUMA node has and holds of a resource, in bytes.
 type ResourceState struct {
 	Resource string
 	// Total of regular memory includes the huge pages, Allocatable does not.

@@ -13,7 +13,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// PodPages is what is known of the huge pages that pods use, in bytes.
+// PodPages counts the huge pages that pods are known to use, in bytes.
 type PodPages struct {
 	// Of returns what the cgroup of a pod uses of a resource, and All what the cgroup of all pods uses; false if the kernel does
 	// not say it. Then pods count with everything that they may use, so that pages of a pod are never taken for those of others.

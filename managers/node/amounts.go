@@ -85,7 +85,7 @@ func (cfg *Config) parts() []part {
 	}
 }
 
-// Reserved is what the system's and the agents' parts of a resource are together.
+// Reserved returns the sum of the system's and the agents' parts of a resource.
 func (cfg *Config) Reserved(r workload.Resource) int64 { return together(r, cfg.parts()).Whole }
 
 // reserved is what all parts of a resource are together.
@@ -104,7 +104,7 @@ func without(have int64, reserved workload.Exact) int64 {
 	return max(workload.Exact{Whole: have}.Minus(reserved).Whole, 0)
 }
 
-// Parts are what the system, the agents and eviction keep, each with what it adds to
+// Parts returns what the system, the agents and eviction keep, each with what it adds to
 // the sum of those before it: so they add up to Reservation, also where amounts were
 // rounded that the kubelet adds as they are.
 func (m *Manager) Parts() (system, agents, eviction workload.Quantities) {
@@ -119,11 +119,11 @@ func (m *Manager) Parts() (system, agents, eviction workload.Quantities) {
 	return out[0], out[1], out[2]
 }
 
-// Capacity is what the machine has, with the number of pods where that is
+// Capacity returns what the machine has, with the number of pods where that is
 // bounded. The map is the caller's.
 func (m *Manager) Capacity() workload.Quantities { return m.withPods(maps.Clone(m.capacity)) }
 
-// Eviction is what the hard eviction thresholds keep, percentages worked out.
+// Eviction returns what the hard eviction thresholds keep, percentages worked out.
 func (m *Manager) Eviction() workload.Quantities { return m.parts()[2].amounts }
 
 // SystemReserved and KubeReserved are what is kept for each, with reserved CPUs
@@ -133,7 +133,7 @@ func (m *Manager) SystemReserved() workload.Quantities { return maps.Clone(m.cfg
 // KubeReserved is described at SystemReserved.
 func (m *Manager) KubeReserved() workload.Quantities { return maps.Clone(m.cfg.KubeReserved) }
 
-// Reservation is what pods do not get: the sums of the system's, the agents' and
+// Reservation returns what pods do not get: the sums of the system's, the agents' and
 // eviction's parts, of the resources that the node has, without those of which
 // nothing is reserved. Processes are left out, as in the kubelet.
 func (m *Manager) Reservation() workload.Quantities {
@@ -146,7 +146,7 @@ func (m *Manager) Reservation() workload.Quantities {
 	return out
 }
 
-// SystemCgroupsLimit is what the system containers (the cgroups of the system, the agent
+// SystemCgroupsLimit returns what the system containers (the cgroups of the system, the agent
 // and the runtime) may have together. It is no CPU by definition: the kubelet adds up a
 // number of each of them that nothing sets, since these cgroups are only weighed.
 func (m *Manager) SystemCgroupsLimit() workload.Quantities {
@@ -161,7 +161,7 @@ func (m *Manager) Absolute() workload.Quantities {
 	return out
 }
 
-// Limit is what the cgroup of all pods may have when EnforcePods is requested: as
+// Limit returns what the cgroup of all pods may have when EnforcePods is requested: as
 // Absolute, with processes.
 func (m *Manager) Limit() workload.Quantities {
 	out := workload.Quantities{}
@@ -171,7 +171,7 @@ func (m *Manager) Limit() workload.Quantities {
 	return out
 }
 
-// Allocatable is what a scheduler may allocate, and what Fit admits up to: the
+// Allocatable returns what a scheduler may allocate, and what Fit admits up to: the
 // capacity without the reservation; of memory also without all huge pages. The map is
 // the caller's.
 func (m *Manager) Allocatable() workload.Quantities { return maps.Clone(m.allocatable) }

@@ -20,7 +20,7 @@ const (
 	Pods workload.Resource = "pods"
 )
 
-// Facts are what the node is made of.
+// Facts describe what the node is made of.
 type Facts struct {
 	Machine *machine.Topology
 	// MaxPIDs is how many processes the kernel can have: the smaller one of

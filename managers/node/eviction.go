@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Threshold is how little of a resource may be left: an amount, or a part of the
+// Threshold tells how little of a resource may be left: an amount, or a part of the
 // capacity.
 type Threshold struct {
 	Amount int64
@@ -54,7 +54,7 @@ func KeepsNothing(signal string) bool {
 	return known && r == ""
 }
 
-// DefaultEviction is what the kubelet takes where evictionHard is absent.
+// DefaultEviction returns what the kubelet takes where evictionHard is absent.
 func DefaultEviction() map[string]string {
 	return map[string]string{
 		"memory.available":   "100Mi",

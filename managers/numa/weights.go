@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Weights are what each node has of something, by node id.
+// Weights count what each node has of something, by node id.
 type Weights [MaxNodes]uint64
 
 // Sum returns what the nodes of m have together; math.MaxUint64 if it is more
@@ -24,7 +24,7 @@ func (w *Weights) Sum(m Mask) uint64 {
 	return sum
 }
 
-// Need is how much of something the nodes of a set must have together. Sums of
+// Need tells how much of something the nodes of a set must have together. Sums of
 // the weights of all nodes must fit into 64 bits.
 type Need struct {
 	Weights *Weights

@@ -12,7 +12,7 @@ import (
 // pods are limited.
 const unboundedHugePages = int64(1) << 62
 
-// Config is what tiers depend on in addition to the pods.
+// Config configures tiers; they also depend on the pods.
 type Config struct {
 	// Cgroup is what pods' values depend on too.
 	Cgroup cgroup.Config

@@ -126,7 +126,7 @@ type Decision struct {
 	Text string
 }
 
-// Plan is what a start does.
+// Plan lists what a start does.
 type Plan struct {
 	// Decisions by uid.
 	Decisions []Decision

@@ -32,7 +32,7 @@ func wholeMemory(pod *ledger.Pod) bool {
 	return slices.ContainsFunc(pod.Claims, func(c ledger.Claim) bool { return c.Owner.Container == "" && c.Memory != nil })
 }
 
-// Place is where claims are.
+// Place tells where claims are.
 type Place struct {
 	CPUs cpuset.Set
 	// Nodes are the NUMA nodes of memory.

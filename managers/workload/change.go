@@ -2,7 +2,7 @@ package workload
 
 import "slices"
 
-// Change is what a resize gives a container, or with an empty Container the pod as a whole: its requests and limits of cpu
+// Change holds what a resize gives a container, or with an empty Container the pod as a whole: its requests and limits of cpu
 // and memory. Amounts that are absent stay as they are.
 type Change struct {
 	Container        string

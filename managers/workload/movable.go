@@ -1,6 +1,6 @@
 package workload
 
-// Movable is where to a running pod may be moved to make room for another one. A resize of the pod is not
+// Movable tells where to a running pod may be moved to make room for another one. A resize of the pod is not
 // limited by it.
 type Movable string
 

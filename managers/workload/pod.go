@@ -94,7 +94,7 @@ type Pod struct {
 	ResourceClaim *ResourceClaim `json:"resourceClaim,omitempty"`
 }
 
-// ResourceClaim is what a claim on dynamic resources has in addition to the amounts of its containers. A claim has no cgroup and
+// ResourceClaim holds what a claim on dynamic resources has in addition to the amounts of its containers. A claim has no cgroup and
 // no processes: containers of pods use what it holds.
 type ResourceClaim struct {
 	// Devices are one for each container, in the same order.
@@ -114,7 +114,7 @@ func (c *ResourceClaim) For(pods []ClaimPod) *ResourceClaim {
 	return &ResourceClaim{Devices: c.Devices, Pods: pods}
 }
 
-// ClaimDevice is what a container of a resource claim has in addition to its amounts.
+// ClaimDevice holds what a container of a resource claim has in addition to its amounts.
 type ClaimDevice struct {
 	// Node is the NUMA node that the scheduler has chosen. The container gets everything from exactly this one.
 	Node int `json:"node"`

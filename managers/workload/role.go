@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Role is when a container runs relative to the others of its pod.
+// Role tells when a container runs relative to the others of its pod.
 type Role int
 
 const (

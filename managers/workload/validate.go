@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// DefaultMaxContainers is how many containers a pod may have where Bounds has no number.
+// DefaultMaxContainers limits the containers of a pod where Bounds has no number.
 const DefaultMaxContainers = 1000
 
 // Bounds are the limits that the operator sets on what a pod may look like.
@@ -54,7 +54,7 @@ func Check(p *Pod, b Bounds) errdefs.Violations {
 	return v.Violations
 }
 
-// MaxMetadata is how many bytes the keys and values of a pod's annotations may have together, as for the API server, and
+// MaxMetadata limits the bytes of the keys and values of a pod's annotations together, as for the API server, and
 // those of its labels. They stay in the ledger as long as the pod.
 const MaxMetadata = 256 << 10
 

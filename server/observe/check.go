@@ -30,7 +30,7 @@ type CheckOptions struct {
 	Pause time.Duration
 }
 
-// Checked is what is wrong on a node.
+// Checked reports what is wrong on a node.
 type Checked struct {
 	Findings []Finding
 	// Skipped are the checks that were not made, by the reason.
@@ -48,7 +48,7 @@ type Finding struct {
 	Unconfirmed bool
 }
 
-// Skipped is why checks were not made.
+// Skipped tells why checks were not made.
 type Skipped = nodecheck.Skipped
 
 // Check finds what is wrong on a node. Unlike Open it also reads a node whose kubelet does not start with its configuration. Errors are of

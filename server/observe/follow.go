@@ -48,7 +48,7 @@ const logged = 20
 // share is how much of a processor's time readings may take: one part of so many.
 const share = 20
 
-// Sources are where a node that is followed has its state from, besides its files.
+// Sources name where a node that is followed has its state from, besides its files.
 type Sources struct {
 	// Pods returns the pods of the kubelet with a directory; errors of class Unsupported mean that they cannot be known.
 	Pods func(ctx context.Context, dir string) ([]podspec.NodePod, error)
@@ -58,7 +58,7 @@ type Sources struct {
 	Watch func(ctx context.Context, dir string, changed func())
 }
 
-// ServeOptions are what a berthd that observes is made of.
+// ServeOptions configure a berthd that observes.
 type ServeOptions struct {
 	Sources
 	// Config is berthd's own. Its field Observe.Root is Options.Root.

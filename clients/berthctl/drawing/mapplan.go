@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/clients/simulation"
 )
 
-// SimulatedState is what a map shows after a simulation.
+// SimulatedState returns what a map shows after a simulation.
 func SimulatedState(scene simulation.Scene, placed simulation.Placement) nodemap.State {
 	state := nodemap.State{
 		Machine: scene.Machine, Offline: scene.Machine.Offline().Union(placed.View.Machine().Offline()), Reserved: placed.Reserved,

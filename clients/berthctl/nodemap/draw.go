@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// Detail is how much is drawn of each CPU.
+// Detail selects how much is drawn of each CPU.
 type Detail int
 
 // The details, from much to little. DetailAuto is the first with which the map has at most
@@ -28,7 +28,7 @@ const (
 // MinWidth is the least width for which lines are kept within the width.
 const MinWidth = 40
 
-// Options is how a map is drawn.
+// Options selects how a map is drawn.
 type Options struct {
 	// Width is the number of columns; less than MinWidth counts as MinWidth.
 	Width int

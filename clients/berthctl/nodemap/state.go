@@ -10,7 +10,7 @@ import (
 	"github.com/berthd/berth/managers/numa"
 )
 
-// State is what a map shows.
+// State holds what a map shows.
 type State struct {
 	Machine *machine.Topology
 	// Offline are the CPUs that are not online. CPUs outside of the machine's data are listed
@@ -49,7 +49,7 @@ type Block struct {
 	Bytes    uint64
 }
 
-// Memory is what a NUMA node has of memory, or of huge pages of a size, in bytes.
+// Memory counts what a NUMA node has of memory, or of huge pages of a size, in bytes.
 type Memory struct {
 	Node     int
 	Resource string

@@ -44,7 +44,7 @@ type Model struct {
 	scroll int
 }
 
-// Effect is what the program does after a key.
+// Effect names what the program does after a key.
 type Effect int
 
 // The effects.

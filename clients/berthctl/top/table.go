@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/cpuset"
 )
 
-// Source is what a table is made of.
+// Source holds what a table is made of.
 type Source struct {
 	// Pods are the admitted pods by uid.
 	Pods map[string]*typesv1.PodAllocation
@@ -23,7 +23,7 @@ type Source struct {
 	Previous, Last *nodev1.GetUsageResponse
 }
 
-// Table is what top shows, as data. A nil pointer is an unknown value. Shares are in 1 of one CPU
+// Table holds what top shows, as data. A nil pointer is an unknown value. Shares are in 1 of one CPU
 // or of the time.
 type Table struct {
 	Time     time.Time `json:"time"`
@@ -67,7 +67,7 @@ type Row struct {
 	Drifts int `json:"drifts"`
 }
 
-// CPUShare is how busy a CPU is.
+// CPUShare tells how busy a CPU is.
 type CPUShare struct {
 	CPU  int      `json:"cpu"`
 	Busy *float64 `json:"busy"`

@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/volume"
 )
 
-// Config is what an agent is made of.
+// Config configures an agent.
 type Config struct {
 	Node    Node
 	Runtime container.Runtime

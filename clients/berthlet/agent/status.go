@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/manifest"
 )
 
-// Status is what an agent writes about its pods. Its fields are named as in the
+// Status reports the pods of an agent. Its fields are named as in the
 // status of a Kubernetes pod.
 type Status struct {
 	// Time is when it was written.
@@ -59,7 +59,7 @@ type ContainerState struct {
 	Terminated *Terminated `json:"terminated,omitempty"`
 }
 
-// Waiting is why a container does not run.
+// Waiting tells why a container does not run.
 type Waiting struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message,omitempty"`

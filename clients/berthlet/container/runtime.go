@@ -31,7 +31,7 @@ type Runtime interface {
 	List(ctx context.Context, uid string) ([]Status, error)
 }
 
-// Pod is what the containers of a pod share.
+// Pod holds what the containers of a pod share.
 type Pod struct {
 	UID, Namespace, Name string
 	// Hostname is the pod's own host name; unused with HostNetwork.
@@ -157,14 +157,14 @@ const (
 // SELinux is a label for a container's processes.
 type SELinux struct{ User, Role, Type, Level string }
 
-// Features are what only some runtimes, or machines, can enforce.
+// Features lists what only some runtimes, or machines, can enforce.
 type Features struct{ AppArmor, SELinux bool }
 
 // Undefaulted are capabilities that no container has unless it requests them: device
 // files come from berthd, and raw sockets can forge what others send.
 var Undefaulted = []string{"MKNOD", "NET_RAW"}
 
-// Pull is when an image is pulled, in Kubernetes' words.
+// Pull tells when an image is pulled, in Kubernetes' words.
 type Pull string
 
 // When an image is fetched; empty means PullIfNotPresent.
@@ -207,7 +207,7 @@ type Device struct {
 	Permissions string
 }
 
-// Phase is how far a container is.
+// Phase tells how far a container is.
 type Phase string
 
 // The phases.

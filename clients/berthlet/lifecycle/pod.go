@@ -2,7 +2,7 @@ package lifecycle
 
 import "time"
 
-// Role is what a container is for.
+// Role tells what a container is for.
 type Role int
 
 const (
@@ -45,7 +45,7 @@ type Pod struct {
 	Grace time.Duration
 }
 
-// Phase is how far a container is.
+// Phase tells how far a container is.
 type Phase int
 
 const (
@@ -115,7 +115,7 @@ type State struct {
 	Containers map[string]Seen
 }
 
-// Verb is what a step does.
+// Verb names what a step does.
 type Verb int
 
 const (
@@ -165,7 +165,7 @@ const (
 	WaitsForPause    = "CrashLoopBackOff"
 )
 
-// Plan is what to do now.
+// Plan lists what to do now.
 type Plan struct {
 	// Steps belong to different containers; their order does not matter.
 	Steps []Step

@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/clients/berthlet/beneath"
 )
 
-// Stream is where a line came from.
+// Stream names where a line came from.
 type Stream string
 
 // The streams.

@@ -55,7 +55,7 @@ const (
 	MaskedEqual    Operator = "SCMP_CMP_MASKED_EQ"
 )
 
-// Action is what a filter answers.
+// Action names what a filter answers.
 type Action string
 
 // The actions.
@@ -104,7 +104,7 @@ var flags = map[string]uint32{
 	"SECCOMP_FILTER_FLAG_LOG":   1 << 1, "SECCOMP_FILTER_FLAG_SPEC_ALLOW": 1 << 2,
 }
 
-// Most is how large a profile may be, in bytes.
+// Most limits a profile, in bytes.
 const Most = 1 << 20
 
 // Parse reads a profile. An unknown field is an error, because it would be ignored.

@@ -17,7 +17,7 @@ import (
 	"github.com/berthd/berth/managers/hint"
 )
 
-// Options are where a provider serves and how it takes part.
+// Options configure a provider: its socket, and which decisions it joins.
 type Options struct {
 	// Socket is the path of the provider's own socket. Only the user that it runs as and root
 	// may connect.

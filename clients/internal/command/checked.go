@@ -11,7 +11,7 @@ const (
 	SeverityWarning = "warning"
 )
 
-// Checked is what is wrong on a node whose kubelet decides. Its JSON form is documented in docs/cli-output.md.
+// Checked reports what is wrong on a node whose kubelet decides. Its JSON form is documented in docs/cli-output.md.
 type Checked struct {
 	// Findings are errors first.
 	Findings []NodeFinding `json:"items"`
@@ -34,7 +34,7 @@ type NodeFinding struct {
 	Unconfirmed bool `json:"unconfirmed,omitempty"`
 }
 
-// SkippedChecks is why checks were not made.
+// SkippedChecks tells why checks were not made.
 type SkippedChecks struct {
 	Reason string   `json:"reason"`
 	Checks []string `json:"checks"`

@@ -106,7 +106,7 @@ func (s *Session) Followed(ctx context.Context, f func(context.Context) error) e
 	return err
 }
 
-// Typos is how many letters of a command may be wrong for it to be guessed.
+// Typos limits the wrong letters of a command that is guessed.
 const Typos = 2
 
 // About has a verb's usage and help texts.

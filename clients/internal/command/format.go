@@ -18,7 +18,7 @@ import (
 	"github.com/berthd/berth/clients/internal/table"
 )
 
-// Format is how answers are printed.
+// Format selects how answers are printed.
 type Format string
 
 const (

@@ -16,7 +16,7 @@ import (
 	"github.com/berthd/berth/clients/internal/table"
 )
 
-// Listing is what a verb of get found: the answer for programs, tables for people.
+// Listing holds what a verb of get found: the answer for programs, tables for people.
 type Listing struct {
 	Answer proto.Message
 	// Head is a line above the tables; empty for none.

@@ -46,7 +46,7 @@ func Handler(metrics prometheus.Gatherer, ready func() error) http.Handler {
 	return mux
 }
 
-// Addresses are where a program serves.
+// Addresses lists where a program serves.
 type Addresses struct{ HTTP, Socket string }
 
 // AddFlags declares the flags --http and --health-socket of a program, and its command probe. port is an example.

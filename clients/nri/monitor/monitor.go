@@ -48,7 +48,7 @@ const (
 	addressAgain = 5 * time.Second
 )
 
-// Config is what is served, and to whom.
+// Config configures what is served, and to whom.
 type Config struct {
 	Address          string // HOST:PORT
 	Certificate, Key string // files in PEM

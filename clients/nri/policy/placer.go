@@ -407,7 +407,7 @@ func (p *placer) resize(ctx context.Context, m *member, r *api.LinuxResources) e
 	return err
 }
 
-// PodEvent is what the owner of a pod should know about its place.
+// PodEvent tells the owner of a pod about its place.
 type PodEvent struct {
 	Namespace, Name, UID string
 	Reason, Message      string

@@ -38,7 +38,7 @@ type reporter struct {
 	timer   *time.Timer                                  // kicks for the next report of a move; a failure does not delay it
 }
 
-// Memory is where the memory of a container is.
+// Memory tells where the memory of a container is.
 type Memory struct {
 	// Nodes are the NUMA nodes that its cgroup may use memory of, and Bytes the memory by node that its processes have mapped and
 	// that is of no file on a disk.

@@ -51,7 +51,7 @@ type Metadata struct {
 	OwnerReferences []Reference       `json:"ownerReferences,omitempty"`
 }
 
-// CheckedAnnotation is when the object was compared with berthd's answer last, before it was written: the object of a
+// CheckedAnnotation has the time at which the object was compared with berthd's answer last, before it was written: the object of a
 // dead node has an old one.
 const CheckedAnnotation = "nri.berthd.github.io/checked-at"
 
@@ -92,7 +92,7 @@ type Cost struct {
 	Value int64  `json:"value"`
 }
 
-// Resource is what a zone has of a resource.
+// Resource counts what a zone has of a resource.
 type Resource struct {
 	Name        string   `json:"name"`
 	Capacity    Quantity `json:"capacity"`
@@ -233,7 +233,7 @@ func near(devices []Device, node int, berths map[string]bool) map[string]amounts
 	return out
 }
 
-// Change is how an object differs from what it should be.
+// Change tells how an object differs from what it should be.
 type Change int
 
 // Changes.

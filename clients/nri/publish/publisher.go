@@ -26,7 +26,7 @@ type Store interface {
 	Apply(ctx context.Context, o *Object) error
 }
 
-// Config is what a Publisher needs.
+// Config configures a Publisher.
 type Config struct {
 	Store Store
 	// Want computes the object as it should be.

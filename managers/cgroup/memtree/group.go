@@ -288,7 +288,7 @@ func (g *group) refused(file string, value any, err error) error {
 	return errdefs.Unavailablef("write %q to %s of cgroup %s: %w", fmt.Sprint(value), file, g.name, err)
 }
 
-// Nature is how a process reacts to a kill.
+// Nature tells how a process reacts to a kill.
 type Nature int
 
 const (

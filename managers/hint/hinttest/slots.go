@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// SlotResource is what Slots hands out.
+// SlotResource names what Slots hands out.
 const SlotResource workload.Resource = "example.com/slot"
 
 // Slots is a small provider that satisfies the contract, for tests of code that uses providers.

@@ -203,7 +203,7 @@ type Pod struct {
 	Claims []ledger.Claim `json:"claims,omitempty"`
 }
 
-// Unknown is what was known of a running pod; nil if it was not recorded.
+// Unknown holds what was known of a running pod; nil if it was not recorded.
 type Unknown struct {
 	UID string                 `json:"uid"`
 	Pod *ledger.UnknownLivePod `json:"pod,omitempty"`
@@ -215,7 +215,7 @@ type Binding struct {
 	Binding *ledger.Binding `json:"binding,omitempty"`
 }
 
-// Basis is what a verdict was decided on: a state, and what other calls in flight had reserved on it.
+// Basis holds what a verdict was decided on: a state, and what other calls in flight had reserved on it.
 type Basis struct {
 	// Revision of the state.
 	Revision uint64 `json:"revision"`

@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/machine"
 )
 
-// Snapshot is what decisions are made on, as JSON: a view without traces, leases, the answers of
+// Snapshot holds what decisions are made on, as JSON: a view without traces, leases, the answers of
 // plugins and providers, and annotations that berth does not use.
 type Snapshot struct {
 	Revision uint64 `json:"revision"`
@@ -36,7 +36,7 @@ type Snapshot struct {
 	Providers []Provider `json:"providers,omitempty"`
 }
 
-// Provider is what decisions depend on of the registration of an external provider.
+// Provider holds what decisions depend on of the registration of an external provider.
 type Provider struct {
 	Name      string   `json:"name"`
 	Required  bool     `json:"required,omitempty"`

@@ -24,7 +24,7 @@ type Recorder interface {
 	Committed(lost bool)
 }
 
-// Start is what a Recorder begins with.
+// Start holds what a Recorder begins with.
 type Start struct {
 	Journal Journal
 	View    *ledger.View

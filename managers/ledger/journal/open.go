@@ -19,7 +19,7 @@ const (
 	DefaultTraceBytes = 16 << 20
 )
 
-// Options are what a ledger is opened with.
+// Options configure how a ledger is opened.
 type Options struct {
 	// Journal stores the ledger's commits; the caller closes it after the last use of the
 	// ledger.

@@ -27,7 +27,7 @@ type DeviceState struct {
 	Registered map[string][]string
 }
 
-// DeviceEntry is what a container holds of a resource.
+// DeviceEntry lists what a container holds of a resource.
 type DeviceEntry struct {
 	Pod       string `json:"PodUID"`
 	Container string `json:"ContainerName"`

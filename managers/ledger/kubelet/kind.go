@@ -45,7 +45,7 @@ type Settings struct {
 	HealthyDevices map[string][]string
 }
 
-// Input is what a file is read with.
+// Input holds what a file is read with.
 type Input struct {
 	Settings
 	// View of the ledger that receives the facts; its rules contain the machine.
@@ -83,7 +83,7 @@ type Facts struct {
 	Notes []string
 }
 
-// Flaw is what is wrong with an entry of a file.
+// Flaw tells what is wrong with an entry of a file.
 type Flaw struct{ Entry, Text string }
 
 // File is a state file as a kubelet writes it.

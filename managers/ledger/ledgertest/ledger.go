@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/managers/ledger/journal"
 )
 
-// T is what this package needs of *testing.T, *testing.B and *rapid.T.
+// T has what this package needs of *testing.T, *testing.B and *rapid.T.
 type T interface {
 	Helper()
 	Cleanup(func())

@@ -15,7 +15,7 @@ import (
 	"github.com/berthd/berth/server/internal/socket"
 )
 
-// Sources are what a configuration is built from. Empty paths are skipped.
+// Sources name what a configuration is built from. Empty paths are skipped.
 type Sources struct {
 	KubeletFile, BerthFile string
 	// KubeletDir is the directory of a kubelet's drop-ins.

@@ -86,7 +86,7 @@ type Observer interface {
 	Allocated(resource string, took time.Duration)
 }
 
-// Parts are what the server works with.
+// Parts hold what the server works with.
 type Parts struct {
 	Inventory *device.Inventory
 	Memory    Memory

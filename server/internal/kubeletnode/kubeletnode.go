@@ -50,7 +50,7 @@ type Source struct {
 	Missing error
 }
 
-// Node is what was read.
+// Node holds what was read.
 type Node struct {
 	Machine *machine.Topology
 	Facts   node.Facts

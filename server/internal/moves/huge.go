@@ -19,7 +19,7 @@ import (
 	"github.com/berthd/berth/server/internal/reconcile"
 )
 
-// HugePages are what moves of running containers with huge pages need. The kernel moves such a page to a free one
+// HugePages hold what moves of running containers with huge pages need. The kernel moves such a page to a free one
 // of the new NUMA nodes. If there is none, a page of 2 MiB becomes one that the kernel makes of other memory there, and
 // a page of 1 GiB stays where it is, and neither is an error. So free pages are compared before a move, and the pages of
 // the processes after it.

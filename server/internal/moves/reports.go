@@ -18,7 +18,7 @@ import (
 // MaxNodeBytes is the most memory of a NUMA node in a report. The sum over all nodes does not overflow.
 const MaxNodeBytes = 1 << 57
 
-// Report is where an agent has seen the memory of a container.
+// Report tells where an agent has seen the memory of a container.
 type Report struct {
 	// Revision is one that the agent knew before it read the kernel's files.
 	Revision uint64

@@ -27,7 +27,7 @@ import (
 	"github.com/berthd/berth/managers/workload"
 )
 
-// Severity is how bad a finding is.
+// Severity tells how bad a finding is.
 type Severity string
 
 // The severities, the worst first.
@@ -38,7 +38,7 @@ const (
 	Warning Severity = "warning"
 )
 
-// Input is what is known about a node.
+// Input holds what is known about a node.
 type Input struct {
 	Machine *machine.Topology
 	// Config is the kubelet's configuration; nil if it cannot be read.
@@ -70,7 +70,7 @@ type Input struct {
 	Scattered *Scattered
 }
 
-// Scattered is how far free CPUs are apart.
+// Scattered tells how far free CPUs are apart.
 type Scattered struct {
 	// Free are all free CPUs, and Fits how many of them a pod on one NUMA node gets.
 	Free, Fits int
@@ -100,13 +100,13 @@ type Finding struct {
 	Seen string
 }
 
-// Skipped is why checks were not made.
+// Skipped tells why checks were not made.
 type Skipped struct {
 	Why string
 	IDs []string
 }
 
-// Result is what the checks have found.
+// Result holds what the checks have found.
 type Result struct {
 	Findings []Finding
 	Skipped  []Skipped

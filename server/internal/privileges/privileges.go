@@ -61,7 +61,7 @@ var needs = []need{
 		func(c config.Config) bool { port, ok := httpPort(c); return ok && port > 0 && port < 1024 }},
 }
 
-// Traces is what the sending of spans needs.
+// Traces returns what the sending of spans needs.
 type Traces struct {
 	// On is true if spans are sent, to a port.
 	On   bool

@@ -6,7 +6,7 @@ import (
 	"github.com/berthd/berth/managers/cgroup"
 )
 
-// Turn is what a caller of Loop.Turn may do in it.
+// Turn offers what a caller of Loop.Turn may do in it.
 type Turn struct{ loop *Loop }
 
 // Turn calls do in a turn of its own: meanwhile the loop writes nothing.

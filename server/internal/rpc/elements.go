@@ -11,7 +11,7 @@ import (
 	"github.com/berthd/berth/server/internal/wire"
 )
 
-// DefaultMaxElements is how many elements a request of a user other than root may have unless configured.
+// DefaultMaxElements limits the elements of a request of a user other than root unless configured.
 const DefaultMaxElements = 20_000
 
 // letter is a message to decode, with its maximum number of elements: nested messages, items of

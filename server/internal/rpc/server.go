@@ -110,7 +110,7 @@ const (
 	connWindow   = 1 << 20
 )
 
-// DefaultMaxReceiveBytes is how large a request may be unless configured.
+// DefaultMaxReceiveBytes limits a request unless configured.
 const DefaultMaxReceiveBytes = 4 << 20
 
 // streamWorkers are goroutines that stay between calls: a new one has to grow its

@@ -7,7 +7,7 @@ import (
 	"github.com/berthd/berth/managers/ledger"
 )
 
-// Phase is how far a container is.
+// Phase tells how far a container is.
 type Phase string
 
 const (

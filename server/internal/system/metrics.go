@@ -47,7 +47,7 @@ type Metrics interface {
 	Replaced(live.Loss, error)
 }
 
-// Sources are what the set reads.
+// Sources hold what the set reads.
 type Sources struct {
 	// View gives the current view.
 	View func() *ledger.View

@@ -27,7 +27,7 @@ const (
 	cgroupPrefix = "berthtry"
 )
 
-// Record is what is needed to remove a try.
+// Record holds what is needed to remove a try.
 type Record struct {
 	// Cgroup is the cgroup of the try, as --cgroup-root has it.
 	Cgroup string `json:"cgroup"`

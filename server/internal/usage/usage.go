@@ -41,7 +41,7 @@ type Sources struct {
 	Now    func() time.Time
 }
 
-// Container is what a container uses.
+// Container counts what a container uses.
 type Container struct {
 	Owner ledger.Owner
 	ID    string

@@ -136,7 +136,7 @@ func (Verdict) EnumDescriptor() ([]byte, []int) {
 	return file_berth_admission_v1_admission_proto_rawDescGZIP(), []int{1}
 }
 
-// Disruption is how much a change disturbs running containers. Each value includes those
+// Disruption tells how much a change disturbs running containers. Each value includes those
 // before it.
 type Disruption int32
 

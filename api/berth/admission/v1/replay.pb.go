@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Replay is what recorded requests become on a machine with a configuration. No method returns
+// Replay shows what recorded requests become on a machine with a configuration. No method returns
 // it: `berthctl replay` computes it, without berthd.
 type Replay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Simulation is what a machine would answer to pods that are admitted one after
+// Simulation shows what a machine would answer to pods that are admitted one after
 // the other. No method returns it: `berthctl simulate` computes it, without berthd.
 type Simulation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -319,7 +319,7 @@ func (x *SimulatedPod) GetVerdict() *AdmitResponse {
 	return nil
 }
 
-// NodeUse is how far a NUMA node is used.
+// NodeUse tells how far a NUMA node is used.
 type NodeUse struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -391,7 +391,7 @@ func (x *NodeUse) GetResources() []*ResourceUse {
 	return nil
 }
 
-// ResourceUse is how much of a resource there is for pods, and how much they hold.
+// ResourceUse counts how much of a resource there is for pods, and how much they hold.
 type ResourceUse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
@@ -452,7 +452,7 @@ func (x *ResourceUse) GetTaken() uint64 {
 	return 0
 }
 
-// Room is how many more of a pod would be admitted.
+// Room counts how many more of a pod would be admitted.
 type Room struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pod, without the numbers that its copies bear.

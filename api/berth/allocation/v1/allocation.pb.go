@@ -94,7 +94,7 @@ func (ContainerPhase) EnumDescriptor() ([]byte, []int) {
 	return file_berth_allocation_v1_allocation_proto_rawDescGZIP(), []int{0}
 }
 
-// EventType is what an event is about: the fields of Event.
+// EventType tells what an event is about: the fields of Event.
 type EventType int32
 
 const (
@@ -273,7 +273,7 @@ func (*AllocateRequest_PodUid) isAllocateRequest_Subject() {}
 
 func (*AllocateRequest_Pod) isAllocateRequest_Subject() {}
 
-// AllocateResponse is what a runtime needs to start the container.
+// AllocateResponse has what a runtime needs to start the container.
 type AllocateResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Resources *v1.LinuxResources     `protobuf:"bytes,1,opt,name=resources,proto3" json:"resources,omitempty"`
@@ -542,7 +542,7 @@ func (x *GetResponse) GetSharedCpus() *v1.CPUSet {
 	return nil
 }
 
-// ContainerPlacement is where a container may run, and what delays its start.
+// ContainerPlacement tells where a container may run, and what delays its start.
 type ContainerPlacement struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerName string                 `protobuf:"bytes,1,opt,name=container_name,json=containerName,proto3" json:"container_name,omitempty"`
@@ -1386,7 +1386,7 @@ func (x *PolicyState) GetSetTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// MachineState is what the machine has.
+// MachineState tells what the machine has.
 type MachineState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// All CPUs, those that are offline included.

@@ -22,7 +22,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// FitTime is when a pod fits.
+// FitTime tells when a pod fits.
 type FitTime int32
 
 const (
@@ -264,7 +264,7 @@ func (x *FitResponse) GetSearchLimited() bool {
 	return false
 }
 
-// PodFit is when a pod fits.
+// PodFit tells when a pod fits.
 type PodFit struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`

@@ -1463,7 +1463,7 @@ func (*ReserveResponse_Reservation) isReserveResponse_Outcome() {}
 
 func (*ReserveResponse_Refusal) isReserveResponse_Outcome() {}
 
-// Reservation is what is held for an admission.
+// Reservation lists what is held for an admission.
 type Reservation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One for each claim, in their order.

@@ -716,7 +716,7 @@ func (*GetStartReportRequest) Descriptor() ([]byte, []int) {
 	return file_berth_inspect_v1_inspect_proto_rawDescGZIP(), []int{9}
 }
 
-// GetStartReportResponse is what the last start found.
+// GetStartReportResponse reports what the last start found.
 type GetStartReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By uid.
@@ -780,7 +780,7 @@ func (x *GetStartReportResponse) GetOlderCopy() bool {
 	return false
 }
 
-// PodCase is what a start found about a pod, and what it kept.
+// PodCase reports what a start found about a pod, and what it kept.
 type PodCase struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Uid   string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`

@@ -270,7 +270,7 @@ func (x *PostStopContainerResponse) GetRevision() uint64 {
 	return 0
 }
 
-// ReportMemoryRequest is what the kernel shows of the memory of a container.
+// ReportMemoryRequest tells what the kernel shows of the memory of a container.
 type ReportMemoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The runtime's id. Required.

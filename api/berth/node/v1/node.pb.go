@@ -24,7 +24,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// DriftPolicy is what happens to values that another program changed.
+// DriftPolicy tells what happens to values that another program changed.
 type DriftPolicy int32
 
 const (
@@ -355,7 +355,7 @@ func (x *SetHugePagesResponse) GetPools() []*HugePagePoolResult {
 	return nil
 }
 
-// HugePagePoolResult is what the kernel has given to a pool.
+// HugePagePoolResult counts what the kernel has given to a pool.
 type HugePagePoolResult struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode       uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -1340,7 +1340,7 @@ func (x *GetAllocatableResponse) GetResourceClaimsFromAllocatable() bool {
 	return false
 }
 
-// ClaimNode is what claims on dynamic resources may have of a NUMA node, used by claims or not.
+// ClaimNode counts what claims on dynamic resources may have of a NUMA node, used by claims or not.
 type ClaimNode struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	NumaNode uint32                 `protobuf:"varint,1,opt,name=numa_node,json=numaNode,proto3" json:"numa_node,omitempty"`
@@ -2142,7 +2142,7 @@ func (x *GetUsageResponse) GetDrifts() []*v11.Drift {
 	return nil
 }
 
-// CPUTime is what the kernel has counted of one CPU since the boot.
+// CPUTime holds what the kernel has counted of one CPU since the boot.
 type CPUTime struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Cpu   uint32                 `protobuf:"varint,1,opt,name=cpu,proto3" json:"cpu,omitempty"`

@@ -781,7 +781,7 @@ func (x *SetPolicyResponse) GetRevision() uint64 {
 	return 0
 }
 
-// PodFate is what would become of a running pod if it came anew, after those
+// PodFate tells what would become of a running pod if it came anew, after those
 // before it and on a machine that is otherwise empty.
 type PodFate struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`

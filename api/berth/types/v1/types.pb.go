@@ -314,7 +314,7 @@ func (PluginState) EnumDescriptor() ([]byte, []int) {
 	return file_berth_types_v1_types_proto_rawDescGZIP(), []int{4}
 }
 
-// ContainerRole is when a container runs.
+// ContainerRole tells when a container runs.
 type ContainerRole int32
 
 const (
@@ -2556,7 +2556,7 @@ func (x *ExternalClaim) GetCdiDevices() []string {
 	return nil
 }
 
-// CPULocation is where a CPU is.
+// CPULocation tells where a CPU is.
 type CPULocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The kernel's number of the hardware thread.
@@ -2896,7 +2896,7 @@ func (x *PodAllocation) GetMoveReason() string {
 	return ""
 }
 
-// MovePlan is how containers get to other CPUs and NUMA nodes while they run.
+// MovePlan describes how containers get to other CPUs and NUMA nodes while they run.
 type MovePlan struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In order. Each step begins when the one before it was carried out.

@@ -49,7 +49,7 @@ type Deadlines struct {
 	Notify time.Duration
 }
 
-// Parts are what a registry works with.
+// Parts hold what a registry works with.
 type Parts struct {
 	Plugins *deviceplugin.Server
 	Log     *slog.Logger

@@ -47,14 +47,14 @@ type Rules struct {
 	AbstractSockets bool
 }
 
-// File is what may be done with a file, or with everything below a directory. A path that
+// File tells what may be done with a file, or with everything below a directory. A path that
 // is not there is left out.
 type File struct {
 	Path   string
 	Rights Rights
 }
 
-// Rights are what may be done with files.
+// Rights tell what may be done with files.
 type Rights int
 
 // The rights. Each includes the previous ones, except MakeAgain.

@@ -12,7 +12,7 @@ import (
 	"github.com/berthd/berth/managers/errdefs"
 )
 
-// Size is how many bytes the file system has on which a directory lies, or will
+// Size returns how many bytes the file system has on which a directory lies, or will
 // lie once it is made. An error is of class Unavailable.
 func Size(dir string) (int64, error) {
 	var stat unix.Statfs_t

@@ -28,7 +28,7 @@ import (
 	"time"
 )
 
-// Socket is where the journal takes entries.
+// Socket is the path on which the journal takes entries.
 const Socket = "/run/systemd/journal/socket"
 
 // Connected reports whether a file is the journal's. JOURNAL_STREAM has the device and inode

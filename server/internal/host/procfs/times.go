@@ -24,7 +24,7 @@ func Uptime(proc fs.FS) (time.Duration, error) {
 	return time.Duration(seconds*100) * (time.Second / 100), nil
 }
 
-// Began is when a process began, since the boot, from the text of its stat file (proc_pid_stat(5), starttime).
+// Began returns when a process began, since the boot, from the text of its stat file (proc_pid_stat(5), starttime).
 func Began(stat string) (time.Duration, error) {
 	const starttime = 22 - 3 // fields are counted from 1, and two come before the end of the name
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])

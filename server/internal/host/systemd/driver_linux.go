@@ -23,7 +23,7 @@ type Driver struct {
 
 var _ cgroup.Tree = (*Driver)(nil)
 
-// Mount is where systemd has the tree.
+// Mount names where systemd has the tree.
 const Mount = "/sys/fs/cgroup"
 
 // running is there on a system that was booted with systemd (sd_booted(3)).

@@ -28,7 +28,7 @@ const (
 	maxPending   = 4096
 )
 
-// Parts are what the service reads.
+// Parts hold what the service reads.
 type Parts struct {
 	Ledger rpc.Past
 	// Present is the present view with what running admissions and resizes have reserved, and the set that decides on it.

@@ -34,7 +34,7 @@ type Importer interface {
 	Import(ctx context.Context, req importer.Request) (importer.Result, error)
 }
 
-// Parts are what the service works with.
+// Parts hold what the service works with.
 type Parts struct {
 	Ledger   Ledger
 	Importer Importer

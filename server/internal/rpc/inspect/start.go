@@ -8,7 +8,7 @@ import (
 	"github.com/berthd/berth/managers/recovery"
 )
 
-// Recovered is what the last start decided about the pods.
+// Recovered tells what the last start decided about the pods.
 type Recovered struct {
 	Decisions []recovery.Decision
 	// OlderCopy means that the ledger was older than the claim records of living pods.

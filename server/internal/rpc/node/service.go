@@ -21,7 +21,7 @@ import (
 	"github.com/berthd/berth/server/internal/usage"
 )
 
-// Parts are what the service shows. Config and Version never change while berthd runs.
+// Parts hold what the service shows. Config and Version never change while berthd runs.
 type Parts struct {
 	// Machine returns the machine in use; hot-plug replaces it.
 	Machine func() *machine.Topology

@@ -25,7 +25,7 @@ type CPUs interface{ Allocatable() cpuset.Set }
 // implements it.
 type Inventory interface{ Inventory() *device.Snapshot }
 
-// Parts are what the services read, and where they count.
+// Parts hold what the services read, and where they count.
 type Parts struct {
 	Ledger    Ledger
 	CPUs      CPUs

@@ -22,7 +22,7 @@ type Hinter interface {
 	Hints(ctx context.Context, pod workload.Pod, container string) ([]hint.Reply, error)
 }
 
-// Parts are what all of the services read.
+// Parts hold what all of the services read.
 type Parts struct {
 	Ledger Ledger
 	Hinter Hinter
