@@ -2,11 +2,9 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"go/ast"
 	"go/token"
 	"go/types"
-	"io"
 	"slices"
 	"strings"
 )
@@ -180,27 +178,4 @@ func order(uses map[string]map[string]bool) []string {
 	}
 	slices.Reverse(rear)
 	return append(front, rear...)
-}
-
-// printFigures prints a line for each package: lines, exported names, the most methods and fields of a type, arrows, and how many
-// run back.
-func printFigures(w io.Writer, pkgs []pkg) error {
-	if _, err := fmt.Fprintln(w, "lines\tnames\tmethods\tfields\tarrows\tback\tpackage"); err != nil {
-		return err
-	}
-	for _, p := range pkgs {
-		arrows, back := p.arrows()
-		var methods, fields int
-		for _, t := range p.declared() {
-			methods = max(methods, t.methods)
-			if !t.given {
-				fields = max(fields, t.fields)
-			}
-		}
-		if _, err := fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%d\t%d%%\t%s\n", p.lines(), p.names(), methods, fields, arrows,
-			percent(back, arrows), p.path); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,9 +1,3 @@
-// Command calls counts the files of this repository that a call of berthd executes, so that a reader knows how much of the code one
-// call passes.
-//
-// It builds berthd with counters of statements, and makes each call few times in one run and many times in another. What ran more
-// often in the second run, by at least the number of the further calls, belongs to the call. So the start, the end and what berthd does
-// by itself do not count. Generated code does not count either. Cgroups and the machine are simulated.
 package main
 
 import (
@@ -27,20 +21,16 @@ import (
 	"github.com/berthd/berth/hack/testing/script"
 )
 
-const module = "github.com/berthd/berth/"
-
 // few and many are how often the calls are made in the two runs.
 const few, many = 20, 100
 
-func main() {
-	if err := report(context.Background(), os.Stdout); err != nil {
-		fmt.Fprintf(os.Stderr, "calls: %v\n", err)
-		os.Exit(1)
-	}
-}
-
-// report builds berthd and prints a line for each call.
-func report(ctx context.Context, w io.Writer) error {
+// printCalls counts the files of this repository that a call of berthd executes, so that a reader knows how much of the code one
+// call passes.
+//
+// It builds berthd with counters of statements, and makes each call few times in one run and many times in another. What ran more
+// often in the second run, by at least the number of the further calls, belongs to the call. So the start, the end and what berthd does
+// by itself do not count. Generated code does not count either. Cgroups and the machine are simulated.
+func printCalls(ctx context.Context, w io.Writer) error {
 	dir, err := os.MkdirTemp("", "berth-calls")
 	if err != nil {
 		return err
@@ -52,7 +42,7 @@ func report(ctx context.Context, w io.Writer) error {
 		return fmt.Errorf("build berthd: %w", err)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FILES\tWITH 20 STATEMENTS OR MORE\tCALL")
+	fmt.Fprintln(table, "\nfiles\twith 20 statements or more\tcall")
 	for _, row := range []struct {
 		name        string
 		first, then func(ctx context.Context, b *berthd, i int) error
