@@ -5,7 +5,6 @@
 package health
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,23 +12,17 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"syscall"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 
-	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/hosts"
 	"github.com/berthd/berth/api/trust"
 )
 
-// maxConnections bounds the connections, maxScrapes the answers with metrics at a time.
-const (
-	maxConnections = 64
-	maxScrapes     = 4
-)
+// maxScrapes bounds the answers with metrics at a time.
+const maxScrapes = 4
 
 // Handler serves the metrics of a registry, and an error of ready as the reason why the program is not ready.
 func Handler(metrics prometheus.Gatherer, ready func() error) http.Handler {
@@ -92,29 +85,13 @@ func (a *Addresses) Serve(handler http.Handler, log *slog.Logger) (stop func(), 
 	return stop, nil
 }
 
-// addressAgain is the pause between two tries of an address.
-const addressAgain = 5 * time.Second
-
-// Serve serves on an address, which the flag --http names, until stop is called. If another program has the address,
-// which every user of the machine can take, or the machine does not have it yet, Serve logs a warning and tries it again.
+// Serve serves on an address, which the flag --http names, until stop is called.
 func Serve(address string, handler http.Handler, log *slog.Logger) (stop func(), err error) {
-	l, err := net.Listen("tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
-		log.Warn("metrics and health are not served yet: another program has the address, or the machine does not have it; it is tried again",
-			"http", address, "every", addressAgain.String(), "error", err)
-	} else if err != nil {
+	stop, err = Service{What: "metrics and health", Handler: hosts.Only(address, handler), Log: log}.Serve(address)
+	if err != nil {
 		return nil, fmt.Errorf("--http: %w", err)
 	}
-	return serve(hosts.Only(address, handler), log, func(ended <-chan struct{}) net.Listener {
-		for ; l == nil; l, _ = net.Listen("tcp", address) {
-			select {
-			case <-time.After(addressAgain):
-			case <-ended:
-				return nil
-			}
-		}
-		return l
-	}), nil
+	return stop, nil
 }
 
 // serveSocket serves on a unix socket, which the flag --health-socket names, for Probe. Only the program's user can connect. An old
@@ -130,32 +107,5 @@ func serveSocket(path string, handler http.Handler, log *slog.Logger) (stop func
 	if err != nil {
 		return nil, fmt.Errorf("--health-socket: %w", err)
 	}
-	return serve(handler, log, func(<-chan struct{}) net.Listener { return l }), nil
-}
-
-// serve serves on the listener that listen returns, which is nil after the end.
-func serve(handler http.Handler, log *slog.Logger, listen func(ended <-chan struct{}) net.Listener) (stop func()) {
-	s := &http.Server{Handler: handler, MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		l := listen(ended)
-		if l == nil {
-			return
-		}
-		log.Info("metrics and health over HTTP", "address", l.Addr().String())
-		if err := bounded.New(l, maxConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics and health are not served any more", "error", err)
-		}
-	}()
-	return func() {
-		close(ended)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
-		<-done
-	}
+	return Service{What: "metrics and health", Handler: handler, Log: log}.serve(func(<-chan struct{}) net.Listener { return l }), nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,22 +11,20 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
 
-	"github.com/berthd/berth/api/bounded"
 	"github.com/berthd/berth/api/trust"
+	"github.com/berthd/berth/clients/internal/health"
 	"github.com/berthd/berth/managers/errdefs"
 )
 
 const (
-	// maxConnections bounds the connections, maxScrapes the answers at a time, and maxReviews the reviews at a time of tokens without a
+	// maxScrapes bounds the answers at a time, and maxReviews the reviews at a time of tokens without a
 	// decision that allows something.
-	maxConnections = 64
-	maxScrapes     = 4
-	maxReviews     = 4
+	maxScrapes = 4
+	maxReviews = 4
 	// maxMetrics bounds the metrics of another program in bytes, otherTimeout their reading.
 	maxMetrics   = 16 << 20
 	otherTimeout = 10 * time.Second
@@ -44,8 +41,6 @@ const (
 	// reviewsPerSecond is for tokens without a decision that allows something; reviewsBurst may come at once.
 	reviewsPerSecond = 2
 	reviewsBurst     = 10
-	// addressAgain is the pause between two tries of an address.
-	addressAgain = 5 * time.Second
 )
 
 // Config configures what is served, and to whom.
@@ -67,43 +62,8 @@ func Serve(c Config) (stop func(), err error) {
 	if _, err := files.get(nil); err != nil {
 		c.Log.Warn("there is no certificate for the metrics yet, so nobody can read them", "address", c.Address, "error", err)
 	}
-	l, err := net.Listen("tcp", c.Address)
-	if errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, syscall.EADDRNOTAVAIL) {
-		c.Log.Warn("the metrics are not served yet: another program has the address, or the node does not have it; it is tried again",
-			"address", c.Address, "every", addressAgain.String(), "error", err)
-	} else if err != nil {
-		return nil, err
-	}
-	s := &http.Server{
-		Handler: newHandler(c), MaxHeaderBytes: 16 << 10, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second,
-		IdleTimeout: time.Minute,
-		ErrorLog:    slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
-	}
-	ended, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for ; l == nil; l, _ = net.Listen("tcp", c.Address) {
-			select {
-			case <-time.After(addressAgain):
-			case <-ended:
-				return
-			}
-		}
-		c.Log.Info("metrics over HTTPS", "address", l.Addr().String())
-		config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.get}
-		if err := bounded.New(tls.NewListener(l, config), maxConnections).Serve(s); !errors.Is(err, http.ErrServerClosed) {
-			c.Log.Error("metrics are not served any more", "error", err)
-		}
-	}()
-	return func() {
-		close(ended)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if s.Shutdown(ctx) != nil {
-			_ = s.Close()
-		}
-		<-done
-	}, nil
+	config := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: files.get}
+	return health.Service{What: "metrics", Handler: newHandler(c), TLS: config, Log: c.Log}.Serve(c.Address)
 }
 
 // pair is a certificate with its key.
