@@ -53,7 +53,7 @@ func (m *Manager) planEach(view *ledger.View, pod *workload.Pod, affinity hint.H
 	return claims, nil
 }
 
-// planContainer plans what a container requests, if it requests any and holds none. Beside pod-level resources a container
+// planContainer plans what a container requests, if it requests any and holds none. With pod-level resources a container
 // may request nothing.
 func (h *allocation) planContainer(view *ledger.View, req hint.Request, affinity hint.Hint) ([]ledger.Claim, error) {
 	wants := h.of(&h.Pod.Containers[req.Container])

@@ -128,7 +128,7 @@ func (g Guard) Validate(_ context.Context, view *ledger.View, req hint.Request) 
 	return nil
 }
 
-// Explain lists what the node as a whole has too little of for the pod beside the
+// Explain lists what the node as a whole has too little of for the pod and the
 // requests of the others. It does not explain single NUMA nodes.
 func (g Guard) Explain(view *ledger.View, req hint.Request, nodes numa.Mask) []ledger.Shortage {
 	if nodes != view.Machine().NodeMask() {
