@@ -179,6 +179,7 @@ var (
 	// readersOwn are the manifests that a reader has: the pages are about any pod.
 	readersOwn = map[string]string{
 		"docs/kubelet.md pod.yaml":      "a pod for the reader's node",
+		"docs/kubectl.md pod.yaml":      "a pod for the reader's cluster",
 		"docs/live.md big.yaml":         "a pod for the reader's node",
 		"docs/berthctl.md web.yaml":     "a manifest with a mistake in it",
 		"docs/cli-examples.md web.yaml": "the first lines of the page link to it",

@@ -329,7 +329,7 @@ func TestEveryPageOfCommands(t *testing.T) {
 }
 
 // indented is code without a fence.
-var indented = regexp.MustCompile("(?m)^\\n    (berth|kubectl|helm|make|\\$ )")
+var indented = regexp.MustCompile(`(?m)^\n    (berth|kubectl|helm|make|\$ )`)
 
 // isCommand tells a command from output, a drawing, or a part of a file.
 func isCommand(line string) bool {

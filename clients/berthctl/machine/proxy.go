@@ -40,7 +40,7 @@ func Proxy(c *command.Ctl) *cobra.Command {
 // relay copies both ways until berthd ends the connection, as it does after the end of the input.
 func relay(ctx context.Context, conn *net.UnixConn, in io.Reader, out io.Writer) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	go func() {
 		_, _ = io.Copy(conn, in) // what is wrong with the connection is seen below
 		_ = conn.CloseWrite()
