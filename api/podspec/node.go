@@ -18,6 +18,8 @@ import (
 // NodePod is a pod of a node, as the API server has it.
 type NodePod struct {
 	Pod *typesv1.Pod
+	// Node is the name of the node that it is on; empty if it is on none.
+	Node string
 	// Status is what the kubelet has told of it.
 	Status corev1.PodStatus
 	// Created is when the API server has made it.
@@ -94,7 +96,7 @@ func FromNode(p *corev1.Pod) (NodePod, error) {
 		p.UID = types.UID(uid)
 	}
 	pod, err := FromPod(p, Options{})
-	out := NodePod{Pod: pod, Status: p.Status, Created: p.CreationTimestamp.Time}
+	out := NodePod{Pod: pod, Node: p.Spec.NodeName, Status: p.Status, Created: p.CreationTimestamp.Time}
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		out.Controller, out.OfDaemonSet = string(owner.UID), owner.Kind == "DaemonSet"
 	}

@@ -235,6 +235,31 @@ func TestSimulateKubelet(t *testing.T) {
 	}
 }
 
+// TestPodsOfSeveralNodes: pods of other nodes would count as held on the node that is read, so such a file is refused.
+func TestPodsOfSeveralNodes(t *testing.T) {
+	t.Parallel()
+	root := kubeletnode.New(t)
+	items := strings.TrimSuffix(rejectedPods[strings.Index(rejectedPods, "[")+1:], "]}")
+	on := func(name, node string) string {
+		return strings.NewReplacer("wide", name, `"spec": {`, `"spec": {"nodeName": "`+node+`", `).Replace(items)
+	}
+	for _, row := range []struct {
+		pods string
+		want string
+		code int
+	}{
+		{on("a", "n1") + "," + on("b", "n1") + "," + items, "TopologyAffinityError", 0},
+		{on("a", "n2") + "," + on("b", "n1"), "--pods standard input: the pods are on several nodes (n1,n2), expected those of the " +
+			"node that is read: kubectl get pods -A -o json --field-selector spec.nodeName=NODE", 1},
+	} {
+		list := `{"apiVersion": "v1", "kind": "List", "items": [` + row.pods + `]}`
+		code, out, problems := ctl(t, list, "get", "rejections", "--kubelet="+root, "--pods", "-")
+		if code != row.code || !strings.Contains(out+problems, row.want) {
+			t.Errorf("exit code %d, want %d and %q\n%s%s", code, row.code, row.want, out, problems)
+		}
+	}
+}
+
 // TestImportedPod: of a pod that a kubelet has admitted, every view has what its state files say, and nothing that nobody has set; a
 // rejection has the kubelet's time.
 func TestImportedPod(t *testing.T) {

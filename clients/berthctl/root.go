@@ -100,7 +100,7 @@ func root(c *command.Ctl) *cobra.Command {
 	flags.StringVar(&c.Kubelet, "kubelet", "",
 		"read a node whose kubelet decides, in place of a berthd, and change nothing: the running node, or with =DIR the one whose files are below a directory")
 	flags.Lookup("kubelet").NoOptDefVal = "/"
-	flags.StringVar(&c.NodePods, "pods", "", "with --kubelet: file with the node's pods as 'kubectl get pods -A -o json' prints them; - is standard input")
+	flags.StringVar(&c.NodePods, "pods", "", "with --kubelet: file with the node's pods, as 'kubectl get pods -A -o json --field-selector spec.nodeName=NODE' prints them; - is standard input")
 	flags.StringVar(&c.NodeConfig, "configz", "",
 		"with --kubelet: file with the kubelet's configuration as 'kubectl get --raw /api/v1/nodes/NODE/proxy/configz' prints it; - is standard input")
 	flags.DurationVar(&c.Timeout, "timeout", time.Minute, "how long to wait for berthd; 0 means no limit")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -147,5 +148,21 @@ func (c *Ctl) kubeletNode(ctx context.Context) (n KubeletNode, err error) {
 		return n, fmt.Errorf("--pods %s: %w", podspec.FileName(c.NodePods), err)
 	}
 	n.Pods = func(context.Context, string) ([]podspec.NodePod, error) { return pods, nil }
-	return n, nil
+	return n, ofOneNode(c.NodePods, pods)
+}
+
+// ofOneNode refuses the pods of several nodes: all of them would hold CPUs of the one that is read.
+func ofOneNode(file string, pods []podspec.NodePod) error {
+	var nodes []string
+	for _, p := range pods {
+		if p.Node != "" && !slices.Contains(nodes, p.Node) {
+			nodes = append(nodes, p.Node)
+		}
+	}
+	if len(nodes) < 2 {
+		return nil
+	}
+	slices.Sort(nodes)
+	return fmt.Errorf("--pods %s: the pods are on several nodes (%s), expected those of the node that is read: "+
+		"kubectl get pods -A -o json --field-selector spec.nodeName=NODE", podspec.FileName(file), Some(nodes))
 }
