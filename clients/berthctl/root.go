@@ -24,29 +24,7 @@ import (
 // run runs berthctl and returns its exit code.
 func run(ctx context.Context, e command.Env, args []string) int {
 	c := &command.Ctl{Env: e, Format: command.FormatTable, Color: command.ColorAuto}
-	root := root(c)
-	root.SetArgs(command.SplitKind(root, args))
-	root.SetIn(e.In)
-	root.SetOut(e.Out)
-	root.SetErr(e.Err)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return command.ExitDone
-	}
-	if ctx.Err() != nil {
-		return c.Fail(command.ErrInterrupted)
-	}
-	if !c.Began {
-		if instead := command.Foreign(root, args); instead != nil {
-			err = instead
-		}
-		err = &command.UsageError{Err: command.FlagError(err)}
-		c.Wanted(args)
-	}
-	if usage := (*command.UsageError)(nil); errors.As(err, &usage) {
-		usage.Verb = cmd.CommandPath() // several commands may share flags
-	}
-	return c.Fail(err)
+	return c.Execute(ctx, root(c), args)
 }
 
 const rootLong = `berthctl is the command line client of berthd. berthd gives pods their CPUs, memory and devices on this machine.

@@ -35,26 +35,7 @@ func run(ctx context.Context, e command.Env, kubectl string, args []string) int 
 	c := &ctl{Ctl: &command.Ctl{Env: e, Program: program, Format: command.FormatTable, Color: command.ColorAuto},
 		cluster: cluster{kubectl: kubectl}}
 	c.Dial = c.dial
-	root := c.root()
-	root.SetArgs(command.SplitKind(root, args))
-	root.SetIn(e.In)
-	root.SetOut(e.Out)
-	root.SetErr(e.Err)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return command.ExitDone
-	}
-	if ctx.Err() != nil {
-		return c.Fail(command.ErrInterrupted)
-	}
-	if !c.Began {
-		err = &command.UsageError{Err: command.FlagError(err)}
-		c.Wanted(args)
-	}
-	if usage := (*command.UsageError)(nil); errors.As(err, &usage) {
-		usage.Verb = cmd.CommandPath()
-	}
-	return c.Fail(err)
+	return c.Execute(ctx, c.root(), args)
 }
 
 const rootLong = `kubectl berth asks the berths of a cluster's nodes what berthctl asks one.

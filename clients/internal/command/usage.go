@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -178,4 +179,30 @@ func errMissing(cmd *cobra.Command) error {
 		}
 	}
 	return fmt.Errorf("expected one of %s", strings.Join(names, ", "))
+}
+
+// Execute runs a program with its arguments, and returns its exit code.
+func (c *Ctl) Execute(ctx context.Context, root *cobra.Command, args []string) int {
+	root.SetArgs(SplitKind(root, args))
+	root.SetIn(c.In)
+	root.SetOut(c.Out)
+	root.SetErr(c.Err)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return ExitDone
+	}
+	if ctx.Err() != nil {
+		return c.Fail(ErrInterrupted)
+	}
+	if !c.Began {
+		if instead := Foreign(root, args); instead != nil && c.Program == "" { // what it names are verbs of berthctl
+			err = instead
+		}
+		err = &UsageError{Err: FlagError(err)}
+		c.Wanted(args)
+	}
+	if usage := (*UsageError)(nil); errors.As(err, &usage) {
+		usage.Verb = cmd.CommandPath() // several commands may share flags
+	}
+	return c.Fail(err)
 }
